@@ -1,0 +1,53 @@
+"""flowzoo: PettingZoo for LLM workflows.
+
+    from flowzoo import voting_v0
+    env = voting_v0.env(task="math")
+
+Every workflow is a module here (`voting_v0`, ...), imported when first used. Importing flowzoo
+also enters the workflows in the registries of PettingZoo and Gymnasium, as strings:
+`pettingzoo.make("aec", "flowzoo/voting-v0", task="math")` and
+`gymnasium.make("flowzoo/Voting-v0", role="generator")` work afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowzoo.envs import eval_opt_v0 as eval_opt_v0
+    from flowzoo.envs import orch_workers_v0 as orch_workers_v0
+    from flowzoo.envs import single_v0 as single_v0
+    from flowzoo.envs import voting_v0 as voting_v0
+
+__version__ = "0.1.0"
+
+_WORKFLOWS = ("eval_opt_v0", "orch_workers_v0", "single_v0", "voting_v0")
+
+__all__ = ["__version__", "eval_opt_v0", "orch_workers_v0", "single_v0", "voting_v0"]
+
+# A library adds no output of its own: whoever wants the log lines adds a handler.
+logging.getLogger("flowzoo").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    """Import a workflow module when it is first asked for."""
+    if name in _WORKFLOWS:
+        return importlib.import_module(f"flowzoo.envs.{name}")
+    raise AttributeError(f"module 'flowzoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The names of the package, the ones not imported yet included."""
+    return sorted({*globals(), *_WORKFLOWS})
+
+
+def _register() -> None:
+    """Enter the workflows in both registries; strings only, no workflow is imported."""
+    from flowzoo.envs.registry import register_all
+
+    register_all()
+
+
+_register()

@@ -1,0 +1,85 @@
+"""From chat messages to prompt ids and from output ids to text, with a model's own tokenizer.
+
+Token in, token out: a prompt is rendered by the tokenizer's chat template once, and what the model
+sampled is never tokenized again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.agents.policy import encodable
+from flowzoo.envs.script import Message
+from flowzoo.errors import UsageError
+
+
+def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
+    """`ids`, or their head and tail where there are more than `budget` (at least 1).
+
+    A chat prompt starts with the instructions and the problem and ends with the opening of the
+    reply: what goes is the middle, where the longest message is.
+    """
+    if len(ids) <= budget:
+        return tuple(ids)
+    tail = (budget + 1) // 2
+    return (*ids[: budget - tail], *ids[len(ids) - tail :])
+
+
+class Chat:
+    """A tokenizer with its chat template and the settings of one policy."""
+
+    def __init__(self, tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
+        """Wrap a tokenizer of the transformers library.
+
+        Args:
+            tokenizer: has a chat template.
+            template_kwargs: passed to the template, e.g. `{"enable_thinking": False}`.
+
+        Raises:
+            UsageError: the tokenizer has no chat template.
+        """
+        if not getattr(tokenizer, "chat_template", None):
+            raise UsageError(
+                "the tokenizer has no chat template; use an instruction-tuned model, or set "
+                "`tokenizer.chat_template`."
+            )
+        self._tokenizer = tokenizer
+        self._kwargs = dict(template_kwargs)
+
+    def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
+        """Prompt ids of each chat, the opening of the reply included; equal chats are done once."""
+        keys = [tuple((message["role"], message["content"]) for message in chat) for chat in chats]
+        unique = dict(zip(keys, chats, strict=True))
+        texts = [self._render(chat) for chat in unique.values()]
+        encoded = self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        prompts = dict(zip(unique, map(tuple, encoded), strict=True))
+        return [prompts[key] for key in keys]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def _render(self, chat: Sequence[Message]) -> str:
+        messages = [{**message, "content": encodable(message["content"])} for message in chat]
+        return self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **self._kwargs
+        )
+
+
+def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a reply: the generation config's, the tokenizer's end of sequence.
+
+    Raises:
+        UsageError: neither names one, so that no reply could ever end by itself.
+    """
+    found: set[int] = set()
+    configs = (getattr(model, "generation_config", None), model.config, tokenizer)
+    for ids in (getattr(holder, "eos_token_id", None) for holder in configs):
+        found.update([ids] if isinstance(ids, int) else ids or ())
+    if not found:
+        raise UsageError(
+            "neither the model's generation config nor the tokenizer names an end token "
+            "(eos_token_id), so no reply could end by itself."
+        )
+    return frozenset(found)

@@ -1,0 +1,240 @@
+"""What the rollout engine drives: a flowzoo episode directly, or any AEC environment by its API.
+
+Driving an `Episode` lets a whole phase be generated at once (voting takes two generations); through
+`last` and `step` agents come one at a time (voting takes four). The transcripts are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from flowzoo.agents.policy import Completion
+from flowzoo.agents.roster import role_of
+from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflow
+from flowzoo.envs.aec import WorkflowEnv
+from flowzoo.envs.recording import record
+from flowzoo.envs.script import Effect, EffectResult
+from flowzoo.errors import UsageError
+
+
+class Open(NamedTuple):
+    """A turn that waits for a reply."""
+
+    call: int
+    agent: str
+    role: str
+    turn: int
+    messages: Sequence[Message]
+
+
+class Answer(NamedTuple):
+    """Which policy answered a call, and how."""
+
+    policy: str
+    completion: Completion
+
+
+class Driver(Protocol):
+    """One episode under way, as the rollout engine sees it."""
+
+    problem: str
+    """Reference of the problem, part of every request's key."""
+
+    def open_turns(self) -> list[Open]:
+        """Turns that wait for replies; empty while effects are pending and at the end."""
+        ...
+
+    def effects(self) -> Sequence[tuple[Problem, Effect]]:
+        """Pending effects with their problem."""
+        ...
+
+    def reply(self, agent: str, text: str) -> bool:
+        """Give a reply; True if the episode moved on (the phase is complete)."""
+        ...
+
+    def resolve(self, results: Sequence[EffectResult]) -> None:
+        """Give the results of all pending effects."""
+        ...
+
+    def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
+        """The finished episode, with what the engines reported about each call."""
+        ...
+
+
+def with_answers(finished: EpisodeRecord, answers: Mapping[int, Answer]) -> EpisodeRecord:
+    """`finished` with policy, token ids and log-probs in every call that `answers` knows."""
+    calls = []
+    for number, call in enumerate(finished.calls):
+        if number in answers:
+            policy, done = answers[number]
+            call = replace(
+                call,
+                policy=policy,
+                prompt_ids=done.prompt_ids,
+                output_ids=done.output_ids,
+                logps=done.logps,
+                finish=done.finish,
+            )
+        calls.append(call)
+    return replace(finished, calls=tuple(calls))
+
+
+class EpisodeDriver:
+    """Drives an `Episode`: phases at once, effects batched by the engine."""
+
+    def __init__(self, workflow: Workflow, problem: Problem, key: str) -> None:
+        """Start an episode of `workflow` on `problem`."""
+        self.episode = Episode(workflow, problem, key)
+        self.problem = problem.id
+
+    def open_turns(self) -> list[Open]:
+        """See `Driver`."""
+        agents = self.episode.workflow.agents
+        return [
+            Open(turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages)
+            for turn in self.episode.waiting
+        ]
+
+    def effects(self) -> Sequence[tuple[Problem, Effect]]:
+        """See `Driver`."""
+        problem = self.episode.problem
+        return [(problem, effect) for effect in self.episode.effects]
+
+    def reply(self, agent: str, text: str) -> bool:
+        """See `Driver`."""
+        before = len(self.episode.log)
+        self.episode.reply(agent, text)
+        return len(self.episode.log) > before
+
+    def resolve(self, results: Sequence[EffectResult]) -> None:
+        """See `Driver`."""
+        self.episode.resolve(results)
+
+    def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
+        """See `Driver`."""
+        return with_answers(record(self.episode), answers)
+
+
+def chat(obs: Any) -> list[Message]:
+    """The messages of an observation: flowzoo's `{"messages": [...]}`, a chat, or a string.
+
+    Raises:
+        UsageError: anything else; give the rollout an `observe=` function then.
+    """
+    if isinstance(obs, Mapping) and "messages" in obs:
+        obs = obs["messages"]
+    if isinstance(obs, str):
+        return [{"role": "user", "content": obs}]
+    if isinstance(obs, (list, tuple)) and all(isinstance(message, Mapping) for message in obs):
+        return [dict(message) for message in obs]
+    raise UsageError(
+        f"cannot read an observation of type {type(obs).__name__} as chat messages; pass "
+        "observe=(observation -> list of messages)"
+    )
+
+
+class AECDriver:
+    """Drives any AEC environment through `last` and `step`, one agent at a time.
+
+    The environment must have been reset. Its steps run on the event loop's thread.
+    """
+
+    def __init__(
+        self, env: Any, problem: str, key: str, observe: Callable[[Any], list[Message]] = chat
+    ) -> None:
+        """Take over `env`; `problem` is the reference used in request keys."""
+        self.problem = problem
+        self._env, self._key, self._observe = env, key, observe
+        self._returns: dict[str, float] = dict.fromkeys(env.possible_agents, 0.0)
+        self._calls: list[Call] = []
+        self._turns: dict[str, int] = {}
+        self._open: Open | None = None
+        self._truncated = False
+        self._next()
+
+    def _next(self) -> None:
+        env = self._env
+        self._open = None
+        while env.agents:
+            agent = env.agent_selection
+            obs, reward, terminated, truncated, _ = env.last()
+            self._returns[agent] += float(reward)
+            if not (terminated or truncated):
+                turn = self._turns.get(agent, 0)
+                self._turns[agent] = turn + 1
+                messages = self._observe(obs)
+                self._open = Open(len(self._calls), agent, role_of(agent), turn, messages)
+                return
+            self._truncated |= bool(truncated)
+            env.step(None)
+
+    def open_turns(self) -> list[Open]:
+        """See `Driver`."""
+        return [self._open] if self._open else []
+
+    def effects(self) -> Sequence[tuple[Problem, Effect]]:
+        """None: an AEC environment does its own work."""
+        return ()
+
+    def reply(self, agent: str, text: str) -> bool:
+        """See `Driver`."""
+        turn = self._open
+        if turn is None or turn.agent != agent:
+            raise UsageError(f"{agent} has no open turn")
+        self._calls.append(
+            Call(
+                problem=self.problem,
+                episode=self._key,
+                agent=agent,
+                role=turn.role,
+                slot=0,
+                turn=turn.turn,
+                phase=turn.call,
+                messages=tuple(turn.messages),
+                reply=text,
+                strict=True,
+                lenient=True,
+                truth=None,
+                parts={},
+                reward=0.0,
+                state_hash="",
+                prompts="",
+            )
+        )
+        self._env.step(text)
+        self._next()
+        return True
+
+    def resolve(self, results: Sequence[EffectResult]) -> None:
+        """Never called, since there are no effects."""
+        raise UsageError("an AEC environment has no effects to resolve")
+
+    def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
+        """The environment's own record if it is one of ours, else what `last` told.
+
+        For other environments the score is the mean return of the agents, and every call is paid
+        its agent's return.
+        """
+        core = getattr(self._env, "unwrapped", self._env)
+        if isinstance(core, WorkflowEnv):
+            done = core.record()
+            calls = tuple(replace(call, episode=self._key) for call in done.calls)
+            return with_answers(replace(done, episode=self._key, calls=calls), answers)
+        returns = self._returns
+        finished = EpisodeRecord(
+            workflow=str(self._env),
+            task="",
+            problem=self.problem,
+            episode=self._key,
+            text="",
+            gold="",
+            score=sum(returns.values()) / max(1, len(returns)),
+            answer=None,
+            truncated=self._truncated,
+            facts={},
+            returns=returns,
+            calls=tuple(replace(call, reward=returns[call.agent]) for call in self._calls),
+        )
+        return with_answers(finished, answers)

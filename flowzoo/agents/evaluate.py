@@ -1,0 +1,135 @@
+"""Evaluating a workflow under given policies, resumable, with every episode saved.
+
+`episodes.jsonl` gets one line per finished episode as it finishes; a killed evaluation that is
+started again with the same settings plays only what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents.rollout import Job, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.agents.summary import summarise
+from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
+from flowzoo.errors import DataError, UsageError
+from flowzoo.provenance import describe_run
+
+
+def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
+    """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
+    calls = tuple(Call(**{**call, "messages": tuple(call["messages"])}) for call in row["calls"])
+    return EpisodeRecord(**{**row, "calls": calls})
+
+
+def read_episodes(path: Path) -> list[EpisodeRecord]:
+    """The complete lines of an `episodes.jsonl`; a torn last line is dropped.
+
+    Raises:
+        DataError: another line is not an episode; the message names it.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records: list[EpisodeRecord] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(record_from_json(json.loads(line)))
+        except (ValueError, TypeError, KeyError) as error:
+            if number == len(lines):
+                break  # the process died while writing it
+            raise DataError(f"{path}, line {number}: not an episode ({error})") from error
+    return records
+
+
+class Store:
+    """The output directory of an evaluation: settings, episodes, summary."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Open or create `folder`.
+
+        Raises:
+            UsageError: it holds an evaluation with other settings.
+        """
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = json.loads(json.dumps(dict(settings), default=str))
+        path = folder / "run.json"
+        if path.exists():
+            before = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
+            if changed:
+                raise UsageError(
+                    f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "
+                    "choose another --out, or repeat its settings to resume it"
+                )
+        self._write("run.json", {"settings": plain, "provenance": describe_run()})
+        self.path = folder / "episodes.jsonl"
+        self.finished = read_episodes(self.path) if self.path.exists() else []
+        text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)
+        self._replace(self.path, text)
+        self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Append one episode."""
+        self._file.write(json.dumps(record.to_json()) + "\n")
+        self._file.flush()
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary and close the files."""
+        self._file.close()
+        self._write("summary.json", summary)
+
+    def _write(self, name: str, value: Any) -> None:
+        self._replace(self.folder / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+    def _replace(self, path: Path, text: str) -> None:
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+
+
+def evaluate(
+    workflow: Workflow,
+    roster: Roster,
+    problems: Sequence[Problem],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    store: Store | None = None,
+    on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
+) -> tuple[list[EpisodeRecord], dict[str, Any]]:
+    """Play `samples` episodes of every problem; returns the records and their summary.
+
+    Batches are formed deterministically unless a policy batches by itself (an endpoint), where
+    waiting for stragglers would waste its time.
+    """
+    if samples < 1:
+        raise UsageError(f"`samples` must be >= 1, got {samples}")
+    jobs = [Job(problem, sample) for problem in problems for sample in range(samples)]
+    done = {record.episode: record for record in store.finished} if store else {}
+    for record in done.values():
+        on_episode(record)
+
+    def finished(record: EpisodeRecord) -> None:
+        if store is not None:
+            store.add(record)
+        on_episode(record)
+
+    rollout = Rollout(
+        workflow,
+        roster,
+        seed=seed,
+        deterministic=all(p.batching == "static" for p in roster.policies.values()),
+        failures=store.folder / "failures.jsonl" if store else None,
+        on_episode=finished,
+    )
+    for record in rollout.run([job for job in jobs if job.key not in done]):
+        done[record.episode] = record
+    records = [done[job.key] for job in jobs]
+    summary = summarise(records)
+    if store is not None:
+        store.close(summary)
+    return records, summary

@@ -1,0 +1,132 @@
+"""What makes decoding with a transformers model cheap: a cache in place, attention without copies.
+
+The library's cache concatenates, hence copies itself, at every token, and its sdpa attention
+copies keys and values once per query head of a group. Here the cache writes into room reserved
+ahead, and while decoding one token the query heads of a group stand in the place of query
+positions, which is the same sum without the copies. Measured on a 0.9 M Qwen3, 256 rows, one
+thread, decoding only: 4.3 k tokens/s -> 10 k with prompts of 120 tokens, 13 k -> 17 k with 30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+_NAME = "flowzoo_grouped"
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values of one layer in a buffer with room for tokens to come."""
+
+    def __init__(self) -> None:
+        """An empty layer; its buffers are made at the first update."""
+        super().__init__()
+        self._buffers: list[torch.Tensor] = []
+        self._length = 0
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append (rows, heads, new, head_dim) states; return all states so far as views."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
+        start, self._length = self._length, self._length + key_states.shape[2]
+        if self._length > self._buffers[0].shape[2]:
+            room = self._length + max(64, self._length // 2)
+            self._buffers = [_widened(buffer, start, room) for buffer in self._buffers]
+        self._buffers[0][:, :, start : self._length] = key_states
+        self._buffers[1][:, :, start : self._length] = value_states
+        return self._publish()
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep, or repeat, the rows `indices`."""
+        self._buffers = [buffer[indices] for buffer in self._buffers]
+        self._publish()
+
+    def _publish(self) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = (buffer[:, :, : self._length] for buffer in self._buffers)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def _widened(buffer: torch.Tensor, used: int, room: int) -> torch.Tensor:
+    wide = buffer.new_empty(*buffer.shape[:2], room, buffer.shape[3])
+    wide[:, :, :used] = buffer[:, :, :used]
+    return wide
+
+
+def new_cache(model: Any) -> DynamicCache:
+    """An empty cache for `model`; layers other than plain full attention keep their own kind."""
+    cache = DynamicCache(config=model.config)
+    cache.layers = [
+        RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
+    ]
+    return cache
+
+
+def grouped_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Sdpa attention that shares keys and values within a group of heads for one-token queries.
+
+    Args:
+        module: the attention layer.
+        query: (rows, heads, 1, head_dim).
+        key: (rows, groups, length, head_dim).
+        value: as `key`.
+        attention_mask: (rows, 1, 1, length), or None.
+        dropout: passed on.
+        scaling: factor on the scores.
+        kwargs: passed on.
+    """
+    rows, heads, queries, head_dim = query.shape
+    groups = key.shape[1]
+    if queries != 1 or groups == heads or "position_bias" in kwargs:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query.reshape(rows, groups, heads // groups, head_dim),
+        key,
+        value,
+        attn_mask=attention_mask,
+        dropout_p=dropout,
+        scale=scaling,
+    )
+    return out.reshape(rows, 1, heads, value.shape[3]), None
+
+
+AttentionInterface.register(_NAME, grouped_attention)
+AttentionMaskInterface.register(_NAME, sdpa_mask)
+
+
+@contextmanager
+def decoding(model: Any) -> Iterator[None]:
+    """`model` in eval mode with grouped attention (where it uses sdpa); restored afterwards.
+
+    The module may be the one a learner trains, so its mode and attention are given back.
+    """
+    training, attention = model.training, model.config._attn_implementation
+    model.eval()
+    if attention == "sdpa":
+        model.config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = attention
+        model.train(training)

@@ -1,0 +1,124 @@
+"""What answers: the protocol every engine implements, and the records that cross it.
+
+A policy turns a batch of `Request`s into `Completion`s, in request order. Everything random about
+a completion is a function of `Request.key`, never of the batch it happened to share, so that an
+episode can be replayed alone. Two kinds of engine exist: `static` ones want large batches, which
+the rollout forms (transformers); `stream` ones batch by themselves or have no batches (endpoints,
+scripts), and take requests as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from flowzoo.envs.records import FinishReason
+from flowzoo.envs.script import Message
+from flowzoo.errors import UsageError
+
+Batching = Literal["static", "stream"]
+Key = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a policy samples unless a request says otherwise.
+
+    Raises:
+        UsageError: a value outside its range.
+    """
+
+    temperature: float = 1.0
+    """Divides the logits; 0 means greedy decoding."""
+    top_p: float = 1.0
+    """Smallest set of tokens whose probability reaches this; 1 keeps all."""
+    top_k: int = 0
+    """Number of most likely tokens kept; 0 keeps all."""
+    max_tokens: int = 256
+    """Most tokens in one reply, the end-of-turn token included."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature < float("inf"):
+            raise UsageError(f"temperature must be 0 (greedy) or more, got {self.temperature}.")
+        if not 0.0 < self.top_p <= 1.0:
+            raise UsageError(f"top_p must be in (0, 1], got {self.top_p}; 1 keeps all tokens.")
+        if self.top_k < 0:
+            raise UsageError(f"top_k must be 0 (keep all tokens) or more, got {self.top_k}.")
+        if self.max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, got {self.max_tokens}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to a policy."""
+
+    key: Key
+    """Names this call, e.g. (seed, problem, episode, agent, turn, candidate): the key of its
+    randomness and its place in the canonical order of a batch."""
+    agent: str
+    role: str
+    messages: Sequence[Message]
+    problem: str = ""
+    """A reference (`Problem.id`), never the gold answer; only scripted policies resolve it."""
+    max_tokens: int | None = None
+    """A tighter cap on the reply than the policy's own; a looser one has no effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply. An engine that sees no tokens (scripts, most endpoints) leaves the ids empty."""
+
+    text: str
+    prompt_ids: Sequence[int] = ()
+    output_ids: Sequence[int] = ()
+    """Sampled tokens, the end-of-turn token included when it was sampled; never pads."""
+    logps: Sequence[float] = ()
+    """Natural-log probability of each output token under the distribution it was sampled from."""
+    finish: FinishReason = "stop"
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """An engine under a name. Model output never raises; a broken engine does."""
+
+    @property
+    def name(self) -> str:
+        """Identifies the policy in rosters, records and metrics."""
+        ...
+
+    @property
+    def batching(self) -> Batching:
+        """`static`: the rollout forms large batches; `stream`: requests are sent as they come."""
+        ...
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections and threads; calling it twice is harmless."""
+        ...
+
+
+def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:
+    """A sort key that orders request keys of mixed strings and integers (integers first)."""
+    return tuple((isinstance(part, str), part) for part in key)
+
+
+def reply_cap(request: Request, sampling: Sampling) -> int:
+    """Most tokens `request` may be answered with.
+
+    Raises:
+        UsageError: the request's own cap is below 1.
+    """
+    if request.max_tokens is None:
+        return sampling.max_tokens
+    if request.max_tokens < 1:
+        raise UsageError(f"Request.max_tokens must be at least 1, got {request.max_tokens}.")
+    return min(request.max_tokens, sampling.max_tokens)
+
+
+def encodable(text: str) -> str:
+    """`text` with lone surrogates, which no tokenizer and no wire accepts, as U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

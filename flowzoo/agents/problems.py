@@ -1,0 +1,64 @@
+"""Choosing problems: held-out sets for evaluation, and the training stream."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from flowzoo.envs import Problem, Task
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_int, key_rng
+
+_LOOKS = 50
+"""How many items are looked at for each distinct one before giving up."""
+
+
+def distinct_problems(task: Task, split: str, count: int | None, start: int = 0) -> list[Problem]:
+    """The first `count` problems of `split` with different texts, from index `start` on.
+
+    A generator may repeat an instance; counting it twice would narrow intervals that it should not.
+    `count` None takes every row of a finite split, repeated texts included.
+
+    Raises:
+        UsageError: the split has fewer distinct problems, or `count` is None for a generator.
+    """
+    size = task.size(split)
+    if count is None:
+        if size is None:
+            raise UsageError("a generated split has no end: say how many problems (n)")
+        return [task.problem(index, split) for index in range(start, size)]
+    if count < 1:
+        raise UsageError(f"the number of problems must be >= 1, got {count}")
+    end = start + _LOOKS * count if size is None else size
+    seen: set[str] = set()
+    found: list[Problem] = []
+    for index in range(start, end):
+        problem = task.problem(index, split)
+        if problem.text not in seen:
+            seen.add(problem.text)
+            found.append(problem)
+            if len(found) == count:
+                return found
+    raise UsageError(
+        f"split {split!r} of task {task.name!r} has only {len(found)} distinct problems from "
+        f"index {start} on, {count} were asked for"
+    )
+
+
+@lru_cache(maxsize=4)
+def _shuffled(size: int, seed: int, epoch: int) -> tuple[int, ...]:
+    order = list(range(size))
+    key_rng("epoch", seed, epoch).shuffle(order)
+    return tuple(order)
+
+
+def stream_indices(size: int | None, seed: int, step: int, count: int) -> list[int]:
+    """Indices of the `count` training problems of `step` (from 1), a function of the arguments.
+
+    A finite split is gone through in a new order every epoch; a generator is sampled without end.
+    """
+    first = (step - 1) * count
+    if size is None:
+        return [key_int("stream", seed, place) % 2**31 for place in range(first, first + count)]
+    return [
+        _shuffled(size, seed, place // size)[place % size] for place in range(first, first + count)
+    ]

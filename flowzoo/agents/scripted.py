@@ -1,0 +1,109 @@
+"""A policy without a model: each role does its job rightly with a given probability.
+
+For tests, demonstrations and for measuring a workflow itself (what does voting gain if a generator
+is right 60 % of the time?). It knows the gold answers, through a channel no model has: a request
+carries the *name* of its problem, and this policy alone holds the task that resolves it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Protocol
+
+from flowzoo.agents.policy import Batching, Completion, Request
+from flowzoo.envs.script import Message
+from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_rng
+
+
+class Oracle(Protocol):
+    """What the policy needs of a workflow."""
+
+    @property
+    def task(self) -> Task:
+        """The task whose problems the requests name."""
+        ...
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The reply of a scripted expert in `role`: its job done rightly, or wrongly."""
+        ...
+
+
+def problem_from_id(task: Task, reference: str) -> Problem:
+    """The problem of `task` whose `Problem.id` is `reference`.
+
+    Raises:
+        UsageError: not a reference, or not one to a problem of this task.
+    """
+    parts = reference.split("/", 3)
+    index = parts[-1].rpartition(":")[2]
+    if len(parts) != 4 or not (index.isascii() and index.isdigit()):
+        raise UsageError(
+            f"expected a problem reference such as 'math/validation/0/17' or "
+            f"'math/all/0/test.jsonl:17', got {reference!r}."
+        )
+    problem = task.problem(int(index), parts[1])
+    if problem.id != reference:
+        raise UsageError(
+            f"the oracle's task resolves {reference!r} to {problem.id!r}: give the scripted policy "
+            f"a workflow with the same task, data and seed as the one that is played."
+        )
+    return problem
+
+
+class ScriptedPolicy:
+    """Every reply is its role's job done rightly with probability `skill`, else wrongly.
+
+    Whether a reply is right, and its wording, are functions of (seed, request key).
+    """
+
+    batching: Batching = "stream"
+
+    def __init__(
+        self, oracle: Oracle, skill: float = 1.0, seed: int = 0, name: str = "scripted"
+    ) -> None:
+        """Hold the workflow whose experts answer.
+
+        Args:
+            oracle: the workflow that is played, or one with the same task.
+            skill: probability in [0, 1] that a reply does its job.
+            seed: of the policy; added to every request's key.
+            name: name of the policy in rosters and records.
+
+        Raises:
+            UsageError: `skill` outside [0, 1].
+        """
+        if not 0.0 <= skill <= 1.0:
+            raise UsageError(f"skill must be a probability in [0, 1], got {skill}.")
+        self.name = name
+        self.skill = skill
+        self._oracle = oracle
+        self._seed = seed
+        # An episode asks about its problem several times, and generating one takes time.
+        self._resolve = lru_cache(4096)(partial(problem_from_id, oracle.task))
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order.
+
+        Raises:
+            UsageError: a request without a problem reference, or with one of another task.
+        """
+        return [Completion(self._reply(request), finish="scripted") for request in requests]
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _reply(self, request: Request) -> str:
+        problem = self._resolve(request.problem)
+        rng = key_rng("scripted", self._seed, *request.key)
+        right = rng.random() < self.skill
+        return self._oracle.expert(request.role, list(request.messages), problem, rng, right)
+
+    def __repr__(self) -> str:
+        """Name and skill."""
+        return f"ScriptedPolicy({self.name!r}, skill={self.skill})"

@@ -1,0 +1,73 @@
+"""Policies from one line of text, as commands and configs name them.
+
+`scripted:P` (right with probability P), `hf:PATH` (a local folder or an id of the hub),
+`openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket` (the small model that is shipped).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flowzoo.agents.policy import Policy, Sampling
+from flowzoo.agents.scripted import Oracle, ScriptedPolicy
+from flowzoo.errors import UsageError, unknown
+
+_FORMS = ("scripted:P", "hf:PATH", "openai:MODEL@URL", "pocket")
+
+
+def pocket_path() -> Path:
+    """Folder of the shipped model, in Hugging Face layout."""
+    return Path(__file__).parent / "pocket"
+
+
+def make_policy(
+    spec: str,
+    *,
+    oracle: Oracle | None = None,
+    name: str | None = None,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+) -> Policy:
+    """The policy that `spec` describes.
+
+    Args:
+        spec: `scripted:P`, `hf:PATH`, `openai:MODEL@URL` or `pocket`.
+        oracle: the workflow that is played; scripted policies need it.
+        name: name of the policy; default the spec itself.
+        sampling: temperature and lengths of a model.
+        seed: of a scripted policy.
+
+    Raises:
+        UsageError: a spec of no known form, or nothing usable behind it.
+        MissingExtra: the engine's library is not installed.
+    """
+    kind, _, rest = spec.partition(":")
+    label = name or spec
+    if kind == "scripted":
+        if oracle is None:
+            raise UsageError(f"policy {spec!r} needs the workflow that is played (oracle=...).")
+        return ScriptedPolicy(oracle, _probability(spec, rest), seed=seed, name=label)
+    if spec == "pocket" or (kind == "hf" and rest):
+        from flowzoo.agents.hf import TransformersPolicy
+
+        path = pocket_path() if spec == "pocket" else rest
+        return TransformersPolicy.from_pretrained(path, name=label, sampling=sampling)
+    if kind == "openai":
+        from flowzoo.agents.openai import OpenAIPolicy
+
+        model, _, url = rest.partition("@http")
+        if not model or not url:
+            raise UsageError(
+                f"expected openai:MODEL@URL, e.g. openai:gpt-4o@https://host/v1, got {spec!r}."
+            )
+        return OpenAIPolicy(model, f"http{url}", name=label, sampling=sampling)
+    raise unknown("policy", spec, _FORMS)
+
+
+def _probability(spec: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(
+            f"expected scripted:P with a probability P in [0, 1], e.g. scripted:0.8, got {spec!r}."
+        ) from None

@@ -1,0 +1,1 @@
+"""What learns: advantages, loss, learner and checkpoints, and the trainer above them."""

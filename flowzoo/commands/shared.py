@@ -1,0 +1,162 @@
+"""Option groups and readers that several commands share."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from flowzoo.envs.settings import Setting, read_settings
+from flowzoo.errors import UsageError, unknown
+
+# Specs may hold "=" themselves (a URL's query), so a role is told by its form: role or role_N.
+_FOR_ROLE = re.compile(r"(?P<role>[a-z]+(?:_[a-z]+)*(?:_\d+)?)=(?P<spec>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemOptions:
+    """Which problems are played."""
+
+    task: str = "math"
+    """Task the workflow works on; `flowzoo list` names them."""
+    preset: str = "strict"
+    """Rules of the workflow: strict, paper, or another that `flowzoo list` names."""
+    data: str | None = None
+    """Data file of the task, or id of a data set on the hub; default: generated problems."""
+    split: Literal["pretrain", "train", "validation", "test", "all"] | None = None
+    """Part of the problems; by default `all` of a data file and `validation` of a generator."""
+    seed: int = 0
+    """Seed of problems and of sampling."""
+    options: tuple[str, ...] = ()
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+
+    def which_split(self) -> str:
+        """The split to play: the one given, else all of a file, else validation."""
+        return self.split or ("all" if self.data else "validation")
+
+    def settings(self) -> dict[str, Setting]:
+        """The further settings by name; see `read_settings`."""
+        return read_settings(self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """Who answers, and how it samples."""
+
+    policy: tuple[str, ...] = ("pocket",)
+    """One policy for all roles, or several ROLE=POLICY.
+    Policies: pocket, scripted:P (right with probability P), hf:PATH, openai:MODEL@URL."""
+    temperature: float = 1.0
+    """Divides the logits; 0 is greedy decoding."""
+    max_tokens: int = 256
+    """Most tokens in one reply."""
+
+    def by_role(self, roles: Iterable[str]) -> dict[str, str]:
+        """Role or agent -> policy spec; see `split_policies`."""
+        return split_policies(self.policy, roles)
+
+
+def split_policies(words: Sequence[str], roles: Iterable[str]) -> dict[str, str]:
+    """Read `SPEC` or `ROLE=SPEC ...` into a map from role or agent to policy spec.
+
+    A lone spec counts for every role that has none of its own.
+
+    Raises:
+        UsageError: two specs without a role, or a role given twice or unknown. (`build_roster`
+            checks that every role has a policy.)
+    """
+    known = list(roles)
+    given: dict[str, str] = {}
+    rest: list[str] = []
+    for word in words:
+        match = _FOR_ROLE.fullmatch(word)
+        if match is None:
+            rest.append(word)
+            continue
+        role, spec = match["role"], match["spec"]
+        if re.sub(r"_\d+$", "", role) not in known:
+            raise unknown("role", role, known)
+        if role in given:
+            raise UsageError(f"--policy gives role {role!r} twice: {given[role]!r} and {spec!r}.")
+        given[role] = spec
+    if len(rest) > 1:
+        raise UsageError(
+            f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
+            f"without roles; the roles are {', '.join(known)}."
+        )
+    if rest:
+        return {role: rest[0] for role in known if role not in given} | given
+    return given
+
+
+def build_workflow(name: str, problems: ProblemOptions) -> Any:
+    """The workflow on its task, as the options say."""
+    from flowzoo.envs import make_workflow
+
+    settings = {"preset": problems.preset, "seed": problems.seed, **problems.settings()}
+    if problems.data is not None:
+        settings["data"] = problems.data
+    return make_workflow(name, problems.task, **settings)
+
+
+def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
+    """The roster of the options: one policy object per distinct spec."""
+    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents.specs import make_policy
+
+    quiet_transformers()
+    by_role = policies.by_role(workflow.role_counts())
+    sampling = Sampling(temperature=policies.temperature, max_tokens=policies.max_tokens)
+    made = {
+        spec: make_policy(spec, oracle=workflow, sampling=sampling, seed=seed)
+        for spec in sorted(set(by_role.values()))
+    }
+    roster = Roster({role: made[spec] for role, spec in by_role.items()})
+    roster.check(workflow.role_counts())
+    return roster
+
+
+def quiet_transformers() -> None:
+    """No progress bars for loading a model of a few megabytes, if transformers is there at all."""
+    if find_spec("transformers") is not None:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()
+
+
+@contextmanager
+def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
+    """A progress bar on stderr; yields what to call with every finished episode."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    score = count = 0.0
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(label, total=total, note="")
+
+        def advance(record: Any) -> None:
+            nonlocal score, count
+            score, count = score + record.score, count + 1
+            progress.update(bar, advance=1, note=f"accuracy {100 * score / count:.1f} %")
+
+        yield advance

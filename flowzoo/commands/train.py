@@ -1,0 +1,108 @@
+"""`flowzoo train`: train the policies of a workflow with one of the baselines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro import conf
+
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.commands.shared import quiet_transformers
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Train a workflow's policies; run the same command again to resume a run that was stopped."""
+
+    config: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+    json: bool = False
+    """Print the final summary as one JSON object instead of text."""
+
+
+def run(options: Options) -> int:
+    """Train and print what came of it."""
+    quiet_transformers()
+    from flowzoo.baselines.trainer import Trainer
+
+    trainer = Trainer(options.config)
+    if trainer.step >= 0:
+        print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
+    with step_progress(options.config.steps, trainer.step) as on_step:
+        summary = trainer.train(on_step)
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        print_summary(summary, trainer.run.root)
+    return 0
+
+
+def print_summary(summary: Mapping[str, Any], root: Path) -> None:
+    """Accuracy before and after, what it cost, and where everything is."""
+    gain = summary["gain"]
+    protocol = summary["protocol"]
+    policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
+    print(f"{summary['workflow']}, {summary['algorithm']}, policies: {policies}")
+    print(
+        f"held-out accuracy {100 * summary['accuracy_before']:.1f} % -> "
+        f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
+        f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f}; "
+        f"{protocol['problems']} {protocol['split']} problems, temperature "
+        f"{protocol['temperature']:g})"
+    )
+    print(
+        f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
+        f"{summary['minutes']:.1f} minutes"
+    )
+    print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
+    print(f"transcripts  {root / 'transcripts'}")
+    print(f"checkpoints  {root / 'checkpoints'}")
+
+
+def step_note(row: Mapping[str, Any]) -> str:
+    """What the progress bar says of the newest step."""
+    parts = []
+    if "reward/mean" in row:
+        parts.append(f"reward {row['reward/mean']:.2f}, {row['perf/tok_s']:,.0f} tok/s")
+    if "eval/reward/mean" in row:
+        parts.append(f"held-out {100 * row['eval/reward/mean']:.1f} %")
+    return ", ".join(parts)
+
+
+@contextmanager
+def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A progress bar on stderr; evaluations stay on screen as lines of their own."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("training", total=steps, completed=max(0, done), note="")
+
+        def on_step(row: Mapping[str, Any]) -> None:
+            progress.update(bar, completed=row["step"], note=step_note(row))
+            if "eval/reward/mean" in row:
+                accuracy = 100 * row["eval/reward/mean"]
+                progress.console.print(
+                    f"step {row['step']:4d}  held-out accuracy {accuracy:.1f} %", highlight=False
+                )
+
+        yield on_step

@@ -1,0 +1,57 @@
+"""The workflows as environments.
+
+Write a workflow with `Workflow`, `Ask`, `Grade`, `Truth`, `Outcome`; make environments with
+`make_env` or a `name_v0.env(...)`; check your own with `flowzoo.envs.testing.check_workflow`.
+"""
+
+from __future__ import annotations
+
+from flowzoo.envs.aec import WorkflowEnv
+from flowzoo.envs.episode import Episode
+from flowzoo.envs.guard import Guard
+from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.envs.registry import WORKFLOWS, env_functions, make_env, make_workflow
+from flowzoo.envs.script import (
+    Ask,
+    Classes,
+    Grade,
+    Graded,
+    Message,
+    Outcome,
+    Reply,
+    Responder,
+    Script,
+    Truth,
+)
+from flowzoo.envs.spaces import Messages, Prose
+from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.envs.turns import WorkflowError
+from flowzoo.envs.workflow import Workflow
+
+__all__ = [
+    "WORKFLOWS",
+    "Ask",
+    "Call",
+    "Classes",
+    "Episode",
+    "EpisodeRecord",
+    "Grade",
+    "Graded",
+    "Guard",
+    "Message",
+    "Messages",
+    "Outcome",
+    "Problem",
+    "Prose",
+    "Reply",
+    "Responder",
+    "Script",
+    "Task",
+    "Truth",
+    "Workflow",
+    "WorkflowEnv",
+    "WorkflowError",
+    "env_functions",
+    "make_env",
+    "make_workflow",
+]

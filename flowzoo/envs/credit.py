@@ -1,0 +1,58 @@
+"""Who is paid what at the end of an episode (pure functions).
+
+Reward parts of a call: `team` (the episode's score; 0 for a reply that abstained under the strict
+preset), `local` (readability and own truth; absent where the workflow recorded no truth) and
+`format` (minus the penalty for an unreadable reply). The credit rule combines them. An agent's
+return is the mean reward of its calls: the outcome is paid once, however often an agent was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+
+
+def reward_parts(
+    workflow: Workflow, score: float, readable: bool, truth: float | None
+) -> dict[str, float]:
+    """The parts of one call; see the module docstring."""
+    abstained = workflow.preset == "strict" and not readable
+    parts = {"team": 0.0 if abstained else score}
+    if truth is not None:
+        for_reading, for_truth = workflow.local_weights
+        parts["local"] = for_reading * readable + for_truth * truth
+    if workflow.format_penalty:
+        parts["format"] = 0.0 if readable else -workflow.format_penalty
+    return parts
+
+
+def combine(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
+    """The reward of one call under the workflow's credit rule.
+
+    Raises:
+        UsageError: local credit for a role whose truth the workflow does not record.
+    """
+    rule = workflow.credit
+    if callable(rule):
+        return float(rule(parts))
+    if rule == "team":
+        return parts["team"] + parts.get("format", 0.0)
+    if "local" not in parts:
+        raise UsageError(
+            f"credit={rule!r} needs the own truth of every reply, and {workflow.name} recorded "
+            f'none for role {role!r}: use credit="team", or yield Truth(reply, value) in play().'
+        )
+    team = workflow.alpha * parts["team"] if rule == "mix" else 0.0
+    return team + parts["local"] + parts.get("format", 0.0)
+
+
+def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Mean reward per agent over its calls; 0 for an agent that was never asked."""
+    sums = dict.fromkeys(agents, 0.0)
+    counts = dict.fromkeys(sums, 0)
+    for agent, reward in rewards:
+        sums[agent] += reward
+        counts[agent] += 1
+    return {agent: total / (counts[agent] or 1) for agent, total in sums.items()}

@@ -1,0 +1,192 @@
+r"""# Evaluator-optimizer
+
+A generator answers, an evaluator judges the newest answer with a verdict and a critique, and the
+generator writes a new attempt, until the evaluator accepts or the rounds are used up.
+
+| | |
+|---|---|
+| Creation | `eval_opt_v0.env(task="math")` |
+| Agents | `generator_0`, `evaluator_0` |
+| Observation | `{"messages": [...]}`: the problem; evaluator: also the newest answer; generator, later: its attempt and the critique |
+| Action | generator: a reply with the answer in `\boxed{}`; evaluator: a critique and `\boxed{Correct}` or `\boxed{Incorrect}` |
+| Reward | 1 to every call if the last answer is right, else 0 (`credit="team"`) |
+| End | on an accepting verdict, or after `max_rounds` attempts |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_rounds` | 3 (`dr_mas`: 2) | attempts the generator may make |
+| `preset` | `"strict"` | see below |
+
+* `strict`: an unreadable verdict abstains (the loop goes on, counted); the evaluator is not asked
+  about the last attempt, since its verdict could change nothing: at most 5 calls with 3 rounds.
+* `paper` (arXiv 2605.24202): the last attempt is evaluated too (at most 6 calls), verdicts are
+  searched in the whole text, and the chat keeps the turns of both roles as assistant turns.
+* `dr_mas` (the solver-verifier loop of Dr. MAS): strict flow with `max_rounds=2`; an unreadable
+  verdict accepts.
+
+Facts in `info` at the end: `rounds`, `first_correct`, `recovered` (wrong to right), `regressed` (right
+to wrong), and the evaluator's counts `true_accept`, `false_accept`, `true_reject`, `false_reject`,
+`abstained`.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Script, Truth
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.text import boxed_choice, visible
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+
+VERDICTS = {"correct": True, "incorrect": False}
+ROUNDS = {"strict": 3, "paper": 3, "dr_mas": 2}
+
+
+def read_verdict(text: str) -> bool | None:
+    """The boxed verdict: True for Correct, False for Incorrect, None if unreadable."""
+    return boxed_choice(text, VERDICTS)
+
+
+def search_verdict(text: str) -> bool | None:
+    """The last verdict word anywhere in the text (a published fallback)."""
+    words = re.findall(r"\b(?:in)?correct\b", text.lower())
+    return VERDICTS[words[-1]] if words else None
+
+
+def count_verdict(verdict: bool | None, right: bool) -> str:
+    """The name under which a verdict on an answer is counted."""
+    if verdict is None:
+        return "abstained"
+    return f"{'true' if verdict == right else 'false'}_{'accept' if verdict else 'reject'}"
+
+
+def user(content: str) -> Message:
+    """A user message."""
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Message:
+    """An assistant message."""
+    return {"role": "assistant", "content": content}
+
+
+@dataclass(frozen=True)
+class EvalOpt(Workflow):
+    """Generate, evaluate, improve."""
+
+    name: ClassVar[str] = "eval_opt_v0"
+    roles: ClassVar[Mapping[str, int]] = {"generator": 1, "evaluator": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper", "dr_mas")
+    kinds: ClassVar[tuple[str, ...]] = ("math",)
+    prompts: ClassVar[Mapping[str, str]] = {
+        "evaluate": "{problem}\n\nAnswer:\n{attempt}\n\nCheck this answer. Say what is wrong "
+        "without giving the solution, then put Correct or Incorrect in \\boxed{{}}.",
+        "evaluate_history": "Check the newest answer. Say what is wrong without giving the "
+        "solution, then put Correct or Incorrect in \\boxed{}.",
+        "improve": "Review:\n{critique}\n\n"
+        "Answer the problem again. Put the final answer in \\boxed{{}}.",
+        "improve_history": "Answer the problem again. Put the final answer in \\boxed{}.",
+    }
+
+    max_rounds: int | None = None
+    """Attempts the generator may make; None takes the preset's number."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.max_rounds is not None and self.max_rounds < 1:
+            raise UsageError(f"`max_rounds` must be >= 1, got {self.max_rounds}")
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        rounds = self.max_rounds or ROUNDS[self.preset]
+        paper, task = self.preset == "paper", self.task
+        counts: Counter[str] = Counter()
+        history = [user(task.prompt(problem))]
+        messages, first = history, None
+        number = 0
+        while True:
+            number += 1
+            attempt = yield Ask("generator_0", messages, task.answer, task.answer_lenient)
+            answer = self.read(attempt)
+            grade = yield Grade(answer, of=attempt)
+            right = grade.score >= 1.0
+            first = right if first is None else first
+            history = [*history, assistant(visible(attempt.text))]
+            if number == rounds and not paper:
+                break
+            review = yield Ask(
+                "evaluator_0",
+                self.evaluation(problem, attempt.text, history),
+                read_verdict,
+                search_verdict,
+            )
+            verdict = review.lenient if paper else review.strict
+            counts[count_verdict(verdict, right)] += 1
+            yield Truth(review, float(verdict is not None and verdict == right))
+            accepted = verdict or (verdict is None and self.preset == "dr_mas")
+            if accepted or number == rounds:
+                break
+            history = [*history, assistant(visible(review.text))]
+            messages = self.improvement(problem, attempt.text, review.text, history)
+        facts = {
+            "rounds": number,
+            "first_correct": first,
+            "recovered": right and not first,
+            "regressed": first and not right,
+        }
+        names = ("true_accept", "false_accept", "true_reject", "false_reject", "abstained")
+        return Outcome(answer, grade.score, facts | {name: counts[name] for name in names})
+
+    def evaluation(self, problem: Problem, attempt: str, history: list[Message]) -> list[Message]:
+        """The evaluator's chat."""
+        if self.preset == "paper":
+            return [*history, user(self.prompts["evaluate_history"])]
+        text = self.prompts["evaluate"].format(problem=problem.text, attempt=visible(attempt))
+        return [user(text)]
+
+    def improvement(
+        self, problem: Problem, attempt: str, critique: str, history: list[Message]
+    ) -> list[Message]:
+        """The generator's chat from its second attempt on."""
+        if self.preset == "paper":
+            return [*history, user(self.prompts["improve_history"])]
+        return [
+            user(self.task.prompt(problem)),
+            assistant(visible(attempt)),
+            user(self.prompts["improve"].format(critique=visible(critique))),
+        ]
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The generator solves; the evaluator names the first step that differs from its own."""
+        solution = self.task.solve(problem, rng, right if role == "generator" else True)
+        if role == "generator":
+            return solution
+        if self.preset == "paper":
+            attempt = [m["content"] for m in messages if m["role"] == "assistant"][-1]
+        else:
+            attempt = messages[-1]["content"].partition("\nAnswer:\n")[2].rpartition("\n\n")[0]
+        grade = self.task.grade_batch([problem], [self.task.answer(attempt)])[0]
+        accept = (grade.score >= 1.0) == right
+        if accept:
+            return "Every step holds. \\boxed{Correct}"
+        known = set(solution.split(". "))
+        wrong = [step for step in attempt.split(". ") if step not in known and "boxed" not in step]
+        remark = f"{wrong[0].rstrip('.')} is wrong." if wrong else "The answer is wrong."
+        return f"{remark} \\boxed{{Incorrect}}"
+
+    def samples(self) -> tuple[str, ...]:
+        """Solutions and verdicts."""
+        return (*self.task.samples(), "\\boxed{Correct}", "A step is wrong. \\boxed{Incorrect}")

@@ -1,0 +1,180 @@
+r"""# Orchestrator-workers
+
+An orchestrator names strategies without solving, workers solve the problem in parallel, one strategy
+each, and a synthesizer writes the final answer from all of their solutions.
+
+| | |
+|---|---|
+| Creation | `orch_workers_v0.env(task="math")` |
+| Agents | `orchestrator_0`, `worker_0` … `worker_2`, `synthesizer_0` |
+| Observation | `{"messages": [...]}`: the problem; workers: also their strategy; synthesizer: all strategies and solutions |
+| Action | orchestrator: lines `STRATEGY k: …`; workers and synthesizer: a reply with the answer in `\boxed{}` |
+| Reward | 1 to every call if the synthesizer's answer is right, else 0 (`credit="team"`) |
+| End | after 3 to `max_workers` + 2 calls; workers without a strategy are not asked |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_workers` | 3 | most strategies that are used |
+| `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does its part only; workers' and orchestrator's own truths are then unknown |
+| `preset` | `"strict"` | no readable line: the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text |
+
+The argument is called `split_by` in `env(...)`, where `split` already names the task's split.
+
+Facts in `info` at the end: `workers`, `any_correct`, `all_correct`, `contested`, `recovered` (contested, and the
+final answer is right), `abstained`.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal, get_args
+
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, Script, Truth
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.text import visible
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError, unknown
+
+SplitBy = Literal["strategies", "subtasks"]
+WORDS = {"strategies": "STRATEGY", "subtasks": "SUBTASK"}
+IDEAS = (
+    "go step by step",
+    "do the multiplication first",
+    "split the numbers into tens and ones",
+    "solve it and check the result",
+)
+
+
+def read_parts(text: str, word: str, most: int) -> tuple[str, ...] | None:
+    """The texts of the lines `WORD k: text`, at most `most`, or None."""
+    found = re.findall(rf"(?m)^[ \t]*{word}[ \t]+[0-9]+[ \t]*:[ \t]*(\S.*?)[ \t]*$", visible(text))
+    return tuple(found[:most]) or None
+
+
+def read_loosely(text: str, word: str, most: int) -> tuple[str, ...] | None:
+    """The published cascade: labelled lines, numbered list, lines over 10 characters, all text."""
+    shown = visible(text)
+    numbered = re.findall(r"(?m)^[ \t]*[0-9]+[.)][ \t]*(\S.*?)[ \t]*$", shown)
+    lines = [line.strip() for line in shown.splitlines() if len(line.strip()) > 10]
+    whole = [shown] if shown else []
+    found = read_parts(text, word, most) or tuple((numbered or lines or whole)[:most])
+    return found or None
+
+
+@dataclass(frozen=True)
+class OrchWorkers(Workflow):
+    """Plan, work in parallel, synthesize."""
+
+    name: ClassVar[str] = "orch_workers_v0"
+    roles: ClassVar[Mapping[str, int]] = {"orchestrator": 1, "worker": 3, "synthesizer": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("math",)
+    prompts: ClassVar[Mapping[str, str]] = {
+        "strategies": "{problem}\n\nDo not solve this. Name 1 to {most} strategies for solving it, "
+        "one per line, each written as STRATEGY k: text",
+        "subtasks": "{problem}\n\nDo not solve this. Split it into 1 to {most} parts, "
+        "one per line, each written as SUBTASK k: text",
+        "strategy": "{prompt}\n\nStrategy: {part}",
+        "subtask": "{problem}\n\nDo only this part: {part}\nPut its result in \\boxed{{}}.",
+        "synthesize": "{prompt}\n\n{solutions}\n\nWrite the final answer.",
+        "solution": "{title}:\n{text}",
+    }
+
+    max_workers: int = 3
+    """Most strategies that are used, and number of worker agents."""
+    split_by: SplitBy = "strategies"
+    """What the orchestrator hands out: whole-problem strategies, or parts of the problem."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.max_workers < 1:
+            raise UsageError(f"`max_workers` must be >= 1, got {self.max_workers}")
+        if self.split_by not in get_args(SplitBy):
+            raise unknown("split_by", self.split_by, get_args(SplitBy))
+
+    def role_counts(self) -> Mapping[str, int]:
+        """As many workers as set."""
+        return {"orchestrator": 1, "worker": self.max_workers, "synthesizer": 1}
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        task, word, most = self.task, WORDS[self.split_by], self.max_workers
+        plan = yield Ask(
+            "orchestrator_0",
+            self.prompts[self.split_by].format(problem=problem.text, most=most),
+            partial(read_parts, word=word, most=most),
+            partial(read_loosely, word=word, most=most),
+        )
+        read = self.read(plan)
+        parts = read or ("",) * most
+        works = yield [
+            Ask(f"worker_{slot}", self.order(problem, part), task.answer, task.answer_lenient)
+            for slot, part in enumerate(parts)
+        ]
+        right: list[bool] = []
+        if self.split_by == "strategies":
+            grades = yield [Grade(self.read(work), of=work) for work in works]
+            right = [grade.score >= 1.0 for grade in grades]
+            yield Truth(plan, 0.0 if read is None else sum(right) / len(right))
+        final = yield Ask(
+            "synthesizer_0", self.digest(problem, parts, works), task.answer, task.answer_lenient
+        )
+        answer = self.read(final)
+        grade = yield Grade(answer, of=final)
+        contested = any(right) and not all(right)
+        facts = {"workers": len(works), "abstained": read is None}
+        if right:
+            facts |= {
+                "any_correct": any(right),
+                "all_correct": all(right),
+                "contested": contested,
+                "recovered": contested and grade.score >= 1.0,
+            }
+        return Outcome(answer, grade.score, facts)
+
+    def order(self, problem: Problem, part: str) -> str:
+        """A worker's prompt; without a strategy it is the plain problem."""
+        prompt = self.task.prompt(problem)
+        if not part:
+            return prompt
+        form = "strategy" if self.split_by == "strategies" else "subtask"
+        return self.prompts[form].format(prompt=prompt, problem=problem.text, part=part)
+
+    def digest(self, problem: Problem, parts: Sequence[str], works: Sequence[Reply]) -> str:
+        """The synthesizer's prompt: the problem and all strategies with their solutions."""
+        solutions = "\n\n".join(
+            self.prompts["solution"].format(
+                title=f"Worker {number} ({part})" if part else f"Worker {number}",
+                text=visible(work.text),
+            )
+            for number, (part, work) in enumerate(zip(parts, works, strict=True), start=1)
+        )
+        return self.prompts["synthesize"].format(
+            prompt=self.task.prompt(problem), solutions=solutions
+        )
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The orchestrator names general ideas (wrongly: without labels); the others solve."""
+        if role != "orchestrator":
+            return self.task.solve(problem, rng, right)
+        word = WORDS[self.split_by]
+        ideas = rng.sample(IDEAS, k=min(rng.randint(1, 3), self.max_workers))
+        if not right:
+            return "just solve it"
+        return "\n".join(f"{word} {n}: {idea}" for n, idea in enumerate(ideas, start=1))
+
+    def samples(self) -> tuple[str, ...]:
+        """Solutions and plans."""
+        word = WORDS[self.split_by]
+        return (*self.task.samples(), f"{word} 1: {IDEAS[0]}\n{word} 2: {IDEAS[1]}")

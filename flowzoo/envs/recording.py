@@ -1,0 +1,152 @@
+"""From a finished episode to plain records: rewards, returns, state hashes, calls."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from flowzoo.envs.credit import agent_returns, combine, reward_parts
+from flowzoo.envs.episode import Episode
+from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.envs.script import Reply
+from flowzoo.envs.turns import Turn
+
+
+class Settled(NamedTuple):
+    """What an episode pays."""
+
+    score: float
+    parts: list[dict[str, float]]
+    """Reward parts of each call, in call order."""
+    rewards: list[float]
+    """Reward of each call."""
+    returns: dict[str, float]
+    """Return of each agent."""
+    calls: list[tuple[Turn, Reply]]
+    """The turns that were answered, with their replies."""
+
+
+def state_hashes(episode: Episode) -> list[str]:
+    """For every prefix of the log, a hash of the settings, the problem and that prefix."""
+    problem = episode.problem
+    # The text too: an id does not say what its file contains.
+    spec = repr((sorted(episode.workflow.spec.items()), problem.id, problem.text))
+    state = hashlib.blake2b(spec.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    hashes = [state.hex()]
+    for entry in episode.log:
+        text = entry if isinstance(entry, str) else repr(entry)
+        data = state + type(entry).__name__.encode() + text.encode("utf-8", "surrogatepass")
+        state = hashlib.blake2b(data, digest_size=16).digest()
+        hashes.append(state.hex())
+    return hashes
+
+
+def state_hash(episode: Episode) -> str:
+    """Hash of everything said and computed so far."""
+    return state_hashes(episode)[-1]
+
+
+def answered(episode: Episode) -> list[tuple[Turn, Reply]]:
+    """The turns that were answered, with their replies, in call order."""
+    return [(turn, turn.reply) for turn in episode.turns if turn.reply is not None]
+
+
+def settle(episode: Episode) -> Settled:
+    """The rewards of a finished episode; a truncated one pays nothing.
+
+    Raises:
+        UsageError: the episode is not finished.
+    """
+    outcome, workflow = episode.finished(), episode.workflow
+    score = 0.0 if episode.truncated else float(outcome.score or 0.0)
+    parts: list[dict[str, float]] = []
+    rewards: list[float] = []
+    turns = answered(episode)
+    for turn, reply in turns:
+        readable = reply.strict is not None
+        part = reward_parts(workflow, score, readable, episode.truths.get(turn.call))
+        role = workflow.agents[turn.agent][0]
+        parts.append(part)
+        rewards.append(0.0 if episode.truncated else combine(workflow, role, part))
+    pairs = ((turn.agent, reward) for (turn, _), reward in zip(turns, rewards, strict=True))
+    return Settled(score, parts, rewards, agent_returns(workflow.agents, pairs), turns)
+
+
+def record(episode: Episode) -> EpisodeRecord:
+    """The finished episode as plain records.
+
+    Raises:
+        UsageError: the episode is not finished.
+    """
+    outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
+    settled = settle(episode)
+    hashes = state_hashes(episode)
+    rows = zip(settled.calls, settled.parts, settled.rewards, strict=True)
+    calls = tuple(
+        Call(
+            problem=problem.id,
+            episode=episode.key,
+            agent=turn.agent,
+            role=workflow.agents[turn.agent][0],
+            slot=turn.slot,
+            turn=turn.turn,
+            phase=turn.phase,
+            messages=tuple(turn.observe()),
+            reply=reply.text,
+            strict=reply.strict is not None,
+            lenient=reply.lenient is not None,
+            truth=episode.truths.get(turn.call),
+            parts=parts,
+            reward=reward,
+            state_hash=hashes[turn.logged],
+            prompts=workflow.prompts_id,
+        )
+        for (turn, reply), parts, reward in rows
+    )
+    return EpisodeRecord(
+        workflow=workflow.name,
+        task=workflow.task.name,
+        problem=problem.id,
+        episode=episode.key,
+        text=problem.text,
+        gold=problem.gold,
+        score=settled.score,
+        answer=outcome.answer,
+        truncated=episode.truncated,
+        facts=dict(outcome.facts),
+        returns=settled.returns,
+        calls=calls,
+    )
+
+
+def final_infos(episode: Episode, settled: Settled) -> dict[str, dict[str, Any]]:
+    """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
+
+    Per agent: role, whether it acted, its return, and one entry per call for truth, reward parts
+    and readability; for the episode: score, answer, truncation and the workflow's facts.
+    """
+    outcome = episode.finished()
+    infos: dict[str, dict[str, Any]] = {
+        agent: {
+            "role": role,
+            "acted": False,
+            "return": settled.returns[agent],
+            "truths": [],
+            "parts": [],
+            "strict": [],
+            "lenient": [],
+            "score": settled.score,
+            "answer": outcome.answer,
+            "truncated": episode.truncated,
+            "facts": dict(outcome.facts),
+        }
+        for agent, (role, _) in episode.workflow.agents.items()
+    }
+    for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
+        info = infos[turn.agent]
+        info["acted"] = True
+        info["truths"].append(episode.truths.get(turn.call))
+        info["parts"].append(parts)
+        info["strict"].append(reply.strict is not None)
+        info["lenient"].append(reply.lenient is not None)
+    return infos

@@ -1,0 +1,79 @@
+"""The records that rollouts produce and that training, diagnostics and reports consume.
+
+One `Call` per (messages -> reply), one `EpisodeRecord` per episode. Nothing here holds a live
+object; everything is JSON-able (token ids and log-probs as lists).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from flowzoo.envs.script import Message
+
+FinishReason = Literal["stop", "length", "scripted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One reply of one agent: one training row."""
+
+    problem: str
+    """Id of the problem, unique over tasks, splits and seeds."""
+    episode: str
+    """Id of the episode, unique within a batch of rollouts."""
+    agent: str
+    role: str
+    slot: int
+    """Position within the phase, from 0."""
+    turn: int
+    """How often this agent was asked before in this episode."""
+    phase: int
+    """Index of the phase in the episode; a lone ask is a phase of one."""
+    messages: tuple[Message, ...]
+    reply: str
+    strict: bool
+    """The strict parser could read the reply (a reply that has no parser always reads)."""
+    lenient: bool
+    truth: float | None
+    """Own ground truth of the role in [0, 1], None where the workflow defines none."""
+    parts: Mapping[str, float]
+    """Reward parts before weighting: `team`, `local` and `format`."""
+    reward: float
+    """The scalar of this call under the environment's credit rule."""
+    state_hash: str
+    """Hash of everything that was said and computed before this call's phase opened."""
+    prompts: str
+    """Version and hash of the workflow's prompt texts."""
+    policy: str = ""
+    prompt_ids: Sequence[int] = ()
+    output_ids: Sequence[int] = ()
+    """Sampled tokens, the end-of-turn token included when it was sampled; never pads."""
+    logps: Sequence[float] = ()
+    """Log-probability of each output token under the distribution it was sampled from."""
+    finish: FinishReason = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """A finished episode."""
+
+    workflow: str
+    task: str
+    problem: str
+    episode: str
+    text: str
+    gold: str
+    score: float
+    answer: str | None
+    truncated: bool
+    """The episode was cut off by `max_cycles`; its score is 0."""
+    facts: Mapping[str, Any]
+    returns: Mapping[str, float]
+    """Per agent, what the AEC environment pays it over the episode."""
+    calls: tuple[Call, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain values for one JSONL line."""
+        return asdict(self)

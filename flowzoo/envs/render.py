@@ -1,0 +1,101 @@
+"""Transcripts for people: plain text (`ansi`) and colour in a terminal (`human`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowzoo.envs.episode import Episode
+from flowzoo.envs.recording import answered, settle
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+LONGEST = 2_000
+"""Characters of one text shown; the middle of a longer one is left out, and said so."""
+
+
+def printable(text: str) -> str:
+    """`text` without what a terminal would obey or refuse, its middle cut out if it is long."""
+    if len(text) > LONGEST:
+        half = LONGEST // 2
+        text = f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text
+    )
+
+
+def verdict(episode: Episode) -> str:
+    """One line on how a finished episode ended."""
+    settled = settle(episode)
+    answer = episode.finished().answer
+    shown = "no answer" if answer is None else f"answer {printable(answer)}"
+    end = "cut off by max_cycles" if episode.truncated else shown
+    return f"{end}; gold {printable(episode.problem.gold)}; score {settled.score:g}"
+
+
+def to_ansi(episode: Episode) -> str:
+    """The transcript as plain text: who was asked what, and what it replied."""
+    lines = [f"{episode.workflow.name} · {episode.problem.id}", printable(episode.problem.text)]
+    for turn in episode.turns:
+        lines.append(f"--- {turn.agent} (phase {turn.phase}, turn {turn.turn})")
+        lines += [f"{m['role']}: {printable(m['content'])}" for m in turn.messages]
+        lines.append(f"> {printable(turn.reply.text) if turn.reply else '…'}")
+    if episode.done:
+        lines.append(f"=== {verdict(episode)}")
+    return "\n".join(lines)
+
+
+def print_new(
+    episode: Episode, shown: int, console: Console | None = None, prompts: bool = False
+) -> int:
+    """Print the answered turns from number `shown` on, and the verdict once done.
+
+    Args:
+        episode: the episode.
+        shown: how many items were printed before.
+        console: where to print; standard output by default.
+        prompts: print the prompts too.
+
+    Returns:
+        How many items have been printed now (the verdict counts as one).
+    """
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    out = console or Console()
+    turns = answered(episode)
+    if shown == 0:
+        out.rule(Text(f"{episode.workflow.name} · {episode.problem.id}"))
+        out.print(Text(printable(episode.problem.text), style="bold"))
+        shown = 1
+    roles = list(episode.workflow.role_counts())
+    for turn, reply in turns[shown - 1 :]:
+        role = episode.workflow.agents[turn.agent][0]
+        colour = COLOURS[roles.index(role) % len(COLOURS)]
+        if prompts:
+            for message in turn.messages:
+                out.print(Text(f"{message['role']}: {printable(message['content'])}", style="dim"))
+        out.print(
+            Panel(
+                Text(printable(reply.text)),
+                title=Text(turn.agent, style=f"bold {colour}"),
+                subtitle=Text(_reading(reply.strict), style="dim"),
+                title_align="left",
+                subtitle_align="right",
+                border_style=colour,
+            )
+        )
+        shown += 1
+    if episode.done and shown == len(turns) + 1:
+        settled = settle(episode)
+        out.print(Text(verdict(episode), style="bold green" if settled.score > 0 else "bold red"))
+        shown += 1
+    return shown
+
+
+def _reading(value: Any) -> str:
+    if value is None:
+        return "unreadable"
+    return f"read as {printable(str(value))[:60]}"

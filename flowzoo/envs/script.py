@@ -1,0 +1,100 @@
+"""The words a workflow script may yield, and what it gets back.
+
+A script is a generator without I/O. It yields
+`Ask` (one agent turn) or a list of `Ask` (a phase: agents that do not see each other's replies)
+and receives a `Reply` or a list of them; it yields `Grade` / `Classes` (effects: work done outside
+the script, batched over episodes), alone or in a list, and receives the result; it yields `Truth`
+to record how good a reply was for its own role; it returns an `Outcome`. All of these are
+NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+Message = dict[str, str]
+"""A chat message: `{"role": "system" | "user" | "assistant", "content": text}`."""
+
+Responder = Callable[[str, list[Message]], str]
+"""A callable that answers for a role: `(role, messages) -> reply`."""
+
+
+class Reply(NamedTuple):
+    """What an agent answered, read with the ask's two parsers.
+
+    `strict` and `lenient` are None where the reply could not be read; an ask without a parser
+    reads as its whole text. `call` is the index of the call in the episode.
+    """
+
+    call: int
+    agent: str
+    text: str
+    strict: Any
+    lenient: Any
+
+
+class Ask(NamedTuple):
+    """One turn of one agent.
+
+    `messages` is the chat the agent sees (a string stands for one user message). `parse` turns
+    the reply into a value or None (unreadable); `lenient` is the forgiving variant that some
+    published systems use (default: the same as `parse`). Both are logged, whichever one rules.
+    """
+
+    agent: str
+    messages: Sequence[Message] | str
+    parse: Callable[[str], Any] | None = None
+    lenient: Callable[[str], Any] | None = None
+
+
+class Graded(NamedTuple):
+    """Result of a `Grade`: score in [0, 1] and a status code of the task's grader."""
+
+    score: float
+    status: str
+
+
+class Grade(NamedTuple):
+    """Ask the task's grader whether `answer` is right. Result: `Graded`.
+
+    With `of`, the score is also recorded as that reply's own truth (see `Truth`).
+    """
+
+    answer: str | None
+    of: Reply | None = None
+
+
+class Classes(NamedTuple):
+    """Ask the task which answers are equivalent.
+
+    Result: a tuple of class ids, numbered from 0 in order of first appearance; -1 for None.
+    """
+
+    answers: tuple[str | None, ...]
+
+
+class Truth(NamedTuple):
+    """Record that `of` did its own job to the degree `value` (0 to 1). Result: None.
+
+    Team reward hides who was right ("generator reward" is not generator accuracy); truths never do.
+    They feed `info`, local credit and diagnostics, and must not steer the script.
+    """
+
+    of: Reply
+    value: float
+
+
+class Outcome(NamedTuple):
+    """How the episode ended. Either `score` (0 to 1), or `answer`, which is then graded."""
+
+    answer: str | None = None
+    score: float | None = None
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+
+Effect = Grade | Classes
+EffectResult = Graded | tuple[int, ...]
+Script = Generator[Any, Any, Outcome]
+"""The type of `Workflow.play`; what may be yielded is checked by the episode, with good errors."""

@@ -1,0 +1,38 @@
+"""Settings of workflows and tasks as words, for command lines and run configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowzoo.errors import UsageError
+
+Setting = bool | int | float | str | None
+
+
+def read_settings(words: Sequence[str]) -> dict[str, Setting]:
+    """Read NAME=VALUE words; a value is a number, true, false, none, or else the text itself.
+
+    Raises:
+        UsageError: a word without "=" or name, or a name given twice.
+    """
+    settings: dict[str, Setting] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"options are given as NAME=VALUE, e.g. n_votes=5, got {word!r}.")
+        if name in settings:
+            raise UsageError(f"options give {name!r} twice.")
+        settings[name] = _value(value)
+    return settings
+
+
+def _value(text: str) -> Setting:
+    constants: dict[str, Setting] = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text

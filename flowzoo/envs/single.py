@@ -1,0 +1,49 @@
+r"""# Single
+
+The control: one generator, one call. Same prompt, same reward, same sampling budget accounting as
+the workflows it is compared with.
+
+| | |
+|---|---|
+| Creation | `single_v0.env(task="math")` |
+| Agents | `generator_0` |
+| Observation | `{"messages": [...]}`: the problem |
+| Action | a reply with the answer in `\boxed{}` |
+| Reward | 1 if the answer is right, else 0 |
+| End | after one call |
+
+## Arguments
+`preset`: `strict` reads only boxed answers; `paper` also reads the task's fallbacks. All arguments of
+`Workflow` (`credit`, `format_penalty` …) and of the task (`level`, `data` …) are accepted.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flowzoo.envs.script import Ask, Grade, Outcome, Script
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Workflow
+
+
+@dataclass(frozen=True)
+class Single(Workflow):
+    """One generator answers."""
+
+    name: ClassVar[str] = "single_v0"
+    roles: ClassVar[Mapping[str, int]] = {"generator": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("math",)
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        task = self.task
+        reply = yield Ask("generator_0", task.prompt(problem), task.answer, task.answer_lenient)
+        answer = self.read(reply)
+        grade = yield Grade(answer, of=reply)
+        return Outcome(answer, grade.score, {"status": grade.status})

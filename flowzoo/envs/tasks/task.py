@@ -1,0 +1,115 @@
+"""What a task is: addressable problems, prompt text, reading of answers, and a batch grader.
+
+Item i of a split is a function of (task, split, seed, index) alone, in every process and on every
+machine. Splits are assigned by the hash of the instance and not by the seed, so they are
+disjoint even where the space of instances is small.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+
+from flowzoo.envs.script import Graded
+from flowzoo.errors import unknown
+from flowzoo.seeding import key_int, key_rng
+
+Split = Literal["pretrain", "train", "validation", "test", "all"]
+"""`all` is every instance whatever its split: for evaluating on a whole file."""
+SPLITS: tuple[str, ...] = get_args(Split)
+
+_SHARES = (("pretrain", 40), ("train", 40), ("validation", 10), ("test", 10))
+
+
+def split_of(instance: str) -> str:
+    """The split that owns `instance` (canonical text of a problem), by its hash: 40/40/10/10 %."""
+    bucket = key_int("split", instance) % 100
+    for name, share in _SHARES:
+        bucket -= share
+        if bucket < 0:
+            return name
+    raise AssertionError("shares add up to 100")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem. `gold` and `meta["solution"]` never enter a prompt."""
+
+    task: str
+    split: str
+    seed: int
+    index: int
+    text: str
+    gold: str
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """Source, level and, where known, a worked solution."""
+
+    @property
+    def id(self) -> str:
+        """Unique name: `task/split/seed/index`, or `task/split/seed/source:index`."""
+        source = self.meta.get("source")
+        place = f"{self.index}" if source is None else f"{source}:{self.index}"
+        return f"{self.task}/{self.split}/{self.seed}/{place}"
+
+    def rng(self) -> random.Random:
+        """A fresh generator, the same at every replay: the only randomness a script may use."""
+        return key_rng("script", self.task, self.split, self.seed, self.index)
+
+
+class Task(ABC):
+    """Base of all tasks. Instances are immutable, picklable and shared by all episodes."""
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    """Answer kind; a workflow lists the kinds it understands."""
+
+    @abstractmethod
+    def size(self, split: str) -> int | None:
+        """Number of problems in `split`, or None for an endless generator."""
+
+    @abstractmethod
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """Problem `index` of `split`.
+
+        Raises:
+            UsageError: unknown split, or an index outside it.
+        """
+
+    @abstractmethod
+    def prompt(self, problem: Problem) -> str:
+        """The question as a solver sees it, with how to write the answer."""
+
+    @abstractmethod
+    def answer(self, text: str) -> str | None:
+        """The answer a reply gives (strict reading), or None. Never raises."""
+
+    @abstractmethod
+    def answer_lenient(self, text: str) -> str | None:
+        """The answer a reply gives under forgiving reading, or None. Never raises."""
+
+    @abstractmethod
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """Grade `answers[i]` against `problems[i].gold`. Never raises on model text."""
+
+    @abstractmethod
+    def classes(self, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Equivalence classes of answers, numbered by first appearance; -1 for None."""
+
+    @abstractmethod
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """A scripted expert's reply: a worked solution that is right, or plausibly wrong."""
+
+    @abstractmethod
+    def samples(self) -> tuple[str, ...]:
+        """Short plausible replies for `Prose.sample()`, so that random play reaches rewards."""
+
+
+def check_split(split: str) -> None:
+    """Raise `UsageError` unless `split` is one of `SPLITS`."""
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)

@@ -1,0 +1,49 @@
+"""Reading and showing replies: small pure functions that the workflows share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from flowzoo.reward import extract
+
+
+def visible(text: str) -> str:
+    """A reply as team-mates see it: without thoughts; an unfinished one hides all that follows."""
+    start = text.rfind("</think>")
+    if start >= 0:
+        text = text[start + len("</think>") :]
+    opened = text.find("<think>")
+    return (text if opened < 0 else text[:opened]).strip()
+
+
+def boxed_index(text: str, count: int) -> int | None:
+    """The 1-based number in the last box, as a 0-based index below `count`, or None."""
+    box = extract(text, "strict")
+    if box is None or not re.fullmatch(r"\s*[0-9]{1,4}\s*", box):
+        return None
+    index = int(box) - 1
+    return index if 0 <= index < count else None
+
+
+def lone_index(text: str, count: int) -> int | None:
+    """The first lone digit within 1..count, as a 0-based index, or None (a published fallback)."""
+    for digit in re.findall(r"(?<![0-9])[1-9](?![0-9])", text):
+        if int(digit) <= count:
+            return int(digit) - 1
+    return None
+
+
+def boxed_choice(text: str, choices: Mapping[str, bool]) -> bool | None:
+    """What `choices` says of the last box's content, whatever its case, or None."""
+    box = extract(text, "strict")
+    if box is None:
+        return None
+    content = re.sub(r"^\\text\{(.*)\}$", r"\1", box.strip()).strip().rstrip(".").lower()
+    return choices.get(content)
+
+
+def without_box(text: str) -> str:
+    """A worked solution up to its last box: the work without the answer."""
+    start = text.rfind("\\boxed")
+    return (text if start < 0 else text[:start]).rstrip(" $")

@@ -1,0 +1,90 @@
+"""An open turn of an episode, the digest of its prompt, and the error of a failing script."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from flowzoo.envs.script import Ask, Effect, Grade, Message, Reply
+from flowzoo.errors import FlowzooError
+
+
+class WorkflowError(FlowzooError, RuntimeError):
+    """A workflow's script failed or yielded something it may not.
+
+    Attributes:
+        problem: id of the problem.
+        transcript: what was said so far, as plain dicts.
+    """
+
+    def __init__(self, message: str, problem: str = "", transcript: list[Any] | None = None):
+        super().__init__(message)
+        self.problem = problem
+        self.transcript = transcript or []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with all three parts, so that worker processes can report it."""
+        return type(self), (str(self), self.problem, self.transcript)
+
+
+class Turn:
+    """One ask that was opened: who, where in the episode, what it sees and, later, its reply."""
+
+    __slots__ = ("agent", "ask", "call", "logged", "messages", "phase", "reply", "slot", "turn")
+
+    def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
+        self.ask = ask
+        self.agent = ask.agent
+        self.call = call
+        self.slot = slot
+        self.turn = turn
+        self.phase = phase
+        self.logged = logged
+        self.reply: Reply | None = None
+        seen = ask.messages
+        self.messages: list[Message] = (
+            [{"role": "user", "content": seen}]
+            if isinstance(seen, str)
+            else [message.copy() for message in seen]
+        )
+
+    def observe(self) -> list[Message]:
+        """A fresh copy of the messages, safe to change."""
+        return [message.copy() for message in self.messages]
+
+
+def is_chat(seen: object) -> bool:
+    """Whether `seen` can be a prompt: a str, or a list or tuple of messages."""
+    if isinstance(seen, str):
+        return True
+    return isinstance(seen, (list, tuple)) and all(
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in seen
+    )
+
+
+def effect_fault(effect: Effect) -> str:
+    """What is wrong with an effect a script yielded; empty if nothing is."""
+    answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
+    if not isinstance(answers, tuple):
+        return f"Classes takes a tuple of answers, got {type(answers).__name__}"
+    for answer in answers:
+        if answer is not None and not isinstance(answer, str):
+            return f"an answer must be a str or None, got {type(answer).__name__}"
+    if isinstance(effect, Grade) and not isinstance(effect.of, (Reply, type(None))):
+        return f"Grade(of=...) takes a Reply, got {type(effect.of).__name__}"
+    return ""
+
+
+def prompt_digest(messages: Sequence[Message]) -> bytes:
+    """16 bytes that identify a prompt, on every machine and in every process."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for message in messages:
+        for part in (message["role"], message["content"]):
+            raw = part.encode("utf-8", "surrogatepass")
+            hasher.update(len(raw).to_bytes(8, "little"))
+            hasher.update(raw)
+    return hasher.digest()

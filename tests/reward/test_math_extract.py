@@ -1,0 +1,88 @@
+"""Reading the answer out of a reply: strict, lenient, hostile."""
+
+import time
+
+import pytest
+
+from flowzoo.errors import UsageError
+from flowzoo.reward import extract
+
+STRICT = [
+    ("so \\boxed{42}.", "42"),
+    ("\\boxed{1} then \\boxed{2}", "2"),
+    ("\\boxed{1} and \\fbox{2}", "2"),
+    ("\\fbox{1} and \\boxed{2}", "2"),
+    ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+    ("\\boxed {7}", "7"),
+    ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+    ("\\boxed{\\left\\{ x \\right.}", "\\left\\{ x \\right."),
+    ("\\boxed{5} and then \\boxed{6", "5"),
+    ("\\boxed{\\boxed{43}}", "43"),
+    ("<think>\\boxed{1}</think> \\boxed{2}", "2"),
+    ("a</think>b</think>\\boxed{3}", "3"),
+    ("\\boxed{5} \\boxed{}", None),
+    ("\\boxed{", None),
+    ("\\boxed5", None),
+    ("<think>\\boxed{1}</think> nothing", None),
+    ("<think> so \\boxed{1}", None),
+    ("</think><think>\\boxed{1}", None),
+    ("The answer is 5.", None),
+    ("42", None),
+    ("", None),
+]
+LENIENT = [
+    ("\\boxed{3}. The answer is 5.", "3"),
+    ("The answer is 5. I am sure of 6.", "5"),
+    ("The answer is **-3/4**.", "-3/4"),
+    ("Final answer: $x+1$, done", "x+1"),
+    ("the ANSWER IS:\n12", "12"),
+    ("work 3\n#### 1,234", "1,234"),
+    ("first 3, then 4,500.5, end", "4,500.5"),
+    ("it is 3/4", "3/4"),
+    ("no digits here", None),
+    ("\\boxed{}: 5", None),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), STRICT)
+def test_strict_is_the_last_balanced_box(text: str, answer: str | None) -> None:
+    assert extract(text) == answer
+
+
+@pytest.mark.parametrize(("text", "answer"), LENIENT)
+def test_lenient_falls_back_in_order(text: str, answer: str | None) -> None:
+    assert extract(text, "lenient") == answer
+
+
+def test_a_thought_that_never_ends_hides_the_box_beyond_the_tail_too() -> None:
+    assert extract("<think>" + "word " * 20_000 + "\\boxed{1}") is None
+    assert extract("word " * 20_000 + "\\boxed{1}") == "1"
+    assert extract("\\boxed{1}" + "word " * 20_000) is None
+
+
+def test_unknown_mode_names_the_choices() -> None:
+    with pytest.raises(UsageError, match="strict"):
+        extract("1", "strickt")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{" * 100_000,
+        "{" * 200_000 + "\\boxed{" + "{" * 50_000,
+        "\\" * 200_000,
+        "9" * 1_000_000,
+        "\\boxed{" + "9" * 1_000_000 + "}",
+        "answer is " * 50_000,
+        "$" * 100_000,
+        "\x00\ud800\udfff\u202e\\boxed{\ud800}",
+        "a $ " * 40_000,
+        "1," * 100_000,
+    ],
+)
+@pytest.mark.parametrize("mode", ["strict", "lenient"])
+def test_hostile_text_is_read_in_linear_time(text: str, mode: str) -> None:
+    start = time.perf_counter()
+    found = extract(text, mode)  # type: ignore[arg-type]
+    assert time.perf_counter() - start < 0.5
+    assert found is None or found in text

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import platform
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from flowzoo.sandbox import tier
+
+linux = pytest.mark.skipif(platform.system() != "Linux", reason="a kernel interface of Linux")
+
+
+class Ping(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/_ping" else 404)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"OK")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return "unix"
+
+
+class Broken(Ping):
+    status = 500
+
+
+@contextmanager
+def serve(server: socketserver.BaseServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[str]:
+    path = tmp_path / "engine.sock"
+    server = socketserver.ThreadingUnixStreamServer(str(path), Ping)
+    with serve(server):
+        yield f"unix://{path}"
+
+
+@pytest.mark.parametrize(
+    ("docker", "namespaces", "landlock", "seccomp", "expected"),
+    [
+        (True, True, 5, True, "docker"),
+        (True, False, 0, False, "docker"),
+        (False, True, 5, True, "namespaces"),
+        (False, True, 0, True, "namespaces"),
+        (False, False, 1, True, "landlock"),
+        (False, True, 5, False, "none"),
+        (False, False, 5, False, "none"),
+        (False, False, 0, True, "none"),
+    ],
+)
+def test_the_best_working_tier_is_chosen(docker, namespaces, landlock, seccomp, expected):
+    assert tier.choose(docker, namespaces, landlock, seccomp) == expected
+
+
+def test_an_engine_on_a_unix_socket_answers(engine):
+    assert tier.ping_engine(engine).ok
+
+
+def test_an_engine_on_a_tcp_socket_answers():
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Ping)
+    with serve(server):
+        assert tier.ping_engine(f"tcp://127.0.0.1:{server.server_address[1]}").ok
+
+
+def test_an_engine_that_answers_an_error_is_not_ok(tmp_path):
+    server = socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Broken)
+    with serve(server):
+        found = tier.ping_engine(f"unix://{tmp_path / 's'}")
+        assert not found.ok
+        assert "500" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("unix:///nowhere/engine.sock", "No such file"),
+        ("tcp://127.0.0.1:1", "refused"),
+        ("tcp://127.0.0.1:not-a-port", "not-a-port"),
+        ("ssh://somewhere", "flowzoo[docker]"),
+        ("", "flowzoo[docker]"),
+    ],
+)
+def test_an_absent_engine_is_a_reason_and_no_exception(host, words):
+    found = tier.ping_engine(host)
+    assert not found.ok
+    assert words in found.detail
+
+
+def test_a_silent_engine_is_given_up_on(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        assert not tier.ping_engine(f"unix://{tmp_path / 's'}", timeout=0.1).ok
+
+
+def test_an_engine_without_the_python_client_is_not_enough(engine, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", engine)
+    monkeypatch.setattr(tier, "find_spec", lambda name: None)
+    found = tier.probe_docker()
+    assert not found.ok
+    assert "flowzoo[docker]" in found.detail
+
+
+@linux
+def test_probe_agrees_with_its_parts_and_leaves_this_process_where_it_was():
+    namespaces = [(path.name, path.readlink()) for path in Path("/proc/self/ns").iterdir()]
+    found = tier.probe()
+    assert [(path.name, path.readlink()) for path in Path("/proc/self/ns").iterdir()] == namespaces
+    assert found.name == tier.choose(
+        found.docker.ok, found.namespaces.ok, found.landlock_abi, found.seccomp
+    )
+    assert found.trust.startswith(f"{found.name}: ")
+    assert "\n" not in found.trust
+    assert found.namespaces.detail
+
+
+@linux
+def test_a_refused_namespace_is_a_reason(monkeypatch):
+    monkeypatch.setattr(tier, "_NAMESPACE_TEST", "print('unshare: refused'); raise SystemExit(1)")
+    assert tier.probe_namespaces() == tier.Check(False, "unshare: refused")
+
+
+@linux
+def test_landlock_and_seccomp_agree_with_what_the_kernel_says():
+    modules = Path("/sys/kernel/security/lsm")
+    if modules.exists():
+        assert (tier.landlock_abi() > 0) == ("landlock" in modules.read_text().split(","))
+    actions = Path("/proc/sys/kernel/seccomp/actions_avail")
+    assert tier.has_seccomp() == actions.exists()
+
+
+def test_off_linux_only_docker_counts(monkeypatch):
+    monkeypatch.setattr(tier.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(tier, "probe_docker", lambda: tier.Check(False, "no engine"))
+    found = tier.probe()
+    assert (found.name, found.landlock_abi, found.seccomp) == ("none", 0, False)
+    assert "Darwin" in found.namespaces.detail
+    monkeypatch.setattr(tier, "probe_docker", lambda: tier.Check(True, "engine 27"))
+    assert tier.probe().name == "docker"

