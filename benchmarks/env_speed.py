@@ -4,8 +4,8 @@
 
 Everything is measured side by side in interleaved rounds of one process; the peer for steps is
 PettingZoo's own bookkeeping: an AEC environment of as many agents that only rotates the selection
-and pays rewards in the dead-step flush. Live steps are agent turns; each episode also has one dead step
-per agent, whose time is included. Grading is excluded by a task that answers instantly.
+and pays rewards in the dead-step flush. Live steps are agent turns; each episode also has one dead
+step per agent, whose time is included. Grading is excluded by a task that answers instantly.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """A workflow of your own: two debaters answer, answer again, and a judge settles it."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from flowzoo.envs import Ask, Grade, Outcome, Workflow, make_env
@@ -9,11 +8,10 @@ from flowzoo.envs.testing import check_workflow
 from flowzoo.envs.text import visible
 
 
-@dataclass(frozen=True)
 class Debate(Workflow):
     """Two debaters, one rebuttal each, one judge."""
 
-    name: ClassVar = "debate_v0"
+    name = "debate_v0"
     roles: ClassVar = {"debater": 2, "judge": 1}
 
     def play(self, problem):

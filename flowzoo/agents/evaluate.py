@@ -22,7 +22,10 @@ from flowzoo.provenance import describe_run
 
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
     """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
-    calls = tuple(Call(**{**call, "messages": tuple(call["messages"])}) for call in row["calls"])
+    lists = ("messages", "prompt_ids", "output_ids", "logps")
+    calls = tuple(
+        Call(**{**call, **{name: tuple(call[name]) for name in lists}}) for call in row["calls"]
+    )
     return EpisodeRecord(**{**row, "calls": calls})
 
 

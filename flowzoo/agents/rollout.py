@@ -66,12 +66,12 @@ class Rollout:
     """Runs jobs with a roster of policies.
 
     Raises:
-        UsageError: the roster does not cover the workflow's roles.
+        UsageError: the roster does not cover the workflow's roles, or `in_flight` is below 1.
     """
 
     def __init__(
         self,
-        workflow: Workflow,
+        workflow: Workflow | None,
         roster: Roster,
         *,
         seed: int = 0,
@@ -84,7 +84,8 @@ class Rollout:
         """Make an engine.
 
         Args:
-            workflow: the workflow every episode runs.
+            workflow: the workflow every episode runs; None to drive environments that are not
+                flowzoo's, with `arun_envs` (their roles are known only when they play).
             roster: who answers for which role.
             seed: first part of every request's key.
             deterministic: see the module docstring.
@@ -96,7 +97,8 @@ class Rollout:
         """
         if in_flight < 1:
             raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
-        roster.check(workflow.role_counts())
+        if workflow is not None:
+            roster.check(workflow.role_counts())
         self.workflow, self.roster, self.seed = workflow, roster, seed
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
@@ -117,10 +119,13 @@ class Rollout:
 
     async def arun(self, jobs: Iterable[Job]) -> list[EpisodeRecord]:
         """`run` for callers that are coroutines."""
+        workflow = self.workflow
+        if workflow is None:
+            raise UsageError("jobs need a workflow: Rollout(workflow, roster)")
         starts = (
-            (job.sample, _start(EpisodeDriver, self.workflow, job.problem, job.key)) for job in jobs
+            (job.sample, _start(EpisodeDriver, workflow, job.problem, job.key)) for job in jobs
         )
-        return await _Run(self, self.workflow.task, starts).finish()
+        return await _Run(self, workflow.task, starts).finish()
 
     async def arun_envs(
         self, envs: Iterable[Any], observe: Callable[[Any], list[Message]] = chat
@@ -140,7 +145,7 @@ class Rollout:
                 key = f"{problem}#{number}"
                 yield number, _start(AECDriver, env, problem, key, observe)
 
-        return await _Run(self, self.workflow.task, starts()).finish()
+        return await _Run(self, None, starts()).finish()
 
     def fail(self, error: WorkflowError, key: str) -> None:
         """Count a failed episode, save it if asked, and stop if told to."""
@@ -167,7 +172,10 @@ class _Run:
     """The state of one `arun`."""
 
     def __init__(
-        self, rollout: Rollout, task: Task, starts: Iterable[tuple[int, Callable[[], Driver]]]
+        self,
+        rollout: Rollout,
+        task: Task | None,
+        starts: Iterable[tuple[int, Callable[[], Driver]]],
     ) -> None:
         self.rollout = rollout
         self.task = task
@@ -264,6 +272,8 @@ class _Run:
             self._spawn(self._grade_chunk(flights, jobs))
 
     async def _grade_chunk(self, flights: list[Flight], jobs: list[Any]) -> None:
+        if self.task is None:
+            raise UsageError("only episodes of a workflow have effects")
         results = await asyncio.to_thread(resolve, self.task, jobs)
         self.grading -= 1
         place = 0

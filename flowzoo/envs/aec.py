@@ -147,7 +147,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                     self._abandon()
                     raise
                 self._resolve(episode, results)
-            self._commit()
+            self._commit(episode)
         finally:
             self._settling = False
 
@@ -355,11 +355,10 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 self._abandon()
                 raise
             self._resolve(episode, results)
-        self._commit()
+        self._commit(episode)
 
-    def _commit(self) -> None:
+    def _commit(self, episode: Episode) -> None:
         """Publish the episode's state in PettingZoo's fields, in one synchronous block."""
-        episode = self._current()
         if episode.done:
             self._finish(episode)
         else:

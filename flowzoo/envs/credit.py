@@ -51,8 +51,11 @@ def combine(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Mean reward per agent over its calls; 0 for an agent that was never asked."""
     sums = dict.fromkeys(agents, 0.0)
-    counts = dict.fromkeys(sums, 0)
+    counts: dict[str, int] = {}
     for agent, reward in rewards:
         sums[agent] += reward
-        counts[agent] += 1
-    return {agent: total / (counts[agent] or 1) for agent, total in sums.items()}
+        counts[agent] = counts.get(agent, 0) + 1
+    for agent, count in counts.items():
+        if count > 1:
+            sums[agent] /= count
+    return sums

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowzoo.envs.script import Classes, Effect, EffectResult, Grade
+from flowzoo.envs.script import Classes, Effect, EffectResult, Grade, Graded
 from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.errors import UsageError
 
 
 def resolve(task: Task, jobs: Sequence[tuple[Problem, Effect]]) -> list[EffectResult]:
-    """Results of `jobs` in their order; all answers are graded in one batch of the task."""
-    grades = [
-        (place, problem, effect.answer)
-        for place, (problem, effect) in enumerate(jobs)
-        if isinstance(effect, Grade)
+    """Results of `jobs` in their order; all answers are graded in one batch of the task.
+
+    Raises:
+        UsageError: the task's grader gave another number of results than there were answers.
+    """
+    asked = [(problem, effect.answer) for problem, effect in jobs if isinstance(effect, Grade)]
+    graded: list[Graded] = []
+    if asked:
+        graded = task.grade_batch([problem for problem, _ in asked], [text for _, text in asked])
+    if len(graded) != len(asked):
+        raise UsageError(
+            f"grade_batch of task {task.name!r} must return one result per answer: "
+            f"got {len(graded)} for {len(asked)} answers"
+        )
+    if len(asked) == len(jobs):
+        return list(graded)
+    rest = iter(graded)
+    return [
+        task.classes(effect.answers) if isinstance(effect, Classes) else next(rest)
+        for _, effect in jobs
     ]
-    results: dict[int, EffectResult] = {}
-    if grades:
-        graded = task.grade_batch([job[1] for job in grades], [job[2] for job in grades])
-        results = {place: grade for (place, _, _), grade in zip(grades, graded, strict=True)}
-    for place, (_, effect) in enumerate(jobs):
-        if isinstance(effect, Classes):
-            results[place] = task.classes(effect.answers)
-    return [results[place] for place in range(len(jobs))]

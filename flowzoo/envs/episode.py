@@ -120,9 +120,10 @@ class Episode:
         if len(results) != len(effects):
             raise UsageError(f"expected {len(effects)} effect results, got {len(results)}")
         for effect, result in zip(effects, results, strict=True):
-            if not isinstance(result, Graded if isinstance(effect, Grade) else tuple):
+            grade = type(effect) is Grade
+            if type(result) is not (Graded if grade else tuple):
                 raise UsageError(f"{type(result).__name__} is no result of {effect!r}")
-            if isinstance(effect, Grade) and effect.of is not None:
+            if grade and effect.of is not None:
                 self.truths[effect.of.call] = float(result[0])
         self.log.extend(results)
         self.effects = ()
@@ -153,7 +154,11 @@ class Episode:
     def _advance(self, value: Any) -> None:
         try:
             item = self._script.send(value)
-            while isinstance(item, Truth):
+            while type(item) is Truth:
+                if type(item.of) is not Reply or not 0 <= item.value <= 1:
+                    raise TypeError(
+                        f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}"
+                    )
                 self.truths[item.of.call] = float(item.value)
                 item = self._script.send(None)
         except StopIteration as stop:
@@ -165,6 +170,10 @@ class Episode:
             self._open(item)
 
     def _open(self, item: Any) -> None:
+        if type(item) is Ask:
+            self._lone = True
+            self._open_phase([item])
+            return
         self._lone = type(item) is not list
         items = [item] if self._lone else item
         kinds = set(map(type, items))
@@ -197,17 +206,17 @@ class Episode:
             return
         opened: list[Turn] = []
         known, counts = self.workflow.agents, self._counts
-        call = len(self.turns)
+        call, phase, logged = len(self.turns), self.phases, len(self.log)
         for slot, ask in enumerate(asks):
             agent = ask.agent
             if agent not in known:
                 raise self._failure(str(unknown("agent", agent, known)))
-            if not is_chat(ask.messages):
+            if type(ask.messages) is not str and not is_chat(ask.messages):
                 raise self._failure(
                     f"the prompt of {agent} must be a str or a list of messages with a role and a "
                     f"content, both str; got {ask.messages!r:.200}"
                 )
-            turn = Turn(ask, call + slot, slot, counts.get(agent, 0), self.phases, len(self.log))
+            turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
             counts[agent] = turn.turn + 1
             opened.append(turn)
         if len(opened) > 1 and len({turn.agent for turn in opened}) < len(opened):
@@ -219,17 +228,17 @@ class Episode:
             check_turns(self.workflow.name, self._before, opened)
 
     def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
-        """The error to raise, with the line that raised `error`, or else that last yielded."""
+        """The error to raise, naming the script's line that raised `error` or that yielded last."""
         place = None
-        if error is not None:
-            frames = traceback.extract_tb(error.__traceback__)
-            home = type(self.workflow).play.__code__.co_filename
-            last = ([frame for frame in frames if frame.filename == home] or frames)[-1]
-            place = last.filename, last.lineno
-        generator: Any = self._script if error is None else None
+        generator: Any = self._script
         while generator is not None and getattr(generator, "gi_frame", None) is not None:
             frame, generator = generator.gi_frame, generator.gi_yieldfrom
             place = frame.f_code.co_filename, frame.f_lineno
+        if error is not None:
+            home = type(self.workflow).play.__code__.co_filename
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
+            place = own[-1] if own else place
         where = f" ({os.path.basename(place[0])}, line {place[1]})" if place else ""
         return WorkflowError(
             f"{self.workflow.name}{where}, problem {self.problem.id}: {message}",

@@ -59,7 +59,9 @@ def read_verdict(text: str) -> bool | None:
 
 def search_verdict(text: str) -> bool | None:
     """The last verdict word anywhere in the text (a published fallback)."""
-    words = re.findall(r"\b(?:in)?correct\b", text.lower())
+    text = text.lower()
+    # The plain search is forty times faster, and most long texts hold no verdict word.
+    words = re.findall(r"\b(?:in)?correct\b", text) if "correct" in text else []
     return VERDICTS[words[-1]] if words else None
 
 

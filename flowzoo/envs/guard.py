@@ -109,19 +109,28 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         """See `WorkflowEnv.last`."""
         if not self._has_reset:
             raise AttributeError("last cannot be called before reset")
-        if not self.env.agents:
+        env = self.env
+        if not env.agents:
             raise UsageError("`last` after the episode: every agent has left; call reset()")
-        return self.env.last(observe)
+        return env.last(observe)
 
     def step(self, action: str | None) -> None:
         """See `WorkflowEnv.step`."""
-        if self._may_step():
-            self.env.step(action)
+        env = self.env
+        if self._has_reset and env.agents:
+            self._has_updated = True
+            env.step(action)
+        else:
+            self._refuse_step()
 
     async def astep(self, action: str | None) -> None:
         """See `WorkflowEnv.astep`."""
-        if self._may_step():
-            await self.env.astep(action)
+        env = self.env
+        if self._has_reset and env.agents:
+            self._has_updated = True
+            await env.astep(action)
+        else:
+            self._refuse_step()
 
     async def settle(self) -> None:
         """See `WorkflowEnv.settle`."""
@@ -157,14 +166,10 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         """The environment's name, `voting_v0`."""
         return str(self.env)
 
-    def _may_step(self) -> bool:
-        """True if the step may go on; a step after the end only warns, as in PettingZoo."""
-        if self._has_reset and self.env.agents:
-            self._has_updated = True
-            return True
+    def _refuse_step(self) -> None:
+        """Before reset an error; after the end only a warning, as in PettingZoo."""
         self._live("step")
         OrderEnforcingWrapper.step(self, None)
-        return False
 
     def _iterate(self, max_iter: int) -> Iterator[str]:
         env = self.env

@@ -57,19 +57,21 @@ def settle(episode: Episode) -> Settled:
     Raises:
         UsageError: the episode is not finished.
     """
-    outcome, workflow = episode.finished(), episode.workflow
+    outcome, workflow, truths = episode.finished(), episode.workflow, episode.truths
     score = 0.0 if episode.truncated else float(outcome.score or 0.0)
     parts: list[dict[str, float]] = []
     rewards: list[float] = []
+    agents: list[str] = []
     turns = answered(episode)
     for turn, reply in turns:
-        readable = reply.strict is not None
-        part = reward_parts(workflow, score, readable, episode.truths.get(turn.call))
-        role = workflow.agents[turn.agent][0]
+        agent = turn.agent
+        part = reward_parts(workflow, score, reply.strict is not None, truths.get(turn.call))
+        role = workflow.agents[agent][0]
+        agents.append(agent)
         parts.append(part)
         rewards.append(0.0 if episode.truncated else combine(workflow, role, part))
-    pairs = ((turn.agent, reward) for (turn, _), reward in zip(turns, rewards, strict=True))
-    return Settled(score, parts, rewards, agent_returns(workflow.agents, pairs), turns)
+    returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
+    return Settled(score, parts, rewards, returns, turns)
 
 
 def record(episode: Episode) -> EpisodeRecord:

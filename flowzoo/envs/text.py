@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from flowzoo.reward import extract
 
+_INDEX = re.compile(r"\s*[0-9]{1,4}\s*")
+
 
 def visible(text: str) -> str:
     """A reply as team-mates see it: without thoughts; an unfinished one hides all that follows."""
@@ -20,7 +22,7 @@ def visible(text: str) -> str:
 def boxed_index(text: str, count: int) -> int | None:
     """The 1-based number in the last box, as a 0-based index below `count`, or None."""
     box = extract(text, "strict")
-    if box is None or not re.fullmatch(r"\s*[0-9]{1,4}\s*", box):
+    if box is None or not _INDEX.fullmatch(box):
         return None
     index = int(box) - 1
     return index if 0 <= index < count else None

@@ -68,6 +68,10 @@ def is_chat(seen: object) -> bool:
 
 def effect_fault(effect: Effect) -> str:
     """What is wrong with an effect a script yielded; empty if nothing is."""
+    if type(effect) is Grade:  # the usual case, at half the cost
+        answer, of = effect
+        if (answer is None or type(answer) is str) and (of is None or type(of) is Reply):
+            return ""
     answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
     if not isinstance(answers, tuple):
         return f"Classes takes a tuple of answers, got {type(answers).__name__}"

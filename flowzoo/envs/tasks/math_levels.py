@@ -1,7 +1,8 @@
 r"""Generated mathematics problems in five levels, each with its worked solution.
 
-1. two operations on small numbers (`Compute 12+7*8.`; 48,000 instances)
-2. three or four operations
+1. a product of digits plus or minus a number, all results in 0..99 (`Compute 12+7*8.`; 15,000
+   instances)
+2. two to four operations on larger numbers
 3. linear equations in one unknown
 4. sums of fractions, quadratic equations, systems of two linear equations
 5. number theory: gcd, lcm, powers modulo n, counting divisors
@@ -63,6 +64,25 @@ Family = Callable[[random.Random, Chain], Instance]
 
 
 def _level_1(rng: random.Random, chain: Chain) -> Instance:
+    kind, a, b = rng.randrange(4), rng.randint(2, 9), rng.randint(2, 9)
+    product = a * b
+    low, high = ((1, 99 - product), (1, 99 - product), (1, product), (product, 99))[kind]
+    c = rng.randint(low, high)
+    found = chain.step(f"{a}*{b}=", product)
+    if kind == 0:
+        return chain.done(f"Compute {c}+{a}*{b}.", chain.step(f"{c}+{found}=", c + found))
+    if kind == 1:
+        return chain.done(f"Compute {a}*{b}+{c}.", chain.step(f"{found}+{c}=", found + c))
+    if kind == 2:
+        return chain.done(f"Compute {a}*{b}-{c}.", chain.step(f"{found}-{c}=", found - c))
+    return chain.done(f"Compute {c}-{a}*{b}.", chain.step(f"{c}-{found}=", c - found))
+
+
+def _level_2(rng: random.Random, chain: Chain) -> Instance:
+    return rng.choice((_two_operations, _four_operations))(rng, chain)
+
+
+def _two_operations(rng: random.Random, chain: Chain) -> Instance:
     kind = rng.choices(range(6), weights=(18, 18, 18, 18, 20, 8))[0]
     a, b, c, d = rng.randint(1, 99), rng.randint(2, 9), rng.randint(2, 12), rng.randint(2, 12)
     e, f, g = rng.randint(2, 12), rng.randint(1, 20), rng.randint(1, 20)
@@ -87,7 +107,7 @@ def _level_1(rng: random.Random, chain: Chain) -> Instance:
     return chain.done(f"Compute ({f}+{g})*{b}.", chain.step(f"{total}*{b}=", total * b))
 
 
-def _level_2(rng: random.Random, chain: Chain) -> Instance:
+def _four_operations(rng: random.Random, chain: Chain) -> Instance:
     kind = rng.randrange(3)
     a, b, c, d, e = (rng.randint(2, 30) for _ in range(5))
     p, q = rng.randint(2, 12), rng.randint(2, 12)
