@@ -63,21 +63,24 @@ class Driver(Protocol):
         ...
 
 
+def engine_fields(answers: Mapping[int, Answer]) -> dict[int, dict[str, Any]]:
+    """The fields of `Call` that the policies reported, by call number."""
+    return {
+        number: {
+            "policy": policy,
+            "prompt_ids": done.prompt_ids,
+            "output_ids": done.output_ids,
+            "logps": done.logps,
+            "finish": done.finish,
+        }
+        for number, (policy, done) in answers.items()
+    }
+
+
 def with_answers(finished: EpisodeRecord, answers: Mapping[int, Answer]) -> EpisodeRecord:
     """`finished` with policy, token ids and log-probs in every call that `answers` knows."""
-    calls = []
-    for number, call in enumerate(finished.calls):
-        if number in answers:
-            policy, done = answers[number]
-            call = replace(
-                call,
-                policy=policy,
-                prompt_ids=done.prompt_ids,
-                output_ids=done.output_ids,
-                logps=done.logps,
-                finish=done.finish,
-            )
-        calls.append(call)
+    fields = engine_fields(answers)
+    calls = [replace(call, **fields.get(number, {})) for number, call in enumerate(finished.calls)]
     return replace(finished, calls=tuple(calls))
 
 
@@ -114,7 +117,7 @@ class EpisodeDriver:
 
     def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
         """See `Driver`."""
-        return with_answers(record(self.episode), answers)
+        return record(self.episode, engine_fields(answers))
 
 
 def chat(obs: Any) -> list[Message]:

@@ -103,7 +103,7 @@ class Policy(Protocol):
 
 def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:
     """A sort key that orders request keys of mixed strings and integers (integers first)."""
-    return tuple((isinstance(part, str), part) for part in key)
+    return tuple([(isinstance(part, str), part) for part in key])
 
 
 def reply_cap(request: Request, sampling: Sampling) -> int:

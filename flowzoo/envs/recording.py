@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flowzoo.envs.credit import agent_returns, combine, reward_parts
@@ -26,24 +28,36 @@ class Settled(NamedTuple):
     """The turns that were answered, with their replies."""
 
 
-def state_hashes(episode: Episode) -> list[str]:
-    """For every prefix of the log, a hash of the settings, the problem and that prefix."""
-    problem = episode.problem
+def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
+    """Hashes of the settings, the problem and a prefix of the log, for prefixes of `lengths`."""
+    problem, log = episode.problem, episode.log
+    hasher = hashlib.blake2b(episode.workflow.spec_digest, digest_size=16)
     # The text too: an id does not say what its file contains.
-    spec = repr((sorted(episode.workflow.spec.items()), problem.id, problem.text))
-    state = hashlib.blake2b(spec.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    hashes = [state.hex()]
-    for entry in episode.log:
-        text = entry if isinstance(entry, str) else repr(entry)
-        data = state + type(entry).__name__.encode() + text.encode("utf-8", "surrogatepass")
-        state = hashlib.blake2b(data, digest_size=16).digest()
-        hashes.append(state.hex())
+    _feed(hasher, "p", problem.id)
+    _feed(hasher, "p", problem.text)
+    hashes: dict[int, str] = {}
+    done = 0
+    for length in sorted(set(lengths)):
+        for entry in log[done:length]:
+            if isinstance(entry, str):
+                _feed(hasher, "r", entry)
+            else:
+                _feed(hasher, "e", repr(tuple(entry)))
+        done = length
+        hashes[length] = hasher.hexdigest()
     return hashes
+
+
+def _feed(hasher: hashlib.blake2b, kind: str, text: str) -> None:
+    raw = text.encode("utf-8", "surrogatepass")
+    hasher.update(f"{kind}{len(raw)}:".encode())
+    hasher.update(raw)
 
 
 def state_hash(episode: Episode) -> str:
     """Hash of everything said and computed so far."""
-    return state_hashes(episode)[-1]
+    length = len(episode.log)
+    return state_hashes(episode, [length])[length]
 
 
 def answered(episode: Episode) -> list[tuple[Turn, Reply]]:
@@ -74,19 +88,26 @@ def settle(episode: Episode) -> Settled:
     return Settled(score, parts, rewards, returns, turns)
 
 
-def record(episode: Episode) -> EpisodeRecord:
+def record(
+    episode: Episode, engine: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+) -> EpisodeRecord:
     """The finished episode as plain records.
+
+    Args:
+        episode: the episode.
+        engine: by call number, the fields of `Call` that engines report (policy, token ids …).
 
     Raises:
         UsageError: the episode is not finished.
     """
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
     settled = settle(episode)
-    hashes = state_hashes(episode)
+    hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
+    problem_id, prompts, nothing = problem.id, workflow.prompts_id, {}
     rows = zip(settled.calls, settled.parts, settled.rewards, strict=True)
     calls = tuple(
         Call(
-            problem=problem.id,
+            problem=problem_id,
             episode=episode.key,
             agent=turn.agent,
             role=workflow.agents[turn.agent][0],
@@ -101,14 +122,15 @@ def record(episode: Episode) -> EpisodeRecord:
             parts=parts,
             reward=reward,
             state_hash=hashes[turn.logged],
-            prompts=workflow.prompts_id,
+            prompts=prompts,
+            **engine.get(turn.call, nothing),
         )
         for (turn, reply), parts, reward in rows
     )
     return EpisodeRecord(
         workflow=workflow.name,
         task=workflow.task.name,
-        problem=problem.id,
+        problem=problem_id,
         episode=episode.key,
         text=problem.text,
         gold=problem.gold,

@@ -137,6 +137,11 @@ class Workflow:
         }
         return {"workflow": self.name, "task": self.task.name, **plain}
 
+    @cached_property
+    def spec_digest(self) -> bytes:
+        """16 bytes that identify the settings."""
+        return key_digest(*(str(part) for item in sorted(self.spec.items()) for part in item))
+
     def responder(self, problem: Problem, skill: float = 1.0, seed: int = 0) -> Responder:
         """A scripted player of all roles for one episode; each reply is right with chance `skill`.
 
