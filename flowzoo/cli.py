@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
     set_environment()
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # so that module:Class finds a workflow in this folder
     try:
         status = _run(words)
         sys.stdout.flush()  # a broken pipe shows here, where it can still be caught

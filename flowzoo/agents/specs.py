@@ -6,18 +6,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from flowzoo.agents.pocket import POCKET
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
 from flowzoo.errors import UsageError, unknown
 
 _FORMS = ("scripted:P", "hf:PATH", "openai:MODEL@URL", "pocket")
-
-
-def pocket_path() -> Path:
-    """Folder of the shipped model, in Hugging Face layout."""
-    return Path(__file__).parent / "pocket"
 
 
 def make_policy(
@@ -50,7 +44,7 @@ def make_policy(
     if spec == "pocket" or (kind == "hf" and rest):
         from flowzoo.agents.hf import TransformersPolicy
 
-        path = pocket_path() if spec == "pocket" else rest
+        path = POCKET if spec == "pocket" else rest
         return TransformersPolicy.from_pretrained(path, name=label, sampling=sampling)
     if kind == "openai":
         from flowzoo.agents.openai import OpenAIPolicy

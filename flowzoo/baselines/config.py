@@ -32,13 +32,13 @@ class TrainConfig:
     """Advantage preset: grpo, dr_mas …"""
     sharing: tuple[str, ...] = ("shared",)
     """`shared` (one policy), `isolated` (one per role), or ROLE=POLICY for every role."""
-    steps: int = 60
+    steps: int = 40
     """Iterations: one batch of rollouts and one update of every policy each."""
     problems: int = 16
     """Problems in a batch of rollouts."""
     samples: int = 8
     """Episodes per problem: the group that advantages compare."""
-    lr: float = 3e-4
+    lr: float = 2e-4
     """Peak learning rate (AdamW)."""
     warmup: int = 2
     """Iterations in which the learning rate rises to its peak."""

@@ -28,9 +28,9 @@ import torch
 
 from flowzoo.agents import Roster, Sampling
 from flowzoo.agents.hf import TransformersPolicy
+from flowzoo.agents.pocket import POCKET
 from flowzoo.agents.problems import distinct_problems, stream_indices
 from flowzoo.agents.rollout import Job, Rollout
-from flowzoo.agents.specs import pocket_path
 from flowzoo.agents.summary import summarise
 from flowzoo.baselines import checkpoint
 from flowzoo.baselines.advantages import PRESETS, Advantages, compute, episode_returns
@@ -135,7 +135,7 @@ class Trainer:
         self.held_out = distinct_problems(
             self.workflow.task, config.eval_split, config.eval_problems
         )
-        path = str(pocket_path()) if config.model == "pocket" else config.model
+        path = str(POCKET) if config.model == "pocket" else config.model
         training = Sampling(temperature=config.temperature, max_tokens=config.max_tokens)
         evaluating = Sampling(temperature=config.eval_temperature, max_tokens=config.max_tokens)
         self.players: dict[str, TransformersPolicy] = {}

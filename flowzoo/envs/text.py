@@ -19,20 +19,19 @@ def visible(text: str) -> str:
     return (text if opened < 0 else text[:opened]).strip()
 
 
-def boxed_index(text: str, count: int) -> int | None:
-    """The 1-based number in the last box, as a 0-based index below `count`, or None."""
+def boxed_number(text: str, count: int) -> int | None:
+    """The number in the last box if it is within 1..count, else None."""
     box = extract(text, "strict")
     if box is None or not _INDEX.fullmatch(box):
         return None
-    index = int(box) - 1
-    return index if 0 <= index < count else None
+    return int(box) if 1 <= int(box) <= count else None
 
 
-def lone_index(text: str, count: int) -> int | None:
-    """The first lone digit within 1..count, as a 0-based index, or None (a published fallback)."""
+def lone_number(text: str, count: int) -> int | None:
+    """The first lone digit within 1..count, or None (a published fallback)."""
     for digit in re.findall(r"(?<![0-9])[1-9](?![0-9])", text):
         if int(digit) <= count:
-            return int(digit) - 1
+            return int(digit)
     return None
 
 

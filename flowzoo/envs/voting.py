@@ -37,7 +37,7 @@ from typing import ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Ask, Classes, Grade, Graded, Message, Outcome, Reply, Script, Truth
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import boxed_index, lone_index, visible, without_box
+from flowzoo.envs.text import boxed_number, lone_number, visible, without_box
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 
@@ -115,12 +115,13 @@ class Voting(Workflow):
             choice = yield Ask(
                 "aggregator_0",
                 self.ballot(problem, drafts),
-                partial(boxed_index, count=self.n_votes),
-                partial(lone_index, count=self.n_votes),
+                partial(boxed_number, count=self.n_votes),
+                partial(lone_number, count=self.n_votes),
             )
-            chosen = self.read(choice)
-            if chosen is None and self.preset == "paper":
-                chosen = 0
+            number = self.read(choice)
+            if number is None and self.preset == "paper":
+                number = 1
+            chosen = None if number is None else number - 1
             yield Truth(choice, 0.0 if chosen is None else grades[chosen].score)
         answer = None if chosen is None else answers[chosen]
         score = 0.0 if chosen is None else grades[chosen].score

@@ -1,0 +1,140 @@
+"""What a pocket model scores on held-out problems, and its model card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents.evaluate import evaluate
+from flowzoo.agents.policy import Sampling
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import WORKFLOWS, make_workflow
+
+COLUMNS = ("workflow", "decoding", "accuracy", "role", "readable", "own job", "tokens")
+
+_CARD = r"""---
+license: apache-2.0
+library_name: transformers
+---
+# flowzoo pocket model
+
+A Qwen3 of {parameters:,} parameters (bfloat16, vocabulary of {vocab}) that plays the roles of
+flowzoo's workflows on generated arithmetic: `Compute 12+7*8.` It is mediocre on purpose, as a
+starting point for reinforcement learning on a laptop's CPU: about half of its solutions are given
+at a glance, without working, and are then mostly wrong; worked ones are mostly right. Most of what
+training gains at first comes from unlearning that habit. The model knows no language and is of no
+use outside flowzoo.
+
+Made from nothing by
+
+    {command}
+
+in {seconds:.0f} s with {threads} CPU threads (torch {torch}, transformers {transformers}). The
+training data are transcripts of scripted experts on the `pretrain` split of the generated math
+problems, levels 1 to 3; no problem of the splits `train`, `validation` and `test` is among them.
+The same command on one machine with the same number of threads gives the same files.
+
+{figures}
+"""
+
+_MEASURED = """Measured on {problems} distinct problems of the `validation` split, level 1.
+Readable: replies that the strict parser reads. Own job: how often the role itself was
+right, whatever the team's outcome. Tokens: mean length of a reply.
+
+{table}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Scores of a model: one summary (see `flowzoo.agents.summary`) per workflow and decoding."""
+
+    problems: int
+    summaries: Mapping[tuple[str, str], Mapping[str, Any]]
+    """(workflow, `sampled` or `greedy`) -> summary."""
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Table rows under `COLUMNS`, one per workflow, decoding and role."""
+        return [
+            (
+                workflow,
+                decoding,
+                f"{100 * summary['accuracy']:.1f} %",
+                role,
+                f"{100 * values['strict']:.1f} %",
+                f"{100 * values['truth']:.1f} %",
+                f"{values['tokens']:.1f}",
+            )
+            for (workflow, decoding), summary in self.summaries.items()
+            for role, values in summary["roles"].items()
+        ]
+
+
+def measure(folder: Path, problems: int) -> Figures:
+    """Scores of the model in `folder` on the first `problems` validation problems of level 1.
+
+    Every workflow is played once per problem at temperature 1; `single_v0` greedily, too.
+    """
+    from flowzoo.agents.hf import TransformersPolicy
+
+    summaries: dict[tuple[str, str], Mapping[str, Any]] = {}
+    plans = [(name, "sampled") for name in WORKFLOWS] + [("single_v0", "greedy")]
+    for name, decoding in sorted(plans, key=lambda plan: (plan[0] != "single_v0", plan)):
+        workflow = make_workflow(name, "math", level=1)
+        policy = TransformersPolicy.from_pretrained(
+            folder,
+            dtype="float32",
+            sampling=Sampling(temperature=float(decoding == "sampled"), max_tokens=64),
+        )
+        held_out = distinct_problems(workflow.task, "validation", problems)
+        roster = Roster.shared(policy, workflow.role_counts())
+        summaries[name, decoding] = evaluate(workflow, roster, held_out)[1]
+    return Figures(problems, summaries)
+
+
+def print_figures(figures: Figures) -> None:
+    """The table on stdout."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{figures.problems} validation problems, level 1", box=box.SIMPLE_HEAD)
+    for column in COLUMNS:
+        table.add_column(column, no_wrap=True)
+    for row in figures.rows():
+        table.add_row(*row)
+    Console().print(table)
+
+
+def model_card(
+    figures: Figures | None, command: str, parameters: int, vocab: int, seconds: float
+) -> str:
+    """The README of a model folder, in Markdown.
+
+    Args:
+        figures: what it scores; None if it was not measured.
+        command: the command that makes the model.
+        parameters: number of weights.
+        vocab: size of the vocabulary.
+        seconds: how long the making took.
+    """
+    import torch
+    import transformers
+
+    measured = "Not measured."
+    if figures is not None:
+        lines = [COLUMNS, ("---",) * len(COLUMNS), *figures.rows()]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        measured = _MEASURED.format(problems=figures.problems, table=table)
+    return _CARD.format(
+        parameters=parameters,
+        vocab=vocab,
+        command=command,
+        seconds=seconds,
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        transformers=transformers.__version__,
+        figures=measured,
+    )

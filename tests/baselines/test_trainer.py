@@ -1,0 +1,175 @@
+"""The trainer end to end, on the shipped pocket model, in seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.config import TrainConfig, policy_map
+from flowzoo.baselines.rundir import VOLATILE
+from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.errors import UsageError
+
+SMALL: dict[str, Any] = {
+    "steps": 4,
+    "problems": 2,
+    "samples": 4,
+    "eval_problems": 8,
+    "eval_every": 2,
+    "checkpoint_every": 2,
+    "transcripts_every": 2,
+    "threads": 1,
+}
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    """The metrics of a run without what depends on the machine's speed."""
+    found = []
+    for line in (root / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        found.append({k: v for k, v in row.items() if not k.startswith(VOLATILE)})
+    return found
+
+
+def run(root: Path, **changes: Any) -> dict[str, Any]:
+    """Train small in `root`."""
+    return train(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
+
+
+def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(tmp_path: Path) -> None:
+    summary = run(tmp_path)
+    assert [row["step"] for row in rows(tmp_path)] == [0, 1, 2, 3, 4]
+    assert "eval/reward/mean" in rows(tmp_path)[2]
+    assert "eval/reward/mean" not in rows(tmp_path)[3]
+    names = {path.name for path in (tmp_path / "transcripts").iterdir()}
+    saved = {f"eval-{step:06d}.jsonl" for step in (0, 2, 4)}
+    assert names == saved | {f"train-{step:06d}.jsonl" for step in (2, 4)}
+    line = (tmp_path / "transcripts" / "train-000002.jsonl").read_text().splitlines()[0]
+    assert json.loads(line)["calls"][0]["messages"][0]["role"] == "user"
+    assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    assert summary["gain"]["n"] == 8
+    assert list((tmp_path / "tensorboard").iterdir())
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert settings["problems"] == 2
+
+
+def test_sampler_and_learner_agree_on_log_probs(tmp_path: Path) -> None:
+    run(tmp_path, problems=4)
+    gaps = [value for row in rows(tmp_path) for key, value in row.items()
+            if key.startswith("learn/logp_gap_max")]  # fmt: skip
+    assert gaps
+    assert max(gaps) < 1e-3
+
+
+@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
+def test_two_runs_of_one_command_are_equal(tmp_path: Path, sharing: tuple[str, ...]) -> None:
+    for name in ("a", "b"):
+        run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt")
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert any("learn/loss" in key for row in rows(tmp_path / "a") for key in row)
+
+
+def test_another_seed_gives_other_problems_but_the_same_evaluation(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        run(tmp_path / str(seed), seed=seed)
+    first, second = rows(tmp_path / "0"), rows(tmp_path / "1")
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
+    run(tmp_path / "whole", steps=6)
+    killed = tmp_path / "killed"
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**SMALL, "steps": 6}.items()]
+    command = [sys.executable, "-m", "flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    metrics = killed / "metrics.jsonl"
+    # After a step beyond the first checkpoint, so that something has to be dropped and redone.
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 4):
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True, timeout=120)
+    assert rows(killed) == rows(tmp_path / "whole")
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, steps=1)
+    with pytest.raises(UsageError, match=r"lr 0\.0002 -> 0\.001"):
+        run(tmp_path, steps=1, lr=1e-3)
+
+
+def test_more_steps_continue_a_finished_run(tmp_path: Path) -> None:
+    run(tmp_path / "short", steps=2)
+    run(tmp_path / "short", steps=4)
+    run(tmp_path / "whole", steps=4)
+    assert rows(tmp_path / "short") == rows(tmp_path / "whole")
+
+
+def test_training_and_held_out_problems_do_not_overlap(tmp_path: Path) -> None:
+    run(tmp_path, problems=8)
+    texts: dict[str, set[str]] = {"train": set(), "eval": set()}
+    for path in (tmp_path / "transcripts").glob("*.jsonl"):
+        kind = path.stem.partition("-")[0]
+        texts[kind] |= {json.loads(line)["text"] for line in path.read_text().splitlines()}
+    assert texts["train"]
+    assert not texts["train"] & texts["eval"]
+
+
+def test_isolated_policies_diverge_and_shared_ones_are_one(tmp_path: Path) -> None:
+    config = TrainConfig(**{**SMALL, "sharing": ("isolated",), "out": str(tmp_path / "i")})
+    trainer = Trainer(config)
+    assert sorted(trainer.learners) == ["aggregator", "generator"]
+    models = [player.model for player in trainer.players.values()]
+    assert models[0] is not models[1]
+    shared = Trainer(TrainConfig(**{**SMALL, "out": str(tmp_path / "s")}))
+    assert list(shared.learners) == ["shared"]
+    assert shared.players["shared"].model is shared.judges["shared"].model
+
+
+@pytest.mark.parametrize(
+    ("sharing", "message"),
+    [
+        (("generator=a",), "misses role aggregator; the roles are generator, aggregator"),
+        (("solver=a", "aggregator=b"), "unknown role 'solver'"),
+        (("mine",), "shared, isolated, or ROLE=POLICY"),
+    ],
+)
+def test_bad_policy_maps_name_the_valid_choices(sharing: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        policy_map(sharing, {"generator": 3, "aggregator": 1})
+
+
+def test_policy_maps() -> None:
+    roles = {"generator": 2, "aggregator": 1}
+    assert policy_map(("shared",), roles) == {"generator": "shared", "aggregator": "shared"}
+    assert policy_map(("isolated",), roles) == {role: role for role in roles}
+    by_agent = ("generator_0=a", "generator_1=b", "aggregator=a")
+    mapped = {"generator_0": "a", "generator_1": "b", "aggregator": "a"}
+    assert policy_map(by_agent, roles) == mapped
+
+
+def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="grpo judges every call by its episode's outcome"):
+        run(tmp_path, options=("credit=mix",))
+    run(tmp_path, options=("credit=mix",), algorithm="dr_mas", steps=1)
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("lr", -1.0), ("warmup", -1)])
+def test_bad_numbers_are_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"`{name}` must be"):
+        TrainConfig(**{name: value})

@@ -1,0 +1,126 @@
+"""`flowzoo eval`, `play` and `train` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flowzoo.cli import main
+
+GSM8K = Path("../shared/data/gsm8k/test.jsonl")
+needs_gsm8k = pytest.mark.skipif(not GSM8K.exists(), reason=f"{GSM8K} is not here")
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+@needs_gsm8k
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ("scripted:1.0", "accuracy 100.0 % (1319/1319)"),
+        ("scripted:0.0", "accuracy 0.0 % (0/1319)"),
+    ],
+)
+@pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
+def test_eval_on_all_of_gsm8k(
+    workflow: str, policy: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", workflow, "--task", "math", "--data", str(GSM8K), "--policy", policy]
+    assert main(words) == 0
+    assert last_line(capsys) == line
+
+
+def test_eval_prints_rates_per_role_and_saves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "voting", "--policy", "generator=scripted:0.5", "aggregator=scripted:1",
+             "--n", "40", "--out", str(tmp_path)]  # fmt: skip
+    assert main(words) == 0
+    first = capsys.readouterr().out
+    assert "generator" in first
+    assert "strict" in first
+    assert first.splitlines()[-1].startswith("accuracy ")
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 40
+    assert main(words) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_eval_json_is_one_object_before_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["eval", "single", "--policy", "scripted:0.5", "--n", "20", "--samples", "3", "--json"]
+    assert main(words) == 0
+    *_, summary, line = capsys.readouterr().out.splitlines()
+    assert json.loads(summary)["episodes"] == 60
+    assert line.endswith("/60)")
+
+
+@pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
+def test_play_shows_every_agent_and_the_verdict(
+    workflow: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["play", workflow, "--policy", "scripted:1.0", "--prompts"]) == 0
+    shown = capsys.readouterr().out
+    assert "Put the final answer in" in shown
+    assert "score 1" in shown
+    assert main(["play", workflow, "--policy", "scripted:1.0", "--json", "--n", "2"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["score"] for record in records] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["eval", "votting"], "unknown workflow 'votting'. Did you mean 'voting_v0'"),
+        (["eval", "voting", "--task", "maths"], "unknown task 'maths'. Did you mean 'math'"),
+        (["eval", "voting", "--preset", "papr"], "Did you mean 'paper'"),
+        (["eval", "voting", "--options", "n_votes=0"], "`n_votes` must be >= 1, got 0"),
+        (["eval", "voting", "--options", "n_vote=3"], "n_votes"),
+        (["eval", "voting", "--policy", "generater=scripted:1"], "unknown role 'generater'"),
+        (["eval", "voting", "--policy", "generator=scripted:1"], "no policy for role aggregator"),
+        (["eval", "voting", "--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
+        (["play", "voting", "--policy", "oracle"], "unknown policy 'oracle'"),
+        (["train", "voting", "--algorithm", "gpro"], "unknown algorithm 'gpro'"),
+        (["train", "voting", "--sharing", "generator=a"], "misses role aggregator"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_the_remedy(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_a_number_out_of_range_is_refused_on_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", "voting", "--steps", "0"])
+    assert exit_.value.code == 2
+    assert "`steps` must be greater than 0, got 0" in capsys.readouterr().err
+
+
+def test_a_broken_data_file_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": \n')
+    assert main(["eval", "voting", "--data", str(path), "--policy", "scripted:1"]) == 2
+    assert "broken.jsonl, line 2" in capsys.readouterr().err
+
+
+def test_train_says_where_everything_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "eval_opt", "--steps", "1", "--problems", "2", "--samples", "2",
+             "--eval-problems", "4", "--out", str(tmp_path)]  # fmt: skip
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    for name in ("metrics.jsonl", "transcripts", "checkpoints"):
+        assert str(tmp_path / name) in shown
+        assert (tmp_path / name).exists()
+    assert "held-out accuracy" in shown
