@@ -113,9 +113,7 @@ def test_a_broken_data_file_is_named_with_its_line(
     assert "broken.jsonl, line 2" in capsys.readouterr().err
 
 
-def test_train_says_where_everything_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "eval_opt", "--steps", "1", "--problems", "2", "--samples", "2",
              "--eval-problems", "4", "--out", str(tmp_path)]  # fmt: skip
     assert main(words) == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from flowzoo.agents import Roster
+from flowzoo.agents import Completion, Request, Roster
 from flowzoo.agents.evaluate import Store, evaluate, read_episodes
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -90,3 +91,27 @@ def test_records_survive_json(tmp_path: Path) -> None:
         again = saved[record.episode]
         assert again.calls == record.calls
         assert json.dumps(again.to_json()) == json.dumps(record.to_json())
+
+
+class Mute:
+    """A policy that says nothing."""
+
+    name = "mute"
+    batching = "stream"
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return [Completion("")] * len(requests)
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
+@pytest.mark.parametrize("preset", ["strict", "paper"])
+def test_empty_replies_score_nothing(workflow: str, preset: str) -> None:
+    made = make_workflow(workflow, "math", preset=preset)
+    mute = Roster.shared(Mute(), made.role_counts())
+    records, summary = evaluate(made, mute, PROBLEMS)
+    assert summary["accuracy"] == 0.0
+    assert all(call.reward == 0.0 for record in records for call in record.calls)
+    assert all(role["strict"] == 0.0 for role in summary["roles"].values())
