@@ -25,7 +25,7 @@ from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.turns import Turn
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import Busy, UsageError, unknown
-from flowzoo.seeding import key_int
+from flowzoo.seeding import key_int, nth
 
 RENDER_MODES = ("human", "ansi")
 ENDLESS = 2**31 - 1
@@ -79,7 +79,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.action_spaces: dict[str, Space[Any]] = {
             agent: Prose(samples) for agent in self.possible_agents
         }
-        self._seed = secrets.randbits(63)
+        self._stream = secrets.randbits(64)
         self._resets = 0
         self._episode: Episode | None = None
         self._busy = False
@@ -252,7 +252,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         if self._settling:
             raise Busy("`reset` while an `astep` is under way: await or cancel it first")
         if seed is not None:
-            self._seed, self._resets = seed, 0
+            self._stream, self._resets = key_int("reset", seed), 0
         index = self._pick(options or {})
         self._resets += 1
         problem = self.workflow.task.problem(index, self.split)
@@ -275,7 +275,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         size = self.workflow.task.size(self.split)
         index = options.get("index")
         if index is None:
-            return key_int("reset", self._seed, self._resets) % (size or ENDLESS)
+            return nth(self._stream, self._resets) % (size or ENDLESS)
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:
             raise UsageError(f'options["index"] must be an integer >= 0, got {index!r}')
         if size is not None and index >= size:
