@@ -141,7 +141,8 @@ class Voting(Workflow):
         """Generators solve; the aggregator works the problem out and picks a candidate."""
         if role != "aggregator":
             return self.task.solve(problem, rng, right)
-        parts = re.split(r"(?m)^Candidate [0-9]+:\n", messages[-1]["content"])[1 : self.n_votes + 1]
+        ballot = messages[-1]["content"].rpartition("\n\n")[0]  # without the question, and its box
+        parts = re.split(r"(?m)^Candidate [0-9]+:\n", ballot)[1 : self.n_votes + 1]
         answers = [self.task.answer(part) for part in parts]
         grades = self.task.grade_batch([problem] * len(answers), answers)
         fitting = [i for i, grade in enumerate(grades) if (grade.score >= 1.0) == right]

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
-from flowzoo.envs.script import Graded
+from flowzoo.envs import make_workflow
+from flowzoo.envs.script import Graded, Reply
+from flowzoo.envs.text import boxed_number
 from flowzoo.envs.voting import majority, vote_facts
 
 GENERATORS = ("generator_0", "generator_1", "generator_2")
@@ -195,3 +198,15 @@ def test_thoughts_stay_with_their_author_and_braces_are_harmless(play):
     assert "secret" not in ballot
     assert "Candidate 1:\n{x} \\boxed{14}" in ballot
     assert finished.score == 1.0
+
+
+@pytest.mark.parametrize("right", [0, 1, 2])
+def test_the_expert_finds_the_only_right_candidate(right):
+    workflow = make_workflow("voting_v0", "math")
+    problem = workflow.task.problem(0)
+    texts = [workflow.task.solve(problem, random.Random(slot), slot == right) for slot in range(3)]
+    drafts = [Reply(slot, f"generator_{slot}", text, text, text) for slot, text in enumerate(texts)]
+    messages = [{"role": "user", "content": workflow.ballot(problem, drafts)}]
+    for skill, wanted in ((True, [right + 1]), (False, {1, 2, 3} - {right + 1})):
+        choice = workflow.expert("aggregator", messages, problem, random.Random(0), skill)
+        assert boxed_number(choice, 3) in wanted
