@@ -6,6 +6,7 @@ sampled is never tokenized again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,9 @@ class Chat:
             )
         self._tokenizer = tokenizer
         self._kwargs = dict(template_kwargs)
+        words = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        longest_first = sorted(words | set(tokenizer.all_special_tokens), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Prompt ids of each chat, the opening of the reply included; equal chats are done once."""
@@ -60,8 +64,18 @@ class Chat:
         """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)
 
+    def _inert(self, text: str) -> str:
+        """`text` in which no special token can be read: a zero-width space stands inside each.
+
+        A reply that spells out an end-of-turn token would otherwise end the turn of whoever
+        quotes it, and speak in another role.
+        """
+        return self._special.sub(
+            lambda found: f"{found[0][0]}\u200b{found[0][1:]}", encodable(text)
+        )
+
     def _render(self, chat: Sequence[Message]) -> str:
-        messages = [{**message, "content": encodable(message["content"])} for message in chat]
+        messages = [{**message, "content": self._inert(message["content"])} for message in chat]
         return self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **self._kwargs
         )
