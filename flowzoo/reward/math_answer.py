@@ -18,7 +18,7 @@ from flowzoo.reward.math_clean import clean, names, text_form
 from flowzoo.reward.math_operands import is_function
 from flowzoo.reward.math_parse import Unreadable, parse_scalar
 from flowzoo.reward.math_probe import constant
-from flowzoo.reward.math_tokens import Token, Tokens, tokenize
+from flowzoo.reward.math_tokens import Token, Tokens, significant, tokenize
 from flowzoo.reward.math_tree import (
     Node,
     TooBig,
@@ -37,6 +37,8 @@ MAX_CHARS: Final = 2_000
 MAX_DIGITS: Final = 256
 MAX_ITEMS: Final = 256
 _CACHED_CHARS: Final = 256
+_ROUGHLY: Final = 0.05
+"""Relative difference up to which two numbers may be joined by an approximate sign."""
 
 Kind = Literal["scalar", "list", "set", "seq", "union", "cap", "setminus", "ratio", "relation",
                "text"]  # fmt: skip
@@ -58,6 +60,8 @@ class Answer(NamedTuple):
     """Unit of a scalar; `%` means that the value was divided by 100."""
     label: str = ""
     """Left-hand side, such as `x` in `x = 5`."""
+    is_range: bool = False
+    """Whether a `seq` was written as an inequality or a membership, so that it is no tuple."""
     digits: int = 0
     """Significant digits of a scalar written as one decimal; 0 for everything else."""
     relation: tuple[str, Node] | None = None
@@ -158,6 +162,8 @@ class _Reader:
     def read(self, start: int, end: int) -> Answer:
         """The meaning of a slice: a list, or one item."""
         while end > start and self.tokens[end - 1].text in (".", ",", ";") and end - start > 1:
+            if self.tokens[end - 2].text == "." == self.tokens[end - 1].text:
+                raise Unreadable  # `7, ...` goes on
             end -= 1
         if start >= end:
             raise Unreadable
@@ -254,7 +260,7 @@ class _Reader:
         node = parse_scalar(self.source, start, end)
         if quantity.factor != 1:
             node = mul((num(quantity.factor), node))
-        digits = _significant(self.tokens[start:end])
+        digits = significant(self.tokens[start:end])
         return Answer("scalar", node=node, unit=quantity.unit, digits=digits)
 
     def set_operation(self, start: int, end: int, at: int) -> Answer:
@@ -279,13 +285,16 @@ class _Reader:
         if "in" in ops:
             if len(ops) != 1 or not self.label(*sides[0]):
                 raise Unreadable
-            return self.read(*sides[1])._replace(label=self.label(*sides[0]))
+            name = self.label(*sides[0])
+            return self.read(*sides[1])._replace(label=name, is_range="," not in name)
         if "mod" in ops:
             if len(ops) != 1:
                 raise Unreadable
             return self.congruence(*sides)
         if "~" in ops:
             first = ops.index("~")
+            if not _consistent([self.node(*side) for side in sides], _ROUGHLY):
+                raise Unreadable
             if first == 0 and not self.label(*sides[0]):
                 return self.read(*sides[0])
             if first > 0:
@@ -314,7 +323,8 @@ class _Reader:
     def sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
         sides = [(a + 1, b) for a, b in pairwise(bounds)]
-        if any(a >= b for a, b in sides) or len(sides) > 40:
+        is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides)
+        if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
             raise Unreadable
         return sides
 
@@ -399,7 +409,7 @@ class _Reader:
         if rising:
             low, high, ops = high, low, ops[::-1]
         shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
-        return Answer("seq", items=(low, high), shape=shape, label=name)
+        return Answer("seq", items=(low, high), shape=shape, label=name, is_range=True)
 
     def single(self, sides: list[tuple[int, int]], nodes: Sequence[Node | None], op: str) -> Answer:
         left, right = nodes
@@ -411,7 +421,7 @@ class _Reader:
             if op != "!=" and left.op == "call" and left.args[0] == "abs" and rational(right):
                 name, shape = left.args[1].key, "[]" if op == "<=" else "()"
                 ends = (Answer("scalar", node=neg(right)), Answer("scalar", node=right))
-                return Answer("seq", items=ends, shape=shape, label=name, relation=relation)
+                return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
         infinity = Answer("scalar", node=const("inf"))
         minus = Answer("scalar", node=neg(const("inf")))
         for idx in (0, 1):
@@ -424,7 +434,7 @@ class _Reader:
                 shape, ends = ("(]" if closed else "()"), (minus, bound)
             else:
                 shape, ends = ("[)" if closed else "()"), (bound, infinity)
-            return Answer("seq", items=ends, shape=shape, label=name, relation=relation)
+            return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
         if relation is None:
             raise Unreadable
         return Answer("relation", relation=relation)
@@ -463,26 +473,14 @@ def _listed(parts: list[Answer], flat: bool) -> Answer:
     return Answer("list", items=tuple(parts))
 
 
-def _consistent(nodes: Sequence[Node | None]) -> bool:
-    """Whether no two sides that are numbers disagree (`43 = 42`); rounding to 3 digits passes."""
+def _consistent(nodes: Sequence[Node | None], tolerance: float = 1e-9) -> bool:
+    """Whether no two sides that are numbers disagree, as in `43 = 42`."""
     values = [constant(node) for node in nodes if node is not None]
     known = [value for value in values if value is not None]
     for value in known[1:]:
-        if abs(value - known[0]) > 1e-9 * max(abs(value), abs(known[0])):
+        if abs(value - known[0]) > tolerance * max(abs(value), abs(known[0])):
             return False
     return True
-
-
-def _significant(tokens: Sequence[Token]) -> int:
-    """Significant digits of a signed decimal literal, else 0."""
-    if len(tokens) == 2 and tokens[0].text in ("-", "+"):
-        tokens = tokens[1:]
-    if len(tokens) != 1 or tokens[0].kind != "n" or "." not in tokens[0].text:
-        return 0
-    if "overline" in tokens[0].text:
-        return 0
-    mantissa = tokens[0].text.lower().partition("e")[0]
-    return len(re.sub(r"[.,\s]", "", mantissa).lstrip("0"))
 
 
 def _finite_union(left: Answer, right: Answer) -> Answer | None:

@@ -91,6 +91,8 @@ class Binders(Cursor):
     def matrix(self) -> Node:
         """A matrix; a `vmatrix` is a determinant."""
         kind, cells = self.cells()
+        if kind == "Vmatrix":  # a norm
+            raise Unreadable
         rows = [call("row", row) for row in cells]
         if kind == "vmatrix":
             return determinant(cells) or call("det", rows)

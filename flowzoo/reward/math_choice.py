@@ -19,6 +19,10 @@ _MARKER = re.compile(
     r"\s?(?:\*\*|\$|\\text\{)?\s?",
     re.IGNORECASE,
 )
+_NEGATION = re.compile(
+    r"\bnot\b|n't\b|\b(?:never|neither|nor|except|wrong|incorrect|false|eliminate|exclude)",
+    re.IGNORECASE,
+)
 _SCANNED = 400
 
 
@@ -52,6 +56,7 @@ def spoken_choice(text: str) -> str:
     The letter right behind the last "answer" counts; else the only letter that stands alone.
     """
     tail = text[-_SCANNED:]
+    is_negated = _NEGATION.search(tail) is not None
     for match in reversed(list(_MARKER.finditer(tail))):
         behind = _STANDING.match(tail, match.end())
         if behind:
@@ -59,5 +64,7 @@ def spoken_choice(text: str) -> str:
     first = _LEADING.match(tail) if len(text) <= _SCANNED else None
     if first:
         return first[1]
+    if is_negated:
+        return ""
     letters = _STANDING.findall(_ARTICLE.sub(" ", tail))
     return letters[0] if len(set(letters)) == 1 else ""

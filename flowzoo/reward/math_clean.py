@@ -76,6 +76,8 @@ _SPECIAL = re.compile(r"[\\~\u0080-\uffff]")
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\\degree\b)|\\degree(?![A-Za-z])"
 )
+_REALS = re.compile(r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))(?!\s*[\^_])")
+_CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}!,;])")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(
@@ -102,9 +104,12 @@ def clean(text: str) -> str:
     if _SPECIAL.search(text):
         text = _undouble(text)
         text = _GROUPED.sub(",", text)
+        text = _REALS.sub(r"(-\\infty,\\infty)", text)
         text = _SUPERSCRIPT.sub(_caret, text)
         text = _COMMAND.sub(_spelled, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
+    if ".m" in text or ".M" in text:
+        text = _CLOCK.sub(r" \1m", text)
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
         text = _DOLLAR.sub(" ", text)
     text = text.replace("{,}", ",")
@@ -183,6 +188,7 @@ def is_one_group(inside: str) -> bool:
 _TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}")
 _NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
+_SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
 
 
@@ -191,8 +197,13 @@ def text_form(cleaned: str) -> str:
 
     Words lose their case; white space stays only between words and numbers.
     """
-    text = _TEXT.sub(r" \1 ", cleaned).replace("$", "").replace("\\ ", " ").strip(" .\"'")
+    text = _TEXT.sub(r" \1 ", cleaned).replace("$", "")
+    text = _SPACE_RUN.sub(" ", _SPACE_COMMAND.sub(" ", text)).strip(' "')
+    if not text.endswith(".."):
+        text = text.rstrip(" .")
+    if text[:1] == "'" == text[-1:]:
+        text = text.strip("'")
     if _LETTERS.fullmatch(text):
-        return _SPACE_RUN.sub(" ", text).casefold() if len(text) > 1 else text
+        return text.casefold() if len(text) > 1 else text
     text = _NOISE.sub(lambda match: match[1] or "", text)
     return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")

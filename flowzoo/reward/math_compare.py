@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from flowzoo.reward.math_answer import Answer
 from flowzoo.reward.math_probe import constant, proportional, same_function
-from flowzoo.reward.math_tree import Node, const, mul, num, power, rational
+from flowzoo.reward.math_tree import Node, const, mul, num, power, rational, sym, symbols
 
 
 class Rules(NamedTuple):
@@ -56,10 +56,16 @@ def _same_value(a: Answer, b: Answer, rules: Rules) -> bool | None:
     if {a.kind, b.kind} <= {"list", "set"}:
         if rules.order == "strict" and a.kind == b.kind == "list":
             return _in_order(a.items, b.items, rules)
+        for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` beside `3, 4`
+            if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
+                as_written = _in_order(named.items, bare.items, rules)
+                return as_written or _in_order(_by_name(named.items), bare.items, rules)
         return _unordered(a.items, b.items, rules)
     if {a.kind, b.kind} == {"list", "seq"}:
-        shape = a.shape if a.kind == "seq" else b.shape
-        return shape == "()" and _in_order(a.items, b.items, rules)
+        seq, given = (a, b) if a.kind == "seq" else (b, a)
+        if seq.shape != "()" or seq.is_range:
+            return False
+        return _in_order(seq.items, _by_name(given.items, seq.label), rules)
     if a.kind == "seq" and b.kind == "seq":
         return a.shape == b.shape and _in_order(a.items, b.items, rules)
     if {a.kind, b.kind} == {"union", "list"}:
@@ -72,6 +78,25 @@ def _same_value(a: Answer, b: Answer, rules: Rules) -> bool | None:
         return _in_order(a.items, b.items, rules) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
+
+
+def _labels(answer: Answer) -> bool:
+    return bool(answer.label) or any(item.label for item in answer.items)
+
+
+def _are_named(items: Sequence[Answer]) -> bool:
+    """Whether the items are values of variables of different letters; roots `x_1, x_2` are not."""
+    letters = {item.label[:1] for item in items}
+    return len(items) > 1 and "" not in letters and len(letters) == len(items)
+
+
+def _by_name(items: Sequence[Answer], label: str = "") -> Sequence[Answer]:
+    """Values of different variables in the order of `label`, such as `(y,x)`, or the alphabet's."""
+    if not _are_named(items):
+        return items
+    named = {item.label: item for item in items}
+    order = label.strip("()").split(",")
+    return [named[name] for name in (order if sorted(order) == sorted(named) else sorted(named))]
 
 
 def _scalar_and_other(scalar: Answer, other: Answer, rules: Rules) -> bool | None:
@@ -115,6 +140,10 @@ def _same_scalar(a: Answer, b: Answer, rules: Rules) -> bool | None:
     if left is not None and right is not None:
         return _same_matrix(left, right)
     verdict = same_function(a.node, b.node)
+    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be meant as the unit
+        is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
+        if is_letter and symbols(y.node or num(0)) == {x.unit}:
+            verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
         verdict = _same_angle(a.node, b.node, a.unit)
     if verdict is not True and (a.digits or b.digits):
@@ -251,7 +280,9 @@ def _verdicts(item: Answer, others: Sequence[Answer], rules: Rules) -> list[bool
         ]
         if any(exact):
             return list(exact)
-    return [same(item, other, rules) for other in others]
+    # `{5}` alone may stand for 5, but not inside another set.
+    kind = item.kind == "set"
+    return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:

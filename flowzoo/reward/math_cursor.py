@@ -144,6 +144,10 @@ class Cursor:
         """An exponent: see `math_parse`."""
         raise NotImplementedError
 
+    def postfix(self, node: Node) -> Node:
+        """`node` with the exponents and other postfixes that follow: see `math_parse`."""
+        raise NotImplementedError
+
     def power(self) -> Node:
         """An atom with its exponents and other postfixes: see `math_parse`."""
         raise NotImplementedError

@@ -54,6 +54,11 @@ _CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*(?:user|assistant|system)?\s*)
 _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
+_DENIED = re.compile(
+    r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
+    r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"
+)
+"""A last sentence that rejects its number."""
 _INTRODUCTION = re.compile(r"[^\W\d_]\s*:")
 _DISPLAY = re.compile(r"\\begin\{([a-z]*matrix)\}")
 _JOINT_NOISE = re.compile(
@@ -272,7 +277,7 @@ def answer_phrase(text: str) -> str | None:
         return None
     line = _first_line(text[end : end + 4 * _SHORT].lstrip(" :*\n\t"))
     stop = _SENTENCE_END.search(line)
-    sentence = (line[: stop.start()] if stop else line).strip(" *.")
+    sentence = (line[: stop.start()] if stop else line).lstrip(" *").rstrip(" *.")
     return _whole(sentence) or _last_item(sentence) or sentence or None
 
 
@@ -332,6 +337,8 @@ def _last_item(sentence: str) -> str | None:
     spans = [match for match in _MATH.finditer(sentence) if _is_formula(match)]
     last = spans[-1] if spans else None
     start = last.end() if last is not None else 0
+    if _DENIED.search(sentence):
+        return None
     numbers = list(_NUMBER.finditer(sentence, start))
     if numbers and (last is None or not _is_aside(sentence, start, numbers[-1])):
         return numbers[-1][0]

@@ -162,7 +162,9 @@ class Operands(Binders):
                 self.tokens[self.at] = Token("w", text[len(head) :], False)
                 return self.function(head)
         if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
-            return mul([*(self.single(char) for char in text[:-1]), self.letter(text[-1])])
+            # An exponent belongs to the last letter: `xy^2` is x times y^2.
+            last = self.postfix(self.letter(text[-1]))
+            return mul([*(self.single(char) for char in text[:-1]), last])
         return self.subscripted(sym(text), text)
 
     def differential(self, text: str) -> str:

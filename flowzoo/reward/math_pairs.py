@@ -15,7 +15,7 @@ from flowzoo.reward.math_answer import (
 from flowzoo.reward.math_choice import choice_of, chosen, spoken_choice
 from flowzoo.reward.math_clean import is_one_group
 from flowzoo.reward.math_compare import Rules, same
-from flowzoo.reward.math_extract import extract, last_box
+from flowzoo.reward.math_extract import TAIL, extract, last_box
 
 Outcome = Literal["equal", "different", "open", "too_big"]
 
@@ -37,6 +37,7 @@ class Gold(NamedTuple):
 
 def read_gold(gold: str, as_given: bool) -> Gold:
     """Read a reference answer; unless `as_given`, the answer is looked for in longer texts."""
+    gold = gold[-TAIL:]
     source = gold.strip() if as_given else _gold_answer(gold)
     is_loose = not as_given and "box" in gold and last_box(gold, with_percent=True)[1] != source
     answer = read_answer(source) if source else None
@@ -84,7 +85,10 @@ def compare(answer: str, gold: Gold, rules: Rules) -> Outcome:
         return "equal"
     if gold.is_loose_percent:
         rules = rules._replace(percent="either")
-    verdict = same(found, gold.answer, rules)
+    try:
+        verdict = same(found, gold.answer, rules)
+    except RecursionError:  # the caller's own stack left too little room
+        return "too_big"
     if verdict is None and found.kind == gold.answer.kind == "scalar":
         return "different"  # out of the range of doubles: nothing that algebra should expand
     if verdict is False:
@@ -115,6 +119,7 @@ def _other_readings(answer: str, found: Answer, gold: Gold, rules: Rules) -> boo
 _FORMULA = re.compile(
     r"\||[<>]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus|begin|[{}])(?![A-Za-z])"
 )
+_BOUND = re.compile(r"[<>=:]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus)(?![A-Za-z])")
 _JUNK = re.compile(
     r"\\(?:[lc]?dots|boxed|fbox|write|input|begin\{a)|\.\.\.|__|[^\x20-\x7e]|^\d+-\d+-"
 )
@@ -129,8 +134,14 @@ def _is_open(found: Answer, gold: Answer) -> bool:
     """
     kinds = {found.kind, gold.kind}
     if "text" in kinds:
+        if "scalar" in kinds:  # bars in bars; a bound or a membership is no value
+            text = found.text if found.kind == "text" else gold.text
+            if text.count("|") < 4 or _BOUND.search(text):
+                return False
         return _is_formula(found) and _is_formula(gold)
     if found.kind == "seq" and gold.kind == "seq":
+        return False
+    if kinds == {"scalar", "seq"}:
         return False
     solvable = bool(kinds & {"union", "seq", "set"}) and bool(found.relation or gold.relation)
     return solvable or ("relation" in kinds and kinds != {"relation"} and "scalar" not in kinds)

@@ -16,6 +16,7 @@ from flowzoo.reward.math_tokens import Tokens
 from flowzoo.reward.math_tree import (
     MINUS_ONE,
     Node,
+    TooBig,
     add,
     call,
     const,
@@ -29,6 +30,10 @@ from flowzoo.reward.math_tree import (
 
 __all__ = ["Unreadable", "parse_scalar"]
 
+# What walks a tree recurses; postfixes such as `x!!!` build deep ones without any bracket.
+_MAX_TREE = 130
+_SHORT_KEY = 300
+
 
 def parse_scalar(source: Tokens, start: int, end: int, sign: int = 1) -> Node:
     r"""The tree of the tokens from `start` to `end`; `sign` (1 or -1) is what `\pm` stands for.
@@ -41,7 +46,18 @@ def parse_scalar(source: Tokens, start: int, end: int, sign: int = 1) -> Node:
     node = parser.sum()
     if parser.at < end:
         raise Unreadable
+    if len(node.key) > _SHORT_KEY and _depth(node.key) > _MAX_TREE:
+        raise TooBig
     return node
+
+
+def _depth(key: str) -> int:
+    """How deep the parentheses of a key, and so the levels of its tree, are nested at most."""
+    depth = deepest = 0
+    for char in key:
+        depth += (char == "(") - (char == ")")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 class _Parser(Operands):

@@ -8,6 +8,7 @@ space stood before it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from flowzoo.reward.math_clean import TEXT_COMMANDS
@@ -69,6 +70,8 @@ def tokenize(text: str, thousands: bool = True) -> Tokens | None:
         if kind == "n" and (depth > 0 or not thousands) and ("," in body or " " in body):
             body = re.match(r"\d+", body)[0]  # type: ignore[index]
             position = match.start() + len(body)
+        if body == "!=" and not spaced and tokens and tokens[-1].kind == "n":
+            body, position = "!", position - 1  # `5!=120` says what 5! is
         if kind == "e":
             kind = "p"
         elif kind == "c" and body in TEXT_COMMANDS:
@@ -119,3 +122,15 @@ def _matched(tokens: list[Token]) -> Tokens | None:
             start = stack.pop()[0]
             partner[start], partner[idx] = idx, start
     return None if stack else Tokens(tokens, partner)
+
+
+def significant(tokens: Sequence[Token]) -> int:
+    """Significant digits of a signed decimal literal, else 0."""
+    if len(tokens) == 2 and tokens[0].text in ("-", "+"):
+        tokens = tokens[1:]
+    if len(tokens) != 1 or tokens[0].kind != "n" or "." not in tokens[0].text:
+        return 0
+    if "overline" in tokens[0].text:
+        return 0
+    mantissa = tokens[0].text.lower().partition("e")[0]
+    return len(re.sub(r"[.,\s]", "", mantissa).lstrip("0"))

@@ -28,13 +28,18 @@ _NO_UNITS: Final = names(
     "squared cubed factorial choose divided is wrong incorrect false to by if than less more "
     "base inf infinity half halves third thirds quarter quarters root cube remainder "
     "approximately fold negative theta alpha beta gamma delta phi lambda sigma omega abs max "
-    "min gcd lcm where with for when while then so because since"
+    "min gcd lcm maybe perhaps possibly probably yes no none minimum maximum least most tens "
+    "ones where with for when while then so because since"
 )
+_JOINED: Final = {"mi h": "mph", "p m": "pm", "a m": "am"}
 _SCALES: Final = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
                   "billion": 10**9, "trillion": 10**12}  # fmt: skip
 _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = {"\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound", "¥": "yen"}
 _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
+_ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
+_LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
+"""Single letters that are units where they are set as text; `\\mathrm{i}` is a number."""
 _VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
 
@@ -95,6 +100,8 @@ def _unit_start(tokens: Sequence[Token], start: int, end: int) -> int:
 def _is_unit_token(tokens: Sequence[Token], cut: int, start: int, end: int) -> bool:
     """Whether the token before `cut` goes on with the unit that begins at `cut`, or begins one."""
     token, before = tokens[cut - 1], tokens[cut - 2]
+    if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
+        return False
     if token.kind == "t" or token.text in ("°", "%") or token.text in _CURRENCY:
         return True
     if cut < end and token.text == "/":
@@ -119,12 +126,20 @@ def _is_power(tokens: Sequence[Token], cut: int, start: int) -> bool:
     before = tokens[caret - 1]
     if digit not in ("2", "3"):
         return False
-    return before.kind == "t" or (before.kind == "w" and _is_unit_word(before, tokens[caret - 2]))
+    if before.kind == "t":
+        return len(before.text) != 1 or before.text in _LETTERS
+    return before.kind == "w" and _is_unit_word(before, tokens[caret - 2])
 
 
 def _starts_unit(tokens: Sequence[Token], cut: int, end: int) -> bool:
+    """Whether what begins at `cut` reads as a unit behind a number."""
     words = _words(tokens[cut:end])
-    return 0 < len(words) <= 5 and not any(word in _NO_UNITS for word in words)
+    if not 0 < len(words) <= 5 or any(w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in words):
+        return False
+    if tokens[cut].text not in ("°", "%") or tokens[cut - 1].text in (")", "}", "]"):
+        return True
+    # The degrees in `\sin 30°` are those of the argument.
+    return not any(t.kind in "wc" and t.text in _NO_UNITS for t in tokens[:cut])
 
 
 def _is_unit_word(token: Token, before: Token) -> bool:
@@ -168,4 +183,4 @@ def _name(words: list[str]) -> str:
             found.append(power)
             power = ""
     name = " ".join(part for part in found if part)
-    return "mph" if name == "mi h" else name
+    return _JOINED.get(name, name)
