@@ -1,8 +1,7 @@
-r"""Normal forms of LaTeX and plain answers: one pass over the commands, then small rewrites.
+r"""One spelling for the many ways to typeset an answer: wrappers, spacing, synonyms, Unicode.
 
-`clean` keeps what a number or a container needs (spaces, brackets, commas); `text_form` goes on to
-the form in which texts and expressions are compared as strings; `unit_form` reads what follows
-a number.
+`clean` is applied once to an extracted answer before it is split into tokens; it keeps every
+character that means something and never joins what stood apart.
 """
 
 from __future__ import annotations
@@ -10,140 +9,201 @@ from __future__ import annotations
 import re
 
 
-def _table(pairs: str) -> dict[str, str]:
+def names(text: str) -> frozenset[str]:
+    """The words of `text`."""
+    return frozenset(text.split())
+
+
+def table(pairs: str) -> dict[str, str]:
     """A mapping from `key:value` pairs separated by white space; a bare key maps to itself."""
     split = (pair.partition(":") for pair in pairs.split())
     return {key: value or key for key, _, value in split}
 
 
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
-_DROPPED = _table(
-    "left right mleft mright big Big bigl bigr Bigl Bigr displaystyle limits ! ( ) [ ]"
+_DROPPED = table(
+    "left right mleft mright middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr "
+    "displaystyle textstyle scriptstyle limits nolimits ! ( ) [ ] bf rm it boldmath"
 )
-_RENAMED = _table(
-    "dfrac:frac tfrac:frac cfrac:frac le:leq ge:geq ne:neq leqslant:leq geqslant:geq "
-    "lbrace:{ rbrace:} to:rightarrow"
+_RENAMED = table(
+    "dfrac:frac tfrac:frac cfrac:frac nicefrac:frac le:leq ge:geq ne:neq leqslant:leq geqslant:geq "
+    "lt:< gt:> lbrack:[ rbrack:] lparen:( rparen:) lbrace:{ rbrace:} to:rightarrow dbinom:binom "
+    "tbinom:binom vert:| lvert:| rvert:| mid:| textbar:| cdotp:cdot ast:cdot exponentialE:e "
+    "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus land:text{and} "
+    "lgroup:( rgroup:) lcub:{ rcub:} textdegree:degree approxeq:approx simeq:approx "
+    "thickapprox:approx "
+    "operatorname*:operatorname Pr:P hbox:text textpi:pi colon:: degrees:degree euro:€ pounds:£"
 )
-_LITERAL = _table("$ % # & _ cdot:* times:* degree:° textdollar:$ lvert:| rvert:| gt:> lt:<")
+_PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
+_SPACES = ("quad", "qquad", "enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
 _COMMANDS: dict[str, str] = {
-    **{f"\\{name}": f"\\{other}" for name, other in _RENAMED.items()},
-    **{f"\\{name}": other for name, other in _LITERAL.items()},
+    **{
+        f"\\{name}": (other[1:] if other.startswith("\\") else other)
+        if other in _PLAIN_CHARACTERS
+        else f"\\{other} "
+        for name, other in _RENAMED.items()
+    },
+    "\\lbrace": "\\{",
+    "\\rbrace": "\\}",
     **{f"\\{name}": "" for name in _DROPPED},
-    **{f"\\{name}": " " for name in ("quad", "qquad", "enspace", "thinspace", *",;: \n")},
+    **{f"\\{name}": " " for name in _SPACES},
+    "\\%": "%",
+    "\\#": "#",
+    "\\&": "&",
+    "\\textdollar": "\\$",
+    "\\percent": "%",
 }
-_SIGNS = "π:pi ∞:infty ≤:leq ≥:geq ≠:neq ∪:cup ∩:cap ∈:in"
+_GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
+_SIGNS = (
+    "π:pi ∞:infty ≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
+    "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
+    "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
+    "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow"
+)
+_SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
+_FRACTIONS = table("½:1/2 ⅓:1/3 ⅔:2/3 ¼:1/4 ¾:3/4 ⅕:1/5 ⅙:1/6 ⅛:1/8 ⅜:3/8 ⅝:5/8 ⅞:7/8")
 _CHARACTERS = str.maketrans(
     {
-        **_table("−:- –:- ×:* ·:*"),
-        # The space ends the command, whatever character follows.
-        **{sign: f"\\{name} " for sign, name in _table(_SIGNS).items()},
-        **dict.fromkeys("\u00a0\u2009\u202f~", " "),
+        **table("−:- –:- ‐:- ‑:- ’:' ′:' ∶:: ，:, 、:, （:( ）:) ％:% ∣:| º:°"),
+        **{sign: f"\\{name} " for sign, name in table(_SIGNS).items()},
+        # A fraction character after a whole number makes a mixed number.
+        **{sign: f" \\frac{{{f[0]}}}{{{f[2]}}}" for sign, f in _FRACTIONS.items()},
+        **dict.fromkeys("\u00a0\u2009\u202f\u2002\u2003~", " "),
     }
 )
+_SUPERSCRIPT = re.compile(rf"(?<=[\w)\]}}|!])[{''.join(_SUPER)}]+")
 _SPECIAL = re.compile(r"[\\~\u0080-\uffff]")
-_DEGREES = re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})")
-_TEXT = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|rm|bf)\s*\{([^{}]*)\}"
+_DEGREES = re.compile(
+    r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\\degree\b)|\\degree(?![A-Za-z])"
 )
-_WRAPPED = re.compile(r"\\(?:boxed|fbox)\s*\{(.*)\}", re.DOTALL)
+_REALS = re.compile(r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))(?!\s*[\^_])")
+_CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}!,;])")
+_GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
+_WRAPPED = re.compile(
+    r"\\(?:boxed|fbox|beginboxed|text|textbf|textit|textrm|mathrm|mathbf|mbox|mathit|bm|emph|underline)\s*\{(.*)\}",
+    re.DOTALL,
+)
+_DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_RUN = re.compile(r"\s+")
-_LOOSE_SPACE = re.compile(r"(?<!\d) | (?!\d)")
-_LOOSE_STAR = re.compile(r"\*(?!\d)")
-_SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
-_BARE_ROOT = re.compile(r"\\sqrt\s*(\w)")
-_BARE_FRAC = re.compile(r"\\frac\s*(\d)\s*(\d)")
-_WORDS = re.compile(r"[A-Za-z][A-Za-z '-]*", re.ASCII)
-_UNIT = re.compile(r"\s*([A-Za-z°$€£¥.][A-Za-z°./ -]*)(?:\^\s*\{?([23])\}?)?", re.ASCII)
-_SHORT_UNITS = _table("mm cm dm km mg kg ml cl ft in yd mi oz lb lbs hr hrs min sec pm am of a")
-_NO_UNITS = _table(
-    "pi sin cos tan cot sec csc log exp sqrt mod and but not nor plus minus times over squared "
-    "cubed factorial choose divided is wrong incorrect false to by if than less more base inf "
-    "infinity half halves third thirds quarter quarters root cube remainder or approximately "
-    "hundred thousand million billion trillion dozen percent fold negative"
+_MARKS = ("$$", "$", "**", "*", "`", '"')
+_TRAILING = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*)+$")
+TEXT_COMMANDS = names(
+    "text textbf textit textrm textnormal textsf texttt mathrm mathbf mathit mathsf mbox "
+    "operatorname boldsymbol bm mathcal mathbb emph"
 )
-_UNIT_NAMES = _table(
-    "centimeter:cm centimetre:cm millimeter:mm millimetre:mm kilometer:km kilometre:km meter:m "
-    "metre:m kilogram:kg kilo:kg gram:g foot:ft feet:ft inch:in inche:in °:degree deg:degree "
-    "$:dollar buck:dollar usd:dollar hr:hour min:minute €:euro £:pound ¥:yen p.m.:pm a.m.:am"
-)
-_VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
 
 def clean(text: str) -> str:
-    r"""`text` without delimiters, sizing commands and spacing commands; text commands stay.
+    r"""`text` with its wrappers removed and every command in one spelling.
 
-    An outer box, `$...$`, `**...**` and a final full stop are dropped.
+    Outer boxes, `$...$`, `**...**`, `\text{...}` and a final full stop go; `\left`, `\!`,
+    `\displaystyle` go; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
     """
-    text = _unwrap(text.strip())
+    text = unwrap(text.strip())
     if _SPECIAL.search(text):
-        text = _COMMAND.sub(lambda match: _COMMANDS.get(match[0], match[0]), text)
-        text = _DEGREES.sub("°", text.translate(_CHARACTERS))
-        whole = _TEXT.fullmatch(text)
-        if whole:
-            text = whole[1]
-    text = text.replace("{,}", ",").replace("$ ", "$")
+        text = _undouble(text)
+        text = _GROUPED.sub(",", text)
+        text = _REALS.sub(r"(-\\infty,\\infty)", text)
+        text = _SUPERSCRIPT.sub(_caret, text)
+        text = _COMMAND.sub(_spelled, text.translate(_CHARACTERS))
+        text = _DEGREES.sub("°", text)
+    if ".m" in text or ".M" in text:
+        text = _CLOCK.sub(r" \1m", text)
+    if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
+        text = _DOLLAR.sub(" ", text)
+    text = text.replace("{,}", ",")
     return _SPACE_RUN.sub(" ", text).strip()
 
 
-def _unwrap(text: str) -> str:
-    """Drop what wraps the whole of `text`, at most four layers of it."""
-    for _ in range(4):
+def _undouble(text: str) -> str:
+    r"""Commands whose backslash was doubled on the way (`\\frac`), where that is no row end."""
+    if "\\\\begin" in text:
+        return text.replace("\\\\", "\\")
+    if "\\begin" in text:
+        return text
+    return _DOUBLED.sub(lambda _: "\\", text)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    command = match[0]
+    known = _COMMANDS.get(command)
+    if known is not None:
+        return known
+    glued = _GLUED.fullmatch(command, 1)
+    if glued:
+        return _COMMANDS.get(f"\\{glued[1]}", f"\\{glued[1]} ") + glued[2]
+    return command
+
+
+def _caret(match: re.Match[str]) -> str:
+    return f"^{{{''.join(_SUPER[char] for char in match[0])}}}"
+
+
+def unwrap(text: str) -> str:
+    """Drop what wraps the whole of `text`, at most six layers of it."""
+    for _ in range(6):
         before = text
-        if text.endswith(".") and not text.endswith("m."):
+        if "<|" in text:
+            text = _TRAILING.sub("", text).rstrip()
+        if text[-1:] in ".,;:" and not text.endswith(("m.", "...", "\\.", "\\,", "\\;", "\\:")):
             text = text[:-1].rstrip()
-        for mark in ("$$", "$", "**"):
-            if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
-                if mark in text[len(mark) : -len(mark)].replace("\\$", ""):
-                    continue
-                text = text[len(mark) : -len(mark)].strip()
-        box = _WRAPPED.fullmatch(text)
-        if box and "\\boxed" not in box[1] and "\\fbox" not in box[1]:
+        if text.endswith("\\") and not text.endswith("\\\\"):
+            text = text[:-1].rstrip()
+        for mark in _MARKS:
+            size = len(mark)
+            if len(text) > 2 * size and text.startswith(mark) and text.endswith(mark):
+                inner = text[size:-size]
+                if mark not in inner.replace("\\$", "") and not inner.endswith("\\"):
+                    text = inner.strip()
+        if text[:2] in ("\\(", "\\[") and text[-2:] in ("\\)", "\\]"):
+            inner = text[2:-2]
+            if "\\(" not in inner and "\\[" not in inner:
+                text = inner.strip()
+        box = _WRAPPED.fullmatch(text) if text.startswith("\\") and text.endswith("}") else None
+        if box and is_one_group(box[1]):
             text = box[1].strip()
         if text == before:
             break
     return text
 
 
-def text_form(text: str) -> str:
-    """The form of a clean text in which it is compared as a string.
+def is_one_group(inside: str) -> bool:
+    """Whether the braces inside a pair of braces close no more than they open."""
+    depth, skip = 0, False
+    for char in inside:
+        if skip:
+            skip = False
+        elif char == "\\":
+            skip = True
+        elif char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth < 0:
+                return False
+    return depth == 0
 
-    Spaces go unless they stand between digits; words and single letters lose their case.
+
+_TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}")
+_NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
+_SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
+_SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
+_LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
+
+
+def text_form(cleaned: str) -> str:
+    """The form of a clean text in which texts, and formulas that cannot be read, are compared.
+
+    Words lose their case; white space stays only between words and numbers.
     """
-    text = _TEXT.sub(r"\1", text).replace("$", "").replace("**", "^")
-    text = _BARE_FRAC.sub(r"\\frac{\1}{\2}", _BARE_ROOT.sub(r"\\sqrt{\1}", text))
-    text = _SPACE_RUN.sub(" ", text).strip()
-    if _WORDS.fullmatch(text):
-        return text.casefold() if len(text) > 1 or text in "ABCDEFGH" else text
-    text = _LOOSE_SPACE.sub("", text)
-    text = _SINGLE_BRACES.sub(r"\1\2", _LOOSE_STAR.sub("", text))
-    return text
-
-
-def unit_form(rest: str) -> str | None:
-    r"""The unit that `rest`, the text after a number, names, or None if it is no unit.
-
-    A bare word must be set off by a space and be no mathematical word (`2 pi`, `3 squared`), nor so
-    short that it could be variables (`2ab`); inside `\text{...}` any word will do.
-    """
-    plain = _TEXT.sub(r" \1", rest)
-    match = _UNIT.fullmatch(plain.rstrip())
-    if match is None:
-        return None
-    name = match[1].strip(" -").lower()
-    words = name.split()
-    if len(words) > 4 or any(word in _NO_UNITS for word in words):
-        return None
-    is_typeset = plain != rest or name in "°$€£¥"
-    if not is_typeset and not (rest[0] in " °-" and all(map(_is_word, words))):
-        return None
-    if name.endswith("s") and len(name) > 2:
-        name = name[:-1]
-    name = _UNIT_NAMES.get(name, name)
-    return f"{name}^{match[2]}" if match[2] else name
-
-
-def _is_word(word: str) -> bool:
-    """Whether a bare word can be (part of) a unit rather than a product of variables."""
-    if len(word) < 3:
-        return word in _SHORT_UNITS
-    return _VARIABLES.fullmatch(word) is None
+    text = _TEXT.sub(r" \1 ", cleaned).replace("$", "")
+    text = _SPACE_RUN.sub(" ", _SPACE_COMMAND.sub(" ", text)).strip(' "')
+    if not text.endswith(".."):
+        text = text.rstrip(" .")
+    if text[:1] == "'" == text[-1:]:
+        text = text.strip("'")
+    if _LETTERS.fullmatch(text):
+        return text.casefold() if len(text) > 1 else text
+    text = _NOISE.sub(lambda match: match[1] or "", text)
+    return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")

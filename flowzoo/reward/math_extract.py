@@ -1,68 +1,136 @@
 r"""Which part of a reply is its answer.
 
-Strict reading is the last balanced `\boxed{...}` or `\fbox{...}`, nothing else: the reading for
-training, because every fallback is a way to be paid for an answer that was not given. Lenient
-reading falls back to an answer phrase, to `####` and to the last number.
+Sources, each a backward scan of bounded work per character: the last balanced `\boxed{...}` or
+`\fbox{...}` (`box`), what follows "answer is" or "answer:" (`phrase`), what follows `####`
+(`hashes`), the last formula or number of the last sentence or line (`span`), a text that is nothing
+but an answer (`whole`), the last number anywhere (`number`).
 
-Only what follows the last `</think>` counts, and a `<think>` that never ends gives no answer.
-Everything here is linear in the length of the text and looks at its last 50,000 characters only.
+Strict reading is the box alone: the reading for training, because every fallback is a way to be
+paid for an answer that was not given. A box that is empty is an answer that is missing: no other
+source is asked then. Only what follows the last `</think>` counts, and a `<think>` that never ends
+gives no answer. Boxes side by side on one line, joined by commas or and/or only, are one list.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
 
 from flowzoo.errors import unknown
+from flowzoo.reward.math_clean import names
 
-ExtractMode = Literal["strict", "lenient"]
+ExtractMode = Literal["strict", "lenient", "auto"]
+Source = Literal["box", "phrase", "hashes", "span", "whole", "number"]
 
-TAIL = 50_000
+ORDERS: Final[dict[ExtractMode, tuple[Source, ...]]] = {
+    "strict": ("box",),
+    "lenient": ("box", "hashes", "phrase", "number"),
+    "auto": ("box", "hashes", "phrase", "whole", "span"),
+}
+"""The sources of each mode, in the order in which they are asked."""
+TAIL: Final = 50_000
 """Characters at the end of a reply that are looked at."""
-_SHORT = 200
-"""A text up to this long without any marker may be a bare answer."""
+_SHORT: Final = 200
+"""A text up to this long may be a bare answer."""
+_JOINT: Final = 60
+_MAX_JOINED: Final = 64
 
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-_PHRASE = re.compile(r"answer(?:\s{1,3}is\b|\s?:)", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"\.(?:\s|\*|$)")
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
-_BOXES = ("\\boxed", "\\fbox")
+_PHRASE = re.compile(
+    r"(?:answer|réponse|respuesta|antwort|答案)(?:\s{0,3}(?:is|est|es|ist|是|为)\b|\s?[::])",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<!\d)\.(?:\s|\*|$)|\.\s+(?=[A-Z])|\.\s*$|。")
+_NUMBER = re.compile(
+    r"(?:(?<![\w.)])-|(?<=\s)-)?[$€£]?(?:\d{1,3}(?:,\d{3})+(?![\d]|,\d)|\d+)(?:\.\d+)?(?:/\d+)?"
+    r"(?:\s?\\?%)?|(?<!\d)\.\d+",
+    re.ASCII,
+)
+_LAST_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
+_PERCENT_AFTER = re.compile(r"\s?\$?\s?(?:\\?%|pct\b|percent)")
+_CLOSER = "I hope it is correct"
+_CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*(?:user|assistant|system)?\s*)+$")
+_MATH = re.compile(
+    r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+)
+_DENIED = re.compile(
+    r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
+    r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"
+)
+"""A last sentence that rejects its number."""
+_INTRODUCTION = re.compile(r"[^\W\d_]\s*:")
+_DISPLAY = re.compile(r"\\begin\{([a-z]*matrix)\}")
+_JOINT_NOISE = re.compile(
+    r"\\text\{([^{}]*)\}|\\(?:quad|qquad|,|;|:| |\(|\)|\[|\])|for part \(?\w\)?|[$\s.+&~(){}\[\]]"
+)
+_JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
+_WORDS = re.compile(r"[^\W\d_]{2,}")
+_TYPESET = re.compile(r"\\[A-Za-z]+(?:\{[A-Za-z* ]*\})?")
+_ANSWER_WORDS: Final = names(
+    "and or if inf sin cos tan cot sec csc log ln exp sqrt pi mod abs floor ceil max min gcd "
+    "lcm percent pct percentage infinity theta alpha beta cm mm km mi kg ft in cubic square "
+    "of"
+)
+_NUMBERED: Final = names(
+    "part case step question problem figure section equation example option exercise to "
+    "nearest first last next top page row column level line"
+)
+_SENTENCE_WORDS: Final = names(
+    "is are was the answer therefore so thus hence final we get that result because since "
+    "it's equals value solution have here know think sure cannot unable guess maybe let"
+)
 
 
-def extract(text: str, mode: ExtractMode = "strict") -> str | None:
+def extract(
+    text: str, mode: ExtractMode = "strict", order: Sequence[Source] | None = None
+) -> str | None:
     """The answer that the reply `text` gives, stripped of outer white space, or None.
 
     Never raises on any text.
 
+    Args:
+        text: a reply.
+        mode: one of the orders of `ORDERS`.
+        order: sources to ask instead of those of `mode`.
+
     Raises:
-        UsageError: unknown `mode`.
+        UsageError: unknown `mode` or source.
     """
-    if mode != "strict" and mode != "lenient":
-        raise unknown("extraction mode", mode, ("strict", "lenient"))
+    if mode not in ORDERS:
+        raise unknown("extraction mode", mode, ORDERS)
+    chosen = ORDERS[mode] if order is None else tuple(order)
+    for source in chosen:
+        if source not in get_args(Source):
+            raise unknown("answer source", source, get_args(Source))
     tail = spoken(text) if len(text) > TAIL or "think>" in text else text
     if tail is None:
         return None
-    found, answer = last_box(tail)
-    if found or mode == "strict":
-        return answer
-    return answer_phrase(tail) or _after_hashes(tail) or _last_number(tail)
+    if chosen and chosen[0] == "box":
+        found, answer = last_box(tail)
+        if found or len(chosen) == 1:
+            return answer
+        chosen = chosen[1:]
+    tail = _without_marks(tail)
+    for source in chosen:
+        answer = _from_source(tail, source)
+        if answer:
+            return answer
+    return None
 
 
-def read_any(text: str) -> str | None:
-    """The answer in `text`, which may be a full reply or an answer already.
-
-    In this order: box, answer phrase, `####`, last `$...$` span of a sentence, the whole text if
-    it is short.
-    """
-    tail = spoken(text)
-    if tail is None:
-        return None
-    found, answer = last_box(tail)
-    if found:
-        return answer
-    tail = tail.strip()
-    answer = answer_phrase(tail) or _after_hashes(tail) or _last_span(tail)
-    return answer or (tail if 0 < len(tail) <= _SHORT else None)
+def _from_source(tail: str, source: Source) -> str | None:
+    if source == "box":
+        return last_box(tail)[1]
+    if source == "phrase":
+        return answer_phrase(tail)
+    if source == "hashes":
+        return _after_hashes(tail)
+    if source == "number":
+        return _last_number(tail)
+    if source == "whole":
+        return _whole(tail.strip()) or _whole(_last_line(tail))
+    return _last_item(_last_line(tail))
 
 
 def spoken(text: str) -> str | None:
@@ -74,38 +142,111 @@ def spoken(text: str) -> str | None:
     return text[start:] if start else text
 
 
-def last_box(text: str) -> tuple[bool, str | None]:
+def _without_marks(text: str) -> str:
+    """`text` without chat-template tokens and a customary last sentence at its end."""
+    text = text.rstrip()
+    if text.endswith((">", "user", "assistant")):
+        text = _CHAT_MARK.sub("", text).rstrip()
+    bare = text.rstrip(". ")
+    return bare[: -len(_CLOSER)].rstrip() if bare.endswith(_CLOSER) else text
+
+
+def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
     r"""Whether `text` has a balanced box, and the content of the last one (None if blank).
 
-    Where a box is open to the end of the scanned text, an earlier box that contains it is open
-    too, so only the text before it has to be scanned for the next candidate: linear in all.
+    With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one line
+    give the list of their contents. Where a box is open to the end of the scanned text, an earlier
+    box that contains it is open too, so only the text before it has to be scanned for the next
+    candidate: linear in all.
     """
     box = text.rfind("\\boxed{")
     if box >= 0:  # the plain case, without the loop: the last box, and no brace or command in it
         close_at = text.find("}", box)
         inside = text[box + 7 : close_at]
-        is_last = text.find("\\boxed", close_at) < 0 and text.find("\\fbox", close_at) < 0
-        if close_at >= 0 and is_last and "{" not in inside and "\\" not in inside:
-            return True, inside.strip() or None
-    return _last_box(text)
+        is_last = text.find("boxed", close_at) < 0 and text.find("\\fbox", close_at) < 0
+        is_plain = close_at >= 0 and is_last and "{" not in inside and "\\" not in inside
+        if is_plain and text.find("box", max(box - 80, 0), box) < 0:
+            inside = inside.strip()
+            return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
+    found = _last_box(text, len(text))
+    if found is None:
+        return False, None
+    start, close_at, inside = found
+    joined = _joined_boxes(text, start, inside)
+    if joined is not None:
+        return True, joined
+    return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
 
 
-def _last_box(text: str) -> tuple[bool, str | None]:
-    end = len(text)
+def boxed_percent(text: str) -> str | None:
+    """`extract(text, "auto")`, where a percent sign right behind the box belongs to the answer."""
+    tail = spoken(text)
+    found, answer = (False, None) if tail is None else last_box(tail, with_percent=True)
+    return answer if found else extract(text, "auto")
+
+
+def _percent(text: str, end: int, inside: str) -> str:
+    r"""The content, with the percent sign that may stand right behind the box."""
+    following = _PERCENT_AFTER.match(text, end, end + 12)
+    return f"{inside}\\%" if following and inside and inside[-1].isdigit() else inside
+
+
+def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
+    """Start, closing brace and content of the last balanced box before `end`."""
     while True:
-        box = text.rfind("\\boxed", 0, end)
+        box = text.rfind("boxed", 0, end)
         frame = text.rfind("\\fbox", max(box, 0), end)
         start = max(box, frame)
         if start < 0:
-            return False, None
-        open_at = start + len(_BOXES[start == frame])
+            return None
+        open_at = start + 5
         while text[open_at : open_at + 1] in (" ", "\n", "\t"):
             open_at += 1
-        if text[open_at : open_at + 1] == "{":
+        is_box = start == frame or _is_command(text, start)
+        if is_box and text[open_at : open_at + 1] == "{":
             close_at = _closing(text, open_at, end)
             if close_at >= 0:
-                return True, text[open_at + 1 : close_at].strip() or None
+                return start, close_at, text[open_at + 1 : close_at].strip()
         end = start
+
+
+def _is_command(text: str, start: int) -> bool:
+    r"""Whether `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write."""
+    return text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
+
+
+def _joined_boxes(text: str, start: int, inside: str) -> str | None:
+    """The list of the boxes joined to the one at `start`, or None if it stands alone."""
+    parts = [inside]
+    while len(parts) < _MAX_JOINED:
+        close_at = text.rfind("}", max(start - _JOINT, 0), start)
+        if close_at < 0 or text.rfind("\n", close_at, start) >= 0 or not inside:
+            break
+        before = _box_closed_at(text, close_at, start)
+        if before is None:
+            break
+        start, inside = before
+        parts.append(inside)
+    parts.reverse()
+    distinct = list(dict.fromkeys(part for part in parts if part))
+    return ", ".join(distinct) if len(parts) > 1 and distinct else None
+
+
+def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
+    """The box before `start` if nothing but a joint stands between."""
+    found = _last_box(text, start)
+    if found is None:
+        return None
+    begin, closed, inside = found
+    joint = text[closed + 1 : start]
+    if closed > close_at or len(joint) > _JOINT or "\n" in joint:
+        return None
+    joint = joint.removesuffix("\\").removesuffix("\\")
+    plain = _JOINT_NOISE.sub(lambda match: (match[1] or "").replace(" ", ""), joint)
+    plain = re.sub(r"forpart\w|forpart\(\w\)", "", plain)
+    if _JOINT_WORDS.fullmatch(plain) is None:
+        return None
+    return begin, inside
 
 
 def _closing(text: str, open_at: int, end: int) -> int:
@@ -129,36 +270,103 @@ def _closing(text: str, open_at: int, end: int) -> int:
 
 def answer_phrase(text: str) -> str | None:
     """What follows the last "answer is" or "answer:", to the end of its sentence."""
-    ends = [match.end() for match in _PHRASE.finditer(text)]
-    if not ends:
+    end = -1
+    for match in _PHRASE.finditer(text):
+        end = match.end()
+    if end < 0:
         return None
-    line = _first_line(text[ends[-1] :].lstrip(" :*\n\t"))
+    line = _first_line(text[end : end + 4 * _SHORT].lstrip(" :*\n\t"))
     stop = _SENTENCE_END.search(line)
-    sentence = line[: stop.start()] if stop else line
-    return _last_span(sentence) or sentence.strip(" *.") or None
+    sentence = (line[: stop.start()] if stop else line).lstrip(" *").rstrip(" *.")
+    return _whole(sentence) or _last_item(sentence) or sentence or None
 
 
 def _after_hashes(text: str) -> str | None:
     """The rest of the line after the last `####`, GSM8K's mark."""
     at = text.rfind("####")
-    return (_first_line(text[at + 4 :].lstrip(" ")) or None) if at >= 0 else None
+    return (
+        (_first_line(text[at + 4 : at + 4 + 4 * _SHORT].lstrip(" ")) or None) if at >= 0 else None
+    )
 
 
 def _first_line(text: str) -> str:
     return text.split("\n", 1)[0].strip()
 
 
-def _last_span(text: str) -> str | None:
-    """Content of the last `$...$` span where the text holds more than that span."""
-    close_at = text.rfind("$")
-    if close_at <= 0 or text[close_at - 1] == "\\":
+def _last_line(text: str) -> str:
+    """The last line, or the last sentence where that is shorter; a display is part of its line."""
+    text = text[-8 * _SHORT :].strip()
+    if text.endswith(("$$", "\\]", "\\)")) or "\\end{" in text[-20:]:
+        opening = {"$$": "$$", "\\]": "\\[", "\\)": "\\("}.get(text[-2:], "\\begin{")
+        start = text.rfind(opening, 0, len(text) - 2)
+        start = text.rfind("\n", 0, max(start, 0)) + 1
+    else:
+        start = text.rfind("\n") + 1
+    line = text[start:].strip()
+    body = line.rstrip(". 。")
+    cut = 0
+    for match in _SENTENCE_END.finditer(body):
+        cut = match.end()
+    return line[cut:].strip() if body[cut:].strip() else line
+
+
+def _whole(text: str) -> str | None:
+    """`text` if it is short and nothing but an answer, with few words that are not mathematics."""
+    if not 0 < len(text) <= _SHORT * 2:
         return None
-    open_at = text.rfind("$", 0, close_at)
-    if open_at < 0 or (text[:1] == "$" and close_at == len(text) - 1):
+    opens_math = text.startswith(("$", "\\(", "\\[", "\\begin"))
+    if "\n" in text and not opens_math:
         return None
-    return text[open_at + 1 : close_at].strip() or None
+    plain = _TYPESET.sub(" ", _MATH.sub(lambda m: " " if _is_formula(m) else m[0], text))
+    words = [word.lower() for word in _WORDS.findall(plain)]
+    others = [word for word in words if word not in _ANSWER_WORDS]
+    if any(word in _SENTENCE_WORDS for word in others) or "?" in plain or "!!" in plain:
+        return None
+    formulas = sum(_is_formula(match) for match in _MATH.finditer(text))
+    if not others or (opens_math and formulas > 1 and len(others) <= 8):
+        return text
+    if opens_math:
+        return None
+    most = 1 if "$" in text or "\\(" in text else 3
+    is_short = len(others) <= most and len(text) <= _SHORT
+    return text if is_short and plain.isascii() and not _INTRODUCTION.search(plain) else None
+
+
+def _last_item(sentence: str) -> str | None:
+    """The last formula or number of a sentence, whichever comes last."""
+    spans = [match for match in _MATH.finditer(sentence) if _is_formula(match)]
+    last = spans[-1] if spans else None
+    start = last.end() if last is not None else 0
+    if _DENIED.search(sentence):
+        return None
+    numbers = list(_NUMBER.finditer(sentence, start))
+    if numbers and (last is None or not _is_aside(sentence, start, numbers[-1])):
+        return numbers[-1][0]
+    if last is None:
+        matrix = _DISPLAY.search(sentence)
+        return sentence[matrix.start() :] if matrix else None
+    body = next(group for group in last.groups() if group is not None).strip()
+    percent = _PERCENT_AFTER.match(sentence, last.end())
+    return f"{body}\\%" if percent and body[-1:].isdigit() else body
+
+
+def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:
+    """Whether a number behind a formula belongs to the word before it, as in `part 2`."""
+    before = _WORDS.findall(sentence[start : match.start()])
+    return bool(before) and before[-1].lower() in _NUMBERED
+
+
+def _is_formula(match: re.Match[str]) -> bool:
+    """Whether a span between dollar signs is no prose."""
+    body = next(group for group in match.groups() if group is not None)
+    if "?" in body:
+        return False
+    words = _WORDS.findall(_TYPESET.sub(" ", body))
+    return sum(word.lower() not in _ANSWER_WORDS and len(word) > 2 for word in words) <= 2
 
 
 def _last_number(text: str) -> str | None:
-    found = _NUMBER.findall(text)
-    return found[-1].rstrip(",") if found else None
+    found = None
+    for match in _LAST_NUMBER.finditer(text):
+        found = match
+    return found[0].rstrip(",") if found else None

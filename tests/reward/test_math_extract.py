@@ -10,8 +10,19 @@ from flowzoo.reward import extract
 STRICT = [
     ("so \\boxed{42}.", "42"),
     ("\\boxed{1} then \\boxed{2}", "2"),
-    ("\\boxed{1} and \\fbox{2}", "2"),
-    ("\\fbox{1} and \\boxed{2}", "2"),
+    ("\\boxed{1} so \\fbox{2}", "2"),
+    ("\\fbox{1} so \\boxed{2}", "2"),
+    ("\\boxed{1} and \\fbox{2}", "1, 2"),
+    ("\\boxed{1}, \\boxed{2},\\ \\boxed{3}", "1, 2, 3"),
+    ("\\(\\boxed{1}\\) and \\(\\boxed{-2}\\).", "1, -2"),
+    ("$\\boxed{1} \\quad \\text{or} \\quad \\boxed{2}$", "1, 2"),
+    ("\\boxed{1}, \\boxed{1}", "1"),
+    ("\\boxed{1}\n\\boxed{2}", "2"),
+    ("\\boxed{1}, but no: \\boxed{2}", "2"),
+    ("\\boxed{1} = \\boxed{2}", "2"),
+    ("\\boxed{1}, \\boxed{}", None),
+    ("\\\\boxed{3}", "3"),
+    ("\\boxed{10}\\%", "10"),
     ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
     ("\\boxed {7}", "7"),
     ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
@@ -40,8 +51,44 @@ LENIENT = [
     ("first 3, then 4,500.5, end", "4,500.5"),
     ("it is 3/4", "3/4"),
     ("no digits here", None),
+    ("Final Answer: The largest $n$ is 34.", "34"),
+    ("The answer is $x > 5$, of course", "x > 5"),
     ("\\boxed{}: 5", None),
 ]
+
+
+AUTO = [
+    ("\\boxed{3} or $5$", "3"),
+    ("42", "42"),
+    ("$40$ or $41$ or $42$", "$40$ or $41$ or $42$"),
+    ("odd $n$", "odd $n$"),
+    ("Thus $x \\ge 5$ holds.", "x \\ge 5"),
+    ("Therefore it is 2/3.", "2/3"),
+    ("I think 3 + 4.\n7", "7"),
+    ("There are 12 of them. I hope it is correct.", "12"),
+    ("It is 5. <|im_end|>", "5"),
+    ("The question mentions 42. I do not know.", None),
+    ("how many $? just about 1$", "1"),
+    ("$$\n9\n$$", "$$\n9\n$$"),
+    ("Evelyn", "Evelyn"),
+    ("   ", None),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), AUTO)
+def test_auto_reads_replies_and_bare_answers(text: str, answer: str | None) -> None:
+    assert extract(text, "auto") == answer
+
+
+def test_the_order_of_sources_can_be_chosen() -> None:
+    text = "\\boxed{1} #### 2\nThe answer is 3. So 4 of them."
+    assert extract(text, order=("hashes", "box")) == "2"
+    assert extract(text, order=("phrase", "box")) == "3"
+    assert extract(text, order=("number",)) == "4"
+    assert extract("The answer is 3.", order=("box", "phrase")) == "3"
+    assert extract("\\boxed{}. The answer is 3.", order=("box", "phrase")) is None
+    with pytest.raises(UsageError, match="hashes"):
+        extract(text, order=("hash",))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("text", "answer"), STRICT)
@@ -78,11 +125,15 @@ def test_unknown_mode_names_the_choices() -> None:
         "\x00\ud800\udfff\u202e\\boxed{\ud800}",
         "a $ " * 40_000,
         "1," * 100_000,
+        "\\boxed{1}, " * 20_000 + "\\boxed{2}",
+        "\\[ " * 50_000,
+        "$1$ and " * 30_000 + "$2$",
+        "final answer is " * 40_000,
     ],
 )
-@pytest.mark.parametrize("mode", ["strict", "lenient"])
+@pytest.mark.parametrize("mode", ["strict", "lenient", "auto"])
 def test_hostile_text_is_read_in_linear_time(text: str, mode: str) -> None:
     start = time.perf_counter()
     found = extract(text, mode)  # type: ignore[arg-type]
     assert time.perf_counter() - start < 0.5
-    assert found is None or found in text
+    assert found is None or found.split(",")[-1].strip() in text

@@ -5,7 +5,7 @@ r"""The task `math`: problems with one final answer, generated or from a file.
 | Creation | `make_task("math", level=2)`, `make_task("math", data="test.jsonl")` |
 | Problems | endless in five levels (`math_levels`), or the rows of a file (`files`) |
 | Prompt | the statement, then `Put the final answer in \boxed{}.` |
-| Answer | strict: last balanced box; lenient: answer phrase, `####`, last number |
+| Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
 | Score | 1 if equal to the reference answer by `flowzoo.reward.score_batch`, else 0 |
 
 Version history: v0, first release.
@@ -187,7 +187,7 @@ class MathTask(Task):
         return extract(text, "strict")
 
     def answer_lenient(self, text: str) -> str | None:
-        """The box, else an answer phrase, else what follows `####`, else the last number."""
+        """The box, else what follows `####`, else an answer phrase, else the last number."""
         return extract(text, "lenient")
 
     def grade_batch(

@@ -1,0 +1,250 @@
+"""The expression tree: small, immutable, with exact rational arithmetic done as it is built.
+
+Sums and products are flat and sorted, so two trees with the same `key` are equal. Nothing here can
+grow: numbers stay below `MAX_BITS` bits, and an operation that would exceed them stays symbolic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+MAX_BITS: Final = 4096
+_FACTORIAL_MAX: Final = 300
+
+
+class Node(NamedTuple):
+    """One node. `op` is num, sym, const, add, mul, pow, call or bind."""
+
+    op: str
+    args: tuple[Any, ...]
+    """num: a Fraction; sym, const: a name; call: the name, then nodes; bind (sum, product,
+    integral): the name, the bound variable, then nodes; else nodes."""
+    key: str
+    """Text that is equal exactly for structurally equal trees."""
+
+
+class TooBig(Exception):
+    """Inside the math modules: an answer is over one of the bounds."""
+
+
+def num(value: Fraction | int) -> Node:
+    """A rational number."""
+    value = Fraction(value)
+    return Node("num", (value,), str(value))
+
+
+def sym(name: str) -> Node:
+    """A free symbol."""
+    return Node("sym", (name,), name)
+
+
+def const(name: str) -> Node:
+    """One of pi, e, i, inf."""
+    return Node("const", (name,), f"#{name}")
+
+
+ZERO, ONE, MINUS_ONE, HALF = num(0), num(1), num(-1), num(Fraction(1, 2))
+
+
+def rational(node: Node) -> Fraction | None:
+    """The exact value of a node that is a number."""
+    return node.args[0] if node.op == "num" else None
+
+
+def add(terms: Iterable[Node]) -> Node:
+    """The sum of `terms`."""
+    total, rest = Fraction(0), []
+    for term in _flat("add", terms):
+        if term.op == "num" and _fits(total, term.args[0]):
+            total += term.args[0]
+        else:
+            rest.append(term)
+    if total or not rest:
+        rest.append(num(total))
+    return _joined("add", "+", rest)
+
+
+def mul(factors: Iterable[Node]) -> Node:
+    """The product of `factors`."""
+    total, rest = Fraction(1), []
+    for factor in _flat("mul", factors):
+        if factor.op == "num" and _fits(total, factor.args[0]):
+            total *= factor.args[0]
+        else:
+            rest.append(factor)
+    if total == 0 and not any(factor.op in ("pow", "const", "call", "bind") for factor in rest):
+        return ZERO
+    if total != 1 or not rest:
+        rest.append(num(total))
+    if total != 1 and len(rest) == 2 and rest[0].op == "add":
+        return add(mul((num(total), term)) for term in rest[0].args)
+    return _joined("mul", "*", rest)
+
+
+def neg(node: Node) -> Node:
+    """Minus `node`."""
+    return mul((MINUS_ONE, node))
+
+
+def divide(top: Node, bottom: Node) -> Node:
+    """`top / bottom`; a zero denominator stays symbolic."""
+    return mul((top, power(bottom, MINUS_ONE)))
+
+
+def power(base: Node, exponent: Node) -> Node:
+    """`base ** exponent`, exact where both are rational and the result is too, and small."""
+    exact = rational(exponent)
+    if exact == 1:
+        return base
+    if exact is not None:
+        folded = _exact_power(base, exact)
+        if folded is not None:
+            return folded
+    return Node("pow", (base, exponent), f"(^ {base.key} {exponent.key})")
+
+
+def call(name: str, args: Sequence[Node]) -> Node:
+    """The function `name` of `args`, computed where they are numbers and the result is exact."""
+    values = [rational(arg) for arg in args]
+    exact = _exact_call(name, [v for v in values if v is not None]) if None not in values else None
+    if exact is not None:
+        return num(exact)
+    if name in ("max", "min", "gcd", "lcm"):
+        args = sorted(args, key=_key)
+        if len(args) == 1:
+            return args[0]
+    return Node("call", (name, *args), f"({name} {' '.join(arg.key for arg in args)})")
+
+
+def bind(name: str, variable: str, parts: Sequence[Node]) -> Node:
+    """A sum, product, limit or integral of `parts[0]` over `variable`; then its bounds."""
+    inner = " ".join(part.key for part in parts)
+    return Node("bind", (name, variable, *parts), f"({name} {variable} {inner})")
+
+
+def symbols(node: Node) -> frozenset[str]:
+    """Names of the free symbols."""
+    if node.op == "sym":
+        return frozenset(node.args)
+    found = frozenset[str]().union(*(symbols(arg) for arg in node.args if isinstance(arg, Node)))
+    return found - {node.args[1]} if node.op == "bind" else found
+
+
+def mentions(node: Node, names: frozenset[str]) -> bool:
+    """Whether a call or binder named in `names` occurs in the tree."""
+    if node.op in ("call", "bind") and node.args[0] in names:
+        return True
+    return any(mentions(arg, names) for arg in node.args if isinstance(arg, Node))
+
+
+def replace(node: Node, name: str, value: Node) -> Node:
+    """The tree with the symbol `name` replaced by `value`."""
+    if node.op == "sym":
+        return value if node.args[0] == name else node
+    if node.op in ("num", "const"):
+        return node
+    args: list[Any] = [
+        replace(arg, name, value) if isinstance(arg, Node) else arg for arg in node.args
+    ]
+    if node.op == "add":
+        return add(args)
+    if node.op == "mul":
+        return mul(args)
+    if node.op == "pow":
+        return power(args[0], args[1])
+    if node.op == "bind":
+        return bind(args[0], args[1], args[2:])
+    return call(args[0], args[1:])
+
+
+def _key(node: Node) -> str:
+    return node.key
+
+
+def _flat(op: str, nodes: Iterable[Node]) -> list[Node]:
+    flat: list[Node] = []
+    for node in nodes:
+        if node.op == op:
+            flat.extend(node.args)
+        else:
+            flat.append(node)
+    return flat
+
+
+def _joined(op: str, sign: str, nodes: list[Node]) -> Node:
+    if len(nodes) == 1:
+        return nodes[0]
+    nodes.sort(key=_key)
+    return Node(op, tuple(nodes), f"({sign} {' '.join(node.key for node in nodes)})")
+
+
+def bits(value: Fraction) -> int:
+    """Size of a rational number."""
+    return value.numerator.bit_length() + value.denominator.bit_length()
+
+
+def _fits(a: Fraction, b: Fraction) -> bool:
+    return bits(a) + bits(b) <= MAX_BITS
+
+
+def _exact_power(base: Node, exponent: Fraction) -> Node | None:
+    if base.op == "pow" and exponent.denominator == 1:
+        return power(base.args[0], mul((base.args[1], num(exponent))))
+    if base.op == "mul" and exponent.denominator == 1:
+        return mul(power(factor, num(exponent)) for factor in base.args)
+    value = rational(base)
+    if value is None:
+        return None
+    if exponent.denominator != 1:
+        root = _exact_root(value, exponent.denominator)
+        if root is None:
+            return None
+        value, exponent = root, Fraction(exponent.numerator)
+    if value == 0:
+        return ZERO if exponent > 0 else None
+    if abs(exponent.numerator) * bits(value) > MAX_BITS:
+        return None
+    return num(value**exponent.numerator)
+
+
+def _exact_root(value: Fraction, degree: int) -> Fraction | None:
+    """The `degree`-th root of a non-negative rational number where it is rational."""
+    if value < 0 or degree > 64:
+        return None
+    top, bottom = _integer_root(value.numerator, degree), _integer_root(value.denominator, degree)
+    return None if top is None or bottom is None else Fraction(top, bottom)
+
+
+def _integer_root(value: int, degree: int) -> int | None:
+    if degree == 2:
+        root = math.isqrt(value)
+    else:
+        if value.bit_length() > 900:
+            return None
+        root = round(value ** (1 / degree))
+    return root if root**degree == value else None
+
+
+def _exact_call(name: str, values: list[Fraction]) -> Fraction | None:
+    first = values[0] if values else Fraction(0)
+    whole = all(value.denominator == 1 for value in values)
+    if name == "abs":
+        return abs(first)
+    if name in ("floor", "ceil"):
+        return Fraction(math.floor(first) if name == "floor" else math.ceil(first))
+    if name in ("max", "min") and values:
+        return max(values) if name == "max" else min(values)
+    if name in ("gcd", "lcm") and whole and values:
+        found = (math.gcd if name == "gcd" else math.lcm)(*(value.numerator for value in values))
+        return Fraction(found) if found.bit_length() <= MAX_BITS else None
+    if name == "mod" and len(values) == 2 and values[1]:
+        return first % values[1]
+    if name == "factorial" and whole and 0 <= first <= _FACTORIAL_MAX:
+        return Fraction(math.factorial(first.numerator))
+    if name == "binom" and whole and len(values) == 2:
+        n, k = first.numerator, values[1].numerator
+        return Fraction(math.comb(n, k)) if k >= 0 and 0 <= n <= _FACTORIAL_MAX else None
+    return None

@@ -1,0 +1,326 @@
+"""The worker pool: every way a job can end, and that the jobs around it do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from flowzoo.errors import UsageError
+from flowzoo.sandbox import PoolFailed, WorkerPool, shared_pool
+
+SETUP = "pool_handlers:setup"
+DEADLINE = 0.3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _handlers_importable() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent))
+        yield
+
+
+@pytest.fixture(scope="module")
+def pool(_handlers_importable: None) -> Iterator[WorkerPool]:
+    with WorkerPool(SETUP, workers=2, deadline=DEADLINE, memory_bytes=2**28) as pool:
+        yield pool
+
+
+def statuses(pool: WorkerPool, *jobs: bytes) -> list[str]:
+    return [result.status for result in pool.submit_batch(jobs)]
+
+
+@pytest.mark.parametrize(
+    ("job", "status"),
+    [
+        (b"hang", "timeout"),
+        (b"regex", "timeout"),
+        (b"sleep:30", "timeout"),
+        (b"stop", "timeout"),
+        (b"fork", "timeout"),
+        (b"grow", "memory"),
+        (b"hog", "memory"),
+        (b"abort", "crashed"),
+        (b"segv", "crashed"),
+        (b"kill", "crashed"),
+        (b"exit:0", "crashed"),
+        (b"exit:137", "crashed"),
+        (b"sys.exit", "crashed"),
+        (b"interrupt", "crashed"),
+        (b"raise", "crashed"),
+        (b"unprintable", "crashed"),
+        (b"recursion", "crashed"),
+        (b"str", "crashed"),
+        (b"oversize", "crashed"),
+        (b"close", "crashed"),
+        (b"garbage", "crashed"),
+        (b"half", "crashed"),
+        (b"forged", "crashed"),
+        (b"hello", "crashed"),
+        (b"long", "crashed"),
+        (b"no such word", "crashed"),
+    ],
+)
+def test_a_bad_job_gets_its_status_and_the_others_their_answers(
+    pool: WorkerPool, job: bytes, status: str
+) -> None:
+    before = [b"echo:before %d" % number for number in range(5)]
+    after = [b"echo:after %d" % number for number in range(5)]
+    begun = time.monotonic()
+    results = pool.submit_batch([*before, job, *after])
+    assert time.monotonic() - begun < DEADLINE + 1
+    assert results[5].status == status
+    assert results[5].seconds < DEADLINE + 0.2
+    others = results[:5] + results[6:]
+    assert [result.status for result in others] == ["ok"] * 10
+    assert [b"echo:" + result.value for result in others] == before + after
+
+
+def test_a_timeout_comes_at_the_deadline_and_a_batch_may_set_its_own(pool: WorkerPool) -> None:
+    (result,) = pool.submit_batch([b"hang"], deadline=0.15)
+    assert result.status == "timeout"
+    assert 0.15 <= result.seconds < 0.35
+    (result,) = pool.submit_batch([b"sleep:0.6"], deadline=5.0)
+    assert result.status == "ok"
+    assert 0.6 <= result.seconds < 1.0
+
+
+def test_waiting_for_a_worker_is_not_charged() -> None:
+    with WorkerPool(SETUP, workers=1, deadline=0.35) as pool:
+        assert statuses(pool, *[b"sleep:0.15"] * 4) == ["ok"] * 4
+
+
+def test_jobs_sent_ahead_do_not_wait_behind_one_that_hangs() -> None:
+    with WorkerPool(SETUP, workers=2, deadline=1.5) as pool:
+        pool.submit_batch([b"echo:fast"] * 500)  # from now on many are sent ahead
+        with ThreadPoolExecutor() as threads:
+            slow = threads.submit(pool.submit_batch, [b"hang", *[b"echo:x"] * 60])
+            time.sleep(0.2)
+            begun = time.monotonic()
+            assert statuses(pool, *[b"echo:y"] * 20) == ["ok"] * 20
+            assert time.monotonic() - begun < 0.7
+            assert [result.status for result in slow.result()] == ["timeout"] + ["ok"] * 60
+
+
+def test_the_reason_of_an_exception_is_told(pool: WorkerPool) -> None:
+    (result,) = pool.submit_batch([b"raise"])
+    assert result.value == b"ValueError: the wrong kind of grin"
+
+
+def test_results_keep_the_order_and_the_throughput_is_shown(
+    pool: WorkerPool, record_property: pytest.RecordProperty
+) -> None:
+    jobs = [b"echo:%d" % number for number in range(10_000)]
+    begun = time.perf_counter()
+    results = pool.submit_batch(jobs)
+    microseconds = (time.perf_counter() - begun) / len(jobs) * 1e6
+    assert [b"echo:" + result.value for result in results] == jobs
+    record_property("microseconds_per_job", microseconds)
+    print(f"{microseconds:.1f} µs a job")  # noqa: T201
+
+
+def test_many_hangs_among_good_jobs(pool: WorkerPool) -> None:
+    jobs = [b"hang" if number % 50 == 0 else b"echo:%d" % number for number in range(300)]
+    results = pool.submit_batch(jobs, deadline=0.1)
+    for job, result in zip(jobs, results, strict=True):
+        wanted = ("timeout", b"") if job == b"hang" else ("ok", job[5:])
+        assert (result.status, result.value) == wanted
+
+
+def test_threads_share_a_pool(pool: WorkerPool) -> None:
+    answers: dict[int, list[bytes]] = {}
+
+    def use(thread: int) -> None:
+        jobs = [b"echo:%d %d" % (thread, number) for number in range(200)]
+        answers[thread] = [result.value for result in pool.submit_batch(jobs)]
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert answers == {
+        thread: [b"%d %d" % (thread, number) for number in range(200)] for thread in range(8)
+    }
+
+
+async def test_a_coroutine_waits_without_blocking_the_loop(pool: WorkerPool) -> None:
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    heart = asyncio.create_task(beat())
+    batches = [pool.asubmit_batch([b"echo:%d" % number, b"echo:x"]) for number in range(50)]
+    hanging, *quick = await asyncio.gather(pool.asubmit_batch([b"hang"]), *batches)
+    heart.cancel()
+    assert hanging[0].status == "timeout"
+    assert [results[0].value for results in quick] == [b"%d" % number for number in range(50)]
+    assert beats >= 10  # of about 40
+
+
+async def test_cancelling_drops_the_jobs_that_wait() -> None:
+    with WorkerPool(SETUP, workers=1, deadline=5) as pool:
+        await pool.asubmit_batch([b"echo:warm"])
+        doomed = asyncio.create_task(pool.asubmit_batch([b"sleep:0.2"] * 50))
+        await asyncio.sleep(0.05)
+        doomed.cancel()
+        begun = time.monotonic()
+        assert (await pool.asubmit_batch([b"echo:next"]))[0].value == b"next"
+        assert time.monotonic() - begun < 2
+        with pytest.raises(asyncio.CancelledError):
+            await doomed
+
+
+def test_big_payloads_and_big_values(pool: WorkerPool) -> None:
+    big = bytes(range(256)) * 20_000  # 5 MB
+    results = pool.submit_batch([b"echo:" + big, b"size:" + big, b"make:5000000"] * 2, deadline=5)
+    values = [result.value for result in results]
+    assert values == [big, b"%d" % len(big), b"m" * 5_000_000] * 2
+
+
+def test_the_resident_memory_can_be_watched(pool: WorkerPool) -> None:
+    pool.submit_batch([b"echo:warm"])
+    before = pool.rss_bytes()
+    with ThreadPoolExecutor() as threads:
+        held = threads.submit(pool.submit_batch, [b"hold:100000000"], 5.0)
+        time.sleep(0.4)
+        during = pool.rss_bytes()
+        assert held.result()[0].value == b"100000000"
+    assert 90e6 < during - before < 140e6
+
+
+def test_cpu_time_is_a_second_net() -> None:
+    with WorkerPool(SETUP, workers=1, deadline=20, cpu_seconds=1) as pool:
+        hang, calm = pool.submit_batch([b"hang", b"echo:calm"])
+        assert (hang.status, calm.status) == ("timeout", "ok")
+        assert 1 <= hang.seconds < 15
+
+
+def test_workers_are_recycled_and_run_alike() -> None:
+    with WorkerPool(SETUP, workers=1, recycle_after=10) as pool:
+        pids = [result.value for result in pool.submit_batch([b"pid"] * 40)]
+        assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [10] * 4
+        hashes = {result.value for result in pool.submit_batch([b"hash:word"] * 20)}
+    with WorkerPool(SETUP, workers=1) as pool:
+        assert {pool.submit_batch([b"hash:word"])[0].value} == hashes
+
+
+def test_a_worker_sees_no_secret_and_its_noise_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    with WorkerPool(SETUP, workers=1, env={"FLOWZOO_TEST": "1"}) as pool:
+        names = pool.submit_batch([b"environment", b"print"])[0].value.decode().split()
+    assert "SOME_TOKEN" not in names
+    assert {"FLOWZOO_TEST", "PYTHONHASHSEED", "OMP_NUM_THREADS"} <= set(names)
+    assert "noise" not in "".join(capfd.readouterr())
+
+
+def test_a_shared_pool_is_one_per_settings() -> None:
+    first = shared_pool(SETUP, workers=1, deadline=0.5)
+    assert shared_pool(SETUP, workers=1, deadline=0.5) is first
+    assert shared_pool(SETUP, workers=1, deadline=0.6) is not first
+    assert first.submit_batch([b"echo:x"])[0].value == b"x"
+    first.close()
+    again = shared_pool(SETUP, workers=1, deadline=0.5)
+    assert again is not first
+    assert again.submit_batch([b"echo:x"])[0].value == b"x"
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        ("no_such_module:setup", "ModuleNotFoundError"),
+        ("pool_handlers:setup_that_raises", "LookupError: no grammar for this"),
+        ("pool_handlers:setup_without_handler", "must return a function"),
+    ],
+)
+def test_a_setup_that_fails_raises_each_time(setup: str, message: str) -> None:
+    with WorkerPool(setup) as pool:
+        for _ in range(2):
+            with pytest.raises(UsageError, match=message):
+                pool.submit_batch([b"echo:x"] * 3)
+
+
+def test_a_setup_that_ends_its_process_raises() -> None:
+    with (
+        WorkerPool("pool_handlers:setup_that_exits", workers=2) as pool,
+        pytest.raises(PoolFailed, match="status 7"),
+    ):
+        pool.submit_batch([b"echo:x"])
+
+
+def test_a_memory_limit_below_the_setup_is_told() -> None:
+    with (
+        WorkerPool(SETUP, memory_bytes=2**25) as pool,
+        pytest.raises(UsageError, match="leaves its workers no room"),
+    ):
+        pool.submit_batch([b"echo:x"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"setup": "os.getcwd()"}, "module:function"),
+        ({"setup": SETUP, "workers": 0}, "workers"),
+        ({"setup": SETUP, "deadline": 0.0}, "deadline"),
+        ({"setup": SETUP, "deadline": float("nan")}, "deadline"),
+        ({"setup": SETUP, "deadline": 1e6}, "deadline"),
+        ({"setup": SETUP, "memory_bytes": 1024}, "32 MiB"),
+        ({"setup": SETUP, "cpu_seconds": 0}, "cpu_seconds"),
+        ({"setup": SETUP, "recycle_after": 0}, "recycle_after"),
+    ],
+)
+def test_wrong_settings_raise_at_once(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        WorkerPool(**settings)  # type: ignore[arg-type]
+
+
+def test_wrong_jobs_raise_at_once(pool: WorkerPool) -> None:
+    with pytest.raises(UsageError, match="not one such object"):
+        pool.submit_batch(b"echo:x")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="job 1 is bytes, not str"):
+        pool.submit_batch([b"echo:x", "echo:y"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="at most"):
+        pool.submit_batch([bytes(2**26 + 1)])
+    assert pool.submit_batch([]) == []
+
+
+def test_a_closed_pool_says_so() -> None:
+    pool = WorkerPool(SETUP, workers=1, name="ajar")
+    pool.submit_batch([b"echo:x"])
+    pool.close()
+    pool.close()
+    with pytest.raises(UsageError, match="'ajar' is closed"):
+        pool.submit_batch([b"echo:x"])
+
+
+def test_closing_ends_a_batch_under_way() -> None:
+    pool = WorkerPool(SETUP, workers=1, deadline=30)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(pool.submit_batch, [b"hang"] * 3)
+        while not pool.worker_pids():
+            time.sleep(0.01)
+        pool.close()
+        with pytest.raises(PoolFailed, match="closed"):
+            waiting.result(5)
+
+
+def test_nothing_runs_before_the_first_job() -> None:
+    threads = threading.active_count()
+    pool = WorkerPool(SETUP)
+    assert pool.worker_pids() == []
+    assert pool.rss_bytes() == 0
+    assert threading.active_count() == threads
+    assert pool.settings.workers <= (os.cpu_count() or 1)
