@@ -29,7 +29,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: env ## Run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q -m "not serial"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m serial
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -29,16 +28,11 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, f"flowzoo {flowzoo.__version__}\n")
 
 
-def test_help_names_every_command_and_is_fast():
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = flowzoo_command("--help")
-        seconds.append(time.perf_counter() - start)
+def test_help_names_every_command():
+    done = flowzoo_command("--help")
     assert done.returncode == 0
     for name in COMMANDS:
         assert name in done.stdout
-    assert min(seconds) < 1.0
 
 
 def test_no_words_print_the_help():

@@ -11,6 +11,8 @@ import pytest
 from flowzoo.reward import equivalence_classes, score_batch
 from flowzoo.reward.math_judge import judge
 
+pytestmark = pytest.mark.serial
+
 DATA = Path(__file__).parents[3] / "shared" / "data"
 CANARY = Path("/tmp/flowzoo_canary")
 TOUCH = f"__import__('pathlib').Path('{CANARY}').touch()"

@@ -15,6 +15,8 @@ import pytest
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import PoolFailed, WorkerPool, shared_pool
 
+pytestmark = pytest.mark.serial
+
 SETUP = "pool_handlers:setup"
 DEADLINE = 0.3
 
