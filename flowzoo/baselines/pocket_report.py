@@ -32,7 +32,7 @@ Made from nothing by
 
     {command}
 
-in {seconds:.0f} s with {threads} CPU threads (torch {torch}, transformers {transformers}). The
+in {seconds:.0f} s with {threads} CPU thread(s) (torch {torch}, transformers {transformers}). The
 training data are transcripts of scripted experts on the `pretrain` split of the generated math
 problems, levels 1 to 3; no problem of the splits `train`, `validation` and `test` is among them.
 The same command on one machine with the same number of threads gives the same files.
