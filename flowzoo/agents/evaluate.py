@@ -7,7 +7,6 @@ started again with the same settings plays only what is missing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from flowzoo.agents.rollout import Job, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.agents.summary import summarise
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
-from flowzoo.errors import DataError, UsageError
+from flowzoo.errors import UsageError
+from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
 
 
@@ -35,16 +35,7 @@ def read_episodes(path: Path) -> list[EpisodeRecord]:
     Raises:
         DataError: another line is not an episode; the message names it.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    records: list[EpisodeRecord] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(record_from_json(json.loads(line)))
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines):
-                break  # the process died while writing it
-            raise DataError(f"{path}, line {number}: not an episode ({error})") from error
-    return records
+    return read_rows(path, record_from_json, "an episode")
 
 
 class Store:
@@ -68,11 +59,11 @@ class Store:
                     f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "
                     "choose another --out, or repeat its settings to resume it"
                 )
-        self._write("run.json", {"settings": plain, "provenance": describe_run()})
+        write_json(path, {"settings": plain, "provenance": describe_run()})
         self.path = folder / "episodes.jsonl"
-        self.finished = read_episodes(self.path) if self.path.exists() else []
+        self.finished = read_episodes(self.path)
         text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)
-        self._replace(self.path, text)
+        replace_text(self.path, text)
         self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
 
     def add(self, record: EpisodeRecord) -> None:
@@ -83,15 +74,7 @@ class Store:
     def close(self, summary: Mapping[str, Any]) -> None:
         """Write the summary and close the files."""
         self._file.close()
-        self._write("summary.json", summary)
-
-    def _write(self, name: str, value: Any) -> None:
-        self._replace(self.folder / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
-
-    def _replace(self, path: Path, text: str) -> None:
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        write_json(self.folder / "summary.json", summary)
 
 
 def evaluate(

@@ -19,7 +19,8 @@ from typing import Any
 
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.envs import EpisodeRecord
-from flowzoo.errors import DataError, UsageError
+from flowzoo.errors import UsageError
+from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
 
 VOLATILE = ("perf/", "time/")
@@ -27,13 +28,6 @@ VOLATILE = ("perf/", "time/")
 
 _PLACE = ("out", "steps", "threads")
 """Settings that may differ between a run and its resumption."""
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(partial, path)
 
 
 def plain(record: EpisodeRecord) -> dict[str, Any]:
@@ -85,22 +79,9 @@ class RunDirectory:
         Raises:
             DataError: a line of metrics.jsonl before the last is not JSON.
         """
-        kept: list[dict[str, Any]] = []
-        lines = (
-            self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
-        )
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                if number == len(lines):
-                    break  # the process died while writing it
-                raise DataError(f"{self.metrics}, line {number}: not JSON") from error
-            if row["step"] <= step:
-                kept.append(row)
-        partial = self.metrics.with_name(".metrics.partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        os.replace(partial, self.metrics)
+        rows = read_rows(self.metrics, lambda row: (row["step"], row), "a row of metrics")
+        kept = [row for written, row in rows if written <= step]
+        replace_text(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
         for path in self.transcripts.glob("*.jsonl"):
             if int(path.stem.rsplit("-", 1)[1]) > step:
                 path.unlink()

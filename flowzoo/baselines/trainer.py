@@ -38,11 +38,12 @@ from flowzoo.baselines.board import Board
 from flowzoo.baselines.config import TrainConfig, policy_map
 from flowzoo.baselines.learner import Learner, LearnerConfig
 from flowzoo.baselines.loss import LossConfig, NonFinite
-from flowzoo.baselines.rundir import RunDirectory, write_json
+from flowzoo.baselines.rundir import RunDirectory
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord, Workflow, make_workflow
 from flowzoo.envs.settings import read_settings
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import write_json
 from flowzoo.seeding import key_int
 
 Row = dict[str, Any]

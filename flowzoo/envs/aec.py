@@ -19,7 +19,7 @@ from flowzoo.envs.effects import resolve
 from flowzoo.envs.episode import Episode
 from flowzoo.envs.recording import final_infos, record, settle
 from flowzoo.envs.records import EpisodeRecord
-from flowzoo.envs.script import EffectResult, Message
+from flowzoo.envs.script import Message
 from flowzoo.envs.spaces import Messages, Prose, copy_spaces
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.turns import Turn
@@ -141,15 +141,14 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             episode = self._current()
             while episode.effects:
                 jobs = [(episode.problem, effect) for effect in episode.effects]
-                try:
-                    results = await asyncio.to_thread(resolve, self.workflow.task, jobs)
-                except Exception:
-                    self._abandon()
-                    raise
-                self._resolve(episode, results)
+                episode.resolve(await asyncio.to_thread(resolve, self.workflow.task, jobs))
             self._commit(episode)
+        except Exception:
+            self._abandon()
+            raise
         finally:
             self._settling = False
+        self._show()
 
     def observe(self, agent: str) -> dict[str, list[Message]]:
         """The latest prompt of `agent`, as a fresh copy; no messages if it was not asked yet."""
@@ -338,24 +337,17 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._episode = None
         self._busy = False
 
-    def _resolve(self, episode: Episode, results: list[EffectResult]) -> None:
+    def _settle_now(self) -> None:
+        episode = self._current()
         try:
-            episode.resolve(results)
+            while episode.effects:
+                jobs = [(episode.problem, effect) for effect in episode.effects]
+                episode.resolve(resolve(self.workflow.task, jobs))
+            self._commit(episode)
         except Exception:
             self._abandon()
             raise
-
-    def _settle_now(self) -> None:
-        episode = self._current()
-        while episode.effects:
-            jobs = [(episode.problem, effect) for effect in episode.effects]
-            try:
-                results = resolve(self.workflow.task, jobs)
-            except Exception:
-                self._abandon()
-                raise
-            self._resolve(episode, results)
-        self._commit(episode)
+        self._show()
 
     def _commit(self, episode: Episode) -> None:
         """Publish the episode's state in PettingZoo's fields, in one synchronous block."""
@@ -367,6 +359,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 self._publish(waiting)
             self.agent_selection = waiting[0].agent
         self._busy = False
+
+    def _show(self) -> None:
         if self.render_mode == "human":
             self.render()
 
@@ -384,11 +378,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             }
 
     def _finish(self, episode: Episode) -> None:
-        try:
-            settled = settle(episode)
-        except Exception:
-            self._abandon()
-            raise
+        settled = settle(episode)
         agents, paid = self.agents, self._cumulative_rewards
         self.infos = final_infos(episode, settled)
         self.rewards = dict(settled.returns)

@@ -55,8 +55,7 @@ def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
 
     stopped = tmp_path / "stopped"
     stopped.mkdir()
-    for name in ("run.json",):
-        (stopped / name).write_text((tmp_path / "whole" / name).read_text())
+    (stopped / "run.json").write_text((tmp_path / "whole" / "run.json").read_text())
     (stopped / "episodes.jsonl").write_text("".join(lines[:11]) + lines[11][:40])
     store = Store(stopped, {"n": 30})
     assert len(store.finished) == 11
