@@ -185,6 +185,8 @@ class _Run:
         self.records: dict[int, EpisodeRecord] = {}
         self.graded: deque[Flight] = deque()
         self.queues: dict[str, list[Waiting]] = {name: [] for name in rollout.roster.policies}
+        self.queue_of: dict[str, list[Waiting]] = {}
+        """Agent -> the queue of its policy, as it is met; queues are emptied in place."""
         self.busy: set[str] = set()
         self.grading = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -244,7 +246,10 @@ class _Run:
         for turn in opened:
             key = (seed, driver.problem, flight.sample, turn.agent, turn.turn)
             request = Request(key, turn.agent, turn.role, turn.messages, driver.problem)
-            queue = self.queues[roster.policy(turn.agent).name]
+            queue = self.queue_of.get(turn.agent)
+            if queue is None:
+                queue = self.queues[roster.policy(turn.agent).name]
+                self.queue_of[turn.agent] = queue
             queue.append(Waiting(flight, turn.call, request))
 
     def _file(self, flight: Flight) -> None:
