@@ -53,6 +53,18 @@ class Call:
     logps: Sequence[float] = ()
     """Log-probability of each output token under the distribution it was sampled from."""
     finish: FinishReason = "stop"
+    immediate: float = 0.0
+    """The part of `reward` that this call earned by itself, the team's share left out."""
+    name: str = ""
+    """What the published code of arXiv 2605.24202 calls this call's trajectory (its groups)."""
+    node: str = ""
+    """Tree sampling: id of the decision that this reply is one candidate of."""
+    candidate: int = 0
+    """Tree sampling: which of the decision's candidates, from 0."""
+    executed: bool = True
+    """The episode went on from this reply; False for a candidate that was only valued."""
+    value: float | None = None
+    """Tree sampling: what the candidate was found to be worth; None where nothing was valued."""
 
 
 @dataclass(frozen=True, slots=True)
