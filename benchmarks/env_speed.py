@@ -20,6 +20,7 @@ from pettingzoo import AECEnv
 
 from flowzoo.agents import Completion, Request, Roster
 from flowzoo.agents.rollout import Job, Rollout
+from flowzoo.agents.tree import TreeRollout
 from flowzoo.envs import Graded, Problem, make_workflow
 from flowzoo.envs.aec import WorkflowEnv
 from flowzoo.envs.guard import Guard
@@ -169,19 +170,23 @@ def main() -> None:
         records = await Rollout(workflow, roster, deterministic=deterministic).arun(jobs)
         return sum(len(record.calls) for record in records)
 
+    async def grown() -> int:
+        return len((await TreeRollout(workflow, roster).asample(jobs[: EPISODES // 4])).rows)
+
     for _ in range(ROUNDS):
         measure("floor", lambda: loop(floor, EPISODES))
         measure("raw", lambda: loop(raw, EPISODES))
         measure("guard", lambda: loop(guard, EPISODES))
         measure("rollout", lambda: asyncio.run(rolled(True)))
         measure("rollout, arrival order", lambda: asyncio.run(rolled(False)))
+        measure("tree of 4", lambda: asyncio.run(grown()))
         seconds.setdefault("fork", []).append(fork_seconds(forked))
     for name in ("floor", "raw", "guard"):
         rates = [1 / value for value in seconds[name]]
         print(f"{name:24s} {spread(rates, digits=0)} live steps/s")
     ratios = [a / b for a, b in zip(seconds["guard"], seconds["floor"], strict=True)]
     print(f"{'guard / floor':24s} {spread(ratios, digits=2)} times the bookkeeping floor")
-    for name in ("rollout", "rollout, arrival order"):
+    for name in ("rollout", "rollout, arrival order", "tree of 4"):
         print(f"{name:24s} {spread(seconds[name], 1e6)} us a call")
     print(f"{'fork, 6 calls of 4,000':24s} {spread(seconds['fork'], 1e6)} us")
 

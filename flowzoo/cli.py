@@ -13,14 +13,19 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import tyro
 from tyro import conf
 
+from flowzoo.commands import algorithms as algorithms_command
 from flowzoo.commands import doctor as doctor_command
 from flowzoo.commands import eval as eval_command
+from flowzoo.commands import export as export_command
+from flowzoo.commands import filter as filter_command
 from flowzoo.commands import list as list_command
+from flowzoo.commands import matrix as matrix_command
 from flowzoo.commands import play as play_command
 from flowzoo.commands import sandbox as sandbox_command
 from flowzoo.commands import train as train_command
@@ -32,9 +37,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Command = (
     Annotated[list_command.Options, conf.subcommand("list")]
+    | Annotated[algorithms_command.Options, conf.subcommand("algorithms")]
     | Annotated[play_command.Options, conf.subcommand("play")]
     | Annotated[eval_command.Options, conf.subcommand("eval")]
+    | Annotated[filter_command.Options, conf.subcommand("filter")]
     | Annotated[train_command.Options, conf.subcommand("train")]
+    | Annotated[matrix_command.Options, conf.subcommand("matrix")]
+    | Annotated[export_command.Options, conf.subcommand("export")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]
 )
@@ -92,22 +101,30 @@ def _run(words: tuple[str, ...]) -> int:
 
         print(f"flowzoo {__version__}")
         return 0
-    line = tyro.cli(
+    try:
+        line = _parse(words)
+        _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
+        return _module_of(line.command).run(line.command)
+    except (FlowzooError, OSError) as error:
+        if not isinstance(error, FlowzooError) and error.errno not in _FULL:
+            raise
+        if "--verbose" in words:
+            logging.getLogger("flowzoo").exception("the command failed")
+        _print_error(error)
+        return 2
+
+
+def _parse(words: tuple[str, ...]) -> CommandLine:
+    """The command line, over the file of settings that it may name."""
+    filed = train_command.with_file(words) if words[:1] == ("train",) else None
+    read: partial[CommandLine] = partial(
+        tyro.cli,
         CommandLine,
         prog="flowzoo",
         args=words or ("--help",),
         config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff),
     )
-    _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
-    try:
-        return _module_of(line.command).run(line.command)
-    except (FlowzooError, OSError) as error:
-        if not isinstance(error, FlowzooError) and error.errno not in _FULL:
-            raise
-        if line.verbose:
-            logging.getLogger("flowzoo").exception("the command failed")
-        _print_error(error)
-        return 2
+    return read() if filed is None else read(default=CommandLine(filed))
 
 
 def _module_of(options: object) -> Any:
@@ -129,7 +146,7 @@ def _print_error(error: FlowzooError | OSError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    said = str(error)
+    said = "; ".join([str(error), *getattr(error, "__notes__", ())])
     if isinstance(error, OSError) and not isinstance(error, FlowzooError):
         said = f"{said}. Free space there, or write elsewhere."
     Console(stderr=True).print(Text(f"error: {said}", "bold red"), soft_wrap=True)

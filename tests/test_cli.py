@@ -14,7 +14,17 @@ from flowzoo.commands import doctor
 from flowzoo.commands.shared import read_settings, split_policies
 from flowzoo.errors import UsageError
 
-COMMANDS = ("list", "play", "eval", "train", "doctor", "sandbox build", "sandbox check")
+COMMANDS = (
+    "list",
+    "algorithms",
+    "play",
+    "eval",
+    "train",
+    "export",
+    "doctor",
+    "sandbox build",
+    "sandbox check",
+)
 ROLES = ("generator", "aggregator")
 
 

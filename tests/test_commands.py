@@ -76,7 +76,10 @@ def test_play_shows_every_agent_and_the_verdict(
         (["eval", "votting"], "unknown workflow 'votting'. Did you mean 'voting_v0'"),
         (["eval", "voting", "--task", "maths"], "unknown task 'maths'. Did you mean 'math'"),
         (["eval", "voting", "--preset", "papr"], "Did you mean 'paper'"),
-        (["eval", "voting", "--options", "n_votes=0"], "`n_votes` must be >= 1, got 0"),
+        (
+            ["eval", "voting", "--options", "n_votes=0"],
+            "n_votes: expected a whole number of at least 1, got 0",
+        ),
         (["eval", "voting", "--options", "n_vote=3"], "n_votes"),
         (["eval", "voting", "--policy", "generater=scripted:1"], "unknown role 'generater'"),
         (["eval", "voting", "--policy", "generator=scripted:1"], "no policy for role aggregator"),

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.agents.policy import encodable
+from flowzoo.agents.thinking import CLOSING, OPENING, thinking_kwargs
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError
+from flowzoo.seeding import key_digest
 
 Chatted = tuple[tuple[str, str], ...]
 """A chat as a key: (role, content) of each message."""
@@ -23,8 +25,8 @@ _REMEMBERED = 512
 def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
     """`ids`, or their head and tail where there are more than `budget` (at least 1).
 
-    A chat prompt starts with the instructions and the problem and ends with the opening of the
-    reply: what goes is the middle, where the longest message is.
+    The last resort, where nothing that is quoted could give way (`flowzoo.agents.shorten`): a chat
+    starts with the instructions and the problem and ends with the opening of the reply.
     """
     if len(ids) <= budget:
         return tuple(ids)
@@ -35,15 +37,18 @@ def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
 class Chat:
     """A tokenizer with its chat template and the settings of one policy."""
 
-    def __init__(self, tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, tokenizer: Any, template_kwargs: Mapping[str, Any], thinking: bool | None = None
+    ) -> None:
         """Wrap a tokenizer of the transformers library.
 
         Args:
             tokenizer: has a chat template.
-            template_kwargs: passed to the template, e.g. `{"enable_thinking": False}`.
+            template_kwargs: passed to the template, whatever its variables are called.
+            thinking: switches thoughts on or off; None: the template's default.
 
         Raises:
-            UsageError: the tokenizer has no chat template.
+            UsageError: the tokenizer has no chat template, or the template no such switch.
         """
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(
@@ -52,10 +57,23 @@ class Chat:
             )
         self._tokenizer = tokenizer
         self._kwargs = dict(template_kwargs)
+        if thinking is not None:
+            self._kwargs |= thinking_kwargs(str(tokenizer.chat_template), thinking)
+        settings = (str(item) for pair in sorted(self._kwargs.items()) for item in pair)
+        self.template_id = key_digest(str(tokenizer.chat_template), *settings).hex()[:8]
+        """Hash of the template and of what it is given."""
         self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
         words = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         longest_first = sorted(words | set(tokenizer.all_special_tokens), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        # Some tokenizers count the tags of thoughts as special: they must survive decoding.
+        added = tokenizer.added_tokens_decoder
+        mute = {number for number, token in added.items() if token.special}
+        mute |= set(tokenizer.all_special_ids)
+        tags = {number for number, token in added.items() if str(token) in (OPENING, CLOSING)}
+        self._mute = mute - tags if mute & tags else None
+        opened = self._render([{"role": "user", "content": "."}]).rstrip().endswith(OPENING)
+        self._prefix = OPENING if opened else ""
 
     def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Prompt ids of each chat, the opening of the reply included; equal chats are done once.
@@ -75,9 +93,19 @@ class Chat:
             del self._known[key]
         return [prompts[key] for key in keys]
 
+    def measure(self, chat: Sequence[Message]) -> tuple[int, ...]:
+        """Prompt ids of one chat, which is not remembered."""
+        return tuple(self._tokenizer(self._render(chat), add_special_tokens=False)["input_ids"])
+
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True)
+        """The text of sampled ids without special tokens; broken bytes become U+FFFD.
+
+        Where the template has opened a thought, the text starts with the opening tag.
+        """
+        if self._mute is not None:
+            spoken = [number for number in ids if number not in self._mute]
+            return self._prefix + self._tokenizer.decode(spoken, skip_special_tokens=False)
+        return self._prefix + self._tokenizer.decode(ids, skip_special_tokens=True)
 
     def _inert(self, text: str) -> str:
         """`text` in which no special token can be read: a zero-width space stands inside each.

@@ -2,6 +2,7 @@
 
 Driving an `Episode` lets a whole phase be generated at once (voting takes two generations); through
 `last` and `step` agents come one at a time (voting takes four). The transcripts are equal.
+`drive` is the play (see `flowzoo.agents.engine`) that takes a driver to the end of its episode.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from flowzoo.agents.policy import Completion
-from flowzoo.agents.roster import role_of
-from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflow
+from flowzoo.agents.engine import Answer, Asks, Play, Work
+from flowzoo.agents.policy import Key, Request
+from flowzoo.agents.roster import Roster, role_of
+from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.aec import WorkflowEnv
+from flowzoo.envs.episode import LogEntry
 from flowzoo.envs.recording import record
-from flowzoo.envs.script import Effect, EffectResult
+from flowzoo.envs.script import Effect, EffectResult, Found, Ran
 from flowzoo.errors import UsageError
 
 
@@ -27,13 +30,58 @@ class Open(NamedTuple):
     role: str
     turn: int
     messages: Sequence[Message]
+    keep: str = ""
+    """The problem's text, which a prompt over its budget keeps."""
+    quotes: tuple[str, ...] = ()
+    """What the messages may quote: earlier replies, passages, outputs."""
 
 
-class Answer(NamedTuple):
-    """Which policy answered a call, and how."""
+def make_request(roster: Roster, key: Key, turn: Open, problem: str) -> Request:
+    """The request for an open turn, with the token budgets of its agent.
 
-    policy: str
-    completion: Completion
+    Args:
+        roster: knows the budgets.
+        key: names the call; see `Request.key`.
+        turn: who is asked, and what.
+        problem: reference of the problem.
+    """
+    lengths = roster.lengths(turn.agent)
+    return Request(
+        key,
+        turn.agent,
+        turn.role,
+        turn.messages,
+        problem,
+        lengths.reply,
+        lengths.prompt,
+        turn.keep,
+        turn.quotes,
+    )
+
+
+def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
+    """The texts of a transcript that later prompts may quote."""
+    texts: list[str] = []
+    for entry in log:
+        if isinstance(entry, str):
+            texts.append(entry)
+        elif isinstance(entry, Found):
+            texts += [passage.text for passage in entry.passages]
+        elif isinstance(entry, Ran):
+            texts += [text for case in entry.cases for text in (case.output, case.detail)]
+    return tuple(texts)
+
+
+def opened(episode: Episode) -> list[Open]:
+    """The turns of an episode that wait for a reply."""
+    waiting = episode.waiting
+    if not waiting:
+        return []
+    agents, keep, quotes = episode.workflow.agents, episode.problem.text, quotable(episode.log)
+    return [
+        Open(turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages, keep, quotes)
+        for turn in waiting
+    ]
 
 
 class Driver(Protocol):
@@ -50,8 +98,8 @@ class Driver(Protocol):
         """Pending effects with their problem."""
         ...
 
-    def reply(self, agent: str, text: str) -> bool:
-        """Give a reply; True if the episode moved on (the phase is complete)."""
+    def reply(self, agent: str, text: str) -> None:
+        """Give a reply."""
         ...
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
@@ -72,6 +120,7 @@ def engine_fields(answers: Mapping[int, Answer]) -> dict[int, dict[str, Any]]:
             "output_ids": done.output_ids,
             "logps": done.logps,
             "finish": done.finish,
+            "shortened": done.shortened,
         }
         for number, (policy, done) in answers.items()
     }
@@ -87,29 +136,23 @@ def with_answers(finished: EpisodeRecord, answers: Mapping[int, Answer]) -> Epis
 class EpisodeDriver:
     """Drives an `Episode`: phases at once, effects batched by the engine."""
 
-    def __init__(self, workflow: Workflow, problem: Problem, key: str) -> None:
-        """Start an episode of `workflow` on `problem`."""
-        self.episode = Episode(workflow, problem, key)
-        self.problem = problem.id
+    def __init__(self, episode: Episode) -> None:
+        """Take over `episode`."""
+        self.episode = episode
+        self.problem = episode.problem.id
 
     def open_turns(self) -> list[Open]:
         """See `Driver`."""
-        agents = self.episode.workflow.agents
-        return [
-            Open(turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages)
-            for turn in self.episode.waiting
-        ]
+        return opened(self.episode)
 
     def effects(self) -> Sequence[tuple[Problem, Effect]]:
         """See `Driver`."""
         problem = self.episode.problem
         return [(problem, effect) for effect in self.episode.effects]
 
-    def reply(self, agent: str, text: str) -> bool:
+    def reply(self, agent: str, text: str) -> None:
         """See `Driver`."""
-        before = len(self.episode.log)
         self.episode.reply(agent, text)
-        return len(self.episode.log) > before
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
         """See `Driver`."""
@@ -168,7 +211,10 @@ class AECDriver:
                 turn = self._turns.get(agent, 0)
                 self._turns[agent] = turn + 1
                 messages = self._observe(obs)
-                self._open = Open(len(self._calls), agent, role_of(agent), turn, messages)
+                quotes = tuple(call.reply for call in self._calls)
+                self._open = Open(
+                    len(self._calls), agent, role_of(agent), turn, messages, quotes=quotes
+                )
                 return
             self._truncated |= bool(truncated)
             env.step(None)
@@ -181,7 +227,7 @@ class AECDriver:
         """None: an AEC environment does its own work."""
         return ()
 
-    def reply(self, agent: str, text: str) -> bool:
+    def reply(self, agent: str, text: str) -> None:
         """See `Driver`."""
         turn = self._open
         if turn is None or turn.agent != agent:
@@ -208,7 +254,6 @@ class AECDriver:
         )
         self._env.step(text)
         self._next()
-        return True
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
         """Never called, since there are no effects."""
@@ -241,3 +286,37 @@ class AECDriver:
             calls=tuple(replace(call, reward=returns[call.agent]) for call in self._calls),
         )
         return with_answers(finished, answers)
+
+
+def drive(
+    start: Callable[[], Driver], roster: Roster, seed: int, sample: int, suffix: Key = ()
+) -> Play:
+    """The play of one episode; returns its record.
+
+    Args:
+        start: makes the driver.
+        roster: knows the token budgets of the agents.
+        seed: first part of every request's key.
+        sample: which episode of its problem this is, also part of the keys.
+        suffix: last parts of the keys, which tell several plays of one job apart.
+    """
+    driver = start()
+    problem = driver.problem
+    answers: dict[int, Answer] = {}
+    while True:
+        effects = driver.effects()
+        if effects:
+            driver.resolve((yield Work(effects)))
+            continue
+        turns = driver.open_turns()
+        if not turns:
+            return driver.finish(answers)
+        requests = [
+            make_request(
+                roster, (seed, problem, sample, turn.agent, turn.turn, *suffix), turn, problem
+            )
+            for turn in turns
+        ]
+        for turn, answer in zip(turns, (yield Asks(requests)), strict=True):
+            answers[turn.call] = answer
+            driver.reply(turn.agent, answer.completion.text)

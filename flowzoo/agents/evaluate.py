@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TextIO
 
+from flowzoo.agents.protocol import protocol_of
 from flowzoo.agents.rollout import Job, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.agents.summary import summarise
@@ -76,16 +77,21 @@ class Store:
         self.finished = read_episodes(self.path)
         text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)
         replace_text(self.path, text)
-        self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
+        self._file: TextIO | None = None
 
     def add(self, record: EpisodeRecord) -> None:
         """Append one episode."""
+        if self._file is None:
+            self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
+        self.finished.append(record)
         self._file.write(json.dumps(record.to_json()) + "\n")
         self._file.flush()
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary and close the files."""
-        self._file.close()
+        """Write the summary and close the files; adding episodes afterwards opens them again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         write_json(self.folder / "summary.json", summary)
 
 
@@ -100,6 +106,9 @@ def evaluate(
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
+
+    With a store the summary is written with its protocol; another call with more samples plays
+    what is missing.
 
     Batches are formed deterministically unless a policy batches by itself (an endpoint), where
     waiting for stragglers would waste its time.
@@ -129,5 +138,6 @@ def evaluate(
     records = [done[job.key] for job in jobs]
     summary = summarise(records)
     if store is not None:
-        store.close(summary)
+        protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
+        store.close({**summary, "protocol": protocol})
     return records, summary

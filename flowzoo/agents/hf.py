@@ -25,9 +25,10 @@ from flowzoo.agents.policy import (
     Request,
     Sampling,
     canonical,
+    prompt_budget,
     reply_cap,
 )
-from flowzoo.agents.prompts import EngineStats, check_context, fitted_prompts
+from flowzoo.agents.prompts import EngineStats, Prompt, check_context, fitted_prompts
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -87,8 +88,8 @@ def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple
 class TransformersPolicy:
     """A transformers model as a policy. One generation runs at a time, in a thread of its own.
 
-    Prompts that do not leave `sampling.max_tokens` of the context lose tokens in their middle;
-    `stats.shortened` counts them, and the first one is logged.
+    Prompts over their role's budget, or that leave no room for the reply, are shortened
+    (`flowzoo.agents.shorten`); `stats.shortened` counts them, and the first one is logged.
     """
 
     batching: Batching = "static"
@@ -103,6 +104,7 @@ class TransformersPolicy:
         max_batch: int = 256,
         max_context: int | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         active: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Use a model and tokenizer that are already loaded.
@@ -114,11 +116,13 @@ class TransformersPolicy:
             sampling: temperature and lengths; default `Sampling()`.
             max_batch: most sequences decoded together.
             max_context: most tokens of prompt and reply; default the model's own limit.
-            template_kwargs: for the chat template, e.g. `{"enable_thinking": False}`.
+            template_kwargs: further variables of the chat template.
+            thinking: switches thoughts on or off; None: the chat template's default.
             active: entered around the model's work; picks the LoRA adapter of a shared model.
 
         Raises:
-            UsageError: no chat template, no end token, or no room for a prompt.
+            UsageError: no chat template, no end token, no switch for thoughts, or no room for a
+                prompt.
         """
         self.name = name
         self.model, self.tokenizer = model, tokenizer
@@ -130,7 +134,8 @@ class TransformersPolicy:
             raise UsageError(f"max_batch must be at least 1, got {max_batch}.")
         check_context(self._context, self.sampling)
         self._max_batch, self._active = max_batch, active
-        self._chat = Chat(tokenizer, template_kwargs or {})
+        self._chat = Chat(tokenizer, template_kwargs or {}, thinking)
+        self.thinking, self.template_id = thinking, self._chat.template_id
         self._stop_ids = stop_tokens(model, tokenizer)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"flowzoo-{name}")
 
@@ -191,11 +196,12 @@ class TransformersPolicy:
 
     def _generate(self, requests: list[Request], stop: threading.Event) -> list[Completion]:
         prompts = self._prompts(requests)
+        ids = [prompt.ids for prompt in prompts]
         done: list[Completion | None] = [None] * len(requests)
         start = time.perf_counter()
-        for places in micro_batches(requests, prompts, self._max_batch):
+        for places in micro_batches(requests, ids, self._max_batch):
             rows = [
-                Row(prompts[i], key_int(*requests[i].key), reply_cap(requests[i], self.sampling))
+                Row(ids[i], key_int(*requests[i].key), reply_cap(requests[i], self.sampling))
                 for i in places
             ]
             with self._active():
@@ -203,16 +209,16 @@ class TransformersPolicy:
             self.stats.read_tokens += read
             self.stats.batches += 1
             for i, row, result in zip(places, rows, sampled, strict=True):
-                done[i] = self._completion(row, result)
+                done[i] = self._completion(row, result, prompts[i].shortened)
         self.stats.requests += len(requests)
         self.stats.seconds += time.perf_counter() - start
         return [completion for completion in done if completion is not None]
 
-    def _prompts(self, requests: list[Request]) -> list[tuple[int, ...]]:
-        budget = self._context - self.sampling.max_tokens
-        return fitted_prompts(self._chat, requests, budget, self.stats, self.name)
+    def _prompts(self, requests: list[Request]) -> list[Prompt]:
+        budgets = [prompt_budget(item, self.sampling, self._context) for item in requests]
+        return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
 
-    def _completion(self, row: Row, result: Sampled) -> Completion:
+    def _completion(self, row: Row, result: Sampled, shortened: int) -> Completion:
         self.stats.output_tokens += len(result.tokens)
         body = result.tokens[:-1] if result.stopped else result.tokens
         return Completion(
@@ -221,6 +227,7 @@ class TransformersPolicy:
             output_ids=tuple(result.tokens),
             logps=tuple(result.logps),
             finish="stop" if result.stopped else "length",
+            shortened=shortened,
         )
 
     def __repr__(self) -> str:

@@ -20,6 +20,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 _NAME = "flowzoo_grouped"
+LEARNING = "flowzoo_learning"
+"""Name under which a learner registers attention of its own; for rows as they are sampled it is
+sdpa."""
 
 
 class RoomyLayer(DynamicLayer):
@@ -117,13 +120,13 @@ AttentionMaskInterface.register(_NAME, sdpa_mask)
 
 @contextmanager
 def decoding(model: Any) -> Iterator[None]:
-    """`model` in eval mode with grouped attention (where it uses sdpa); restored afterwards.
+    """`model` in eval mode with grouped attention (in place of sdpa); restored afterwards.
 
     The module may be the one a learner trains, so its mode and attention are given back.
     """
     training, attention = model.training, model.config._attn_implementation
     model.eval()
-    if attention == "sdpa":
+    if attention in ("sdpa", LEARNING):
         model.config._attn_implementation = _NAME
     try:
         yield

@@ -13,12 +13,13 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from flowzoo.agents.openai_wire import read_completion, refused_for_length, shorter
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, encodable, reply_cap
-from flowzoo.envs.records import FinishReason
+from flowzoo.envs.script import Message
 from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flowzoo")
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 300.0
+_TOO_LONG = -2.0
 
 
 class EndpointError(FlowzooError, RuntimeError):
@@ -44,6 +46,8 @@ class EndpointStats:
     output_tokens: int = 0
     filtered: int = 0
     """Replies that the server cut for their content."""
+    shortened: int = 0
+    """Prompts that the server found too long, and that were shortened until it did not."""
 
 
 def retry_after(header: str | None, now: float) -> float:
@@ -63,32 +67,6 @@ def retry_after(header: str | None, now: float) -> float:
     return seconds if 0.0 < seconds < float("inf") else 0.0
 
 
-def read_completion(body: Any) -> tuple[Completion, Mapping[str, Any]]:
-    """The completion in a server's answer, and the answer's usage counts.
-
-    Log-probabilities are taken where the server sent them; token ids too (`prompt_token_ids` and
-    `token_ids`, which vLLM's server adds on request).
-
-    Raises:
-        KeyError, TypeError, IndexError, ValueError: the answer has another layout.
-    """
-    choice = body["choices"][0]
-    content = choice["message"].get("content")
-    if not isinstance(content, (str, type(None))):
-        raise TypeError(f"message.content is {type(content).__name__}, expected text")
-    tokens = (choice.get("logprobs") or {}).get("content") or ()
-    finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    completion = Completion(
-        text=content or "",
-        prompt_ids=tuple(body.get("prompt_token_ids") or ()),
-        output_ids=tuple(choice.get("token_ids") or ()),
-        logps=tuple(float(token["logprob"]) for token in tokens),
-        finish=finish,
-    )
-    usage = body.get("usage") or {}
-    return completion, {**usage, "filtered": choice.get("finish_reason") == "content_filter"}
-
-
 class OpenAIPolicy:
     """A model behind a chat-completions endpoint.
 
@@ -97,6 +75,8 @@ class OpenAIPolicy:
     """
 
     batching: Batching = "stream"
+    counts_tokens = False
+    """It sends text, so a prompt budget in tokens means nothing to it; see `Roster.check`."""
 
     def __init__(
         self,
@@ -110,6 +90,8 @@ class OpenAIPolicy:
         timeout_s: float = 120.0,
         retries: int = 6,
         logprobs: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         """Describe the endpoint; nothing is sent yet.
@@ -124,6 +106,9 @@ class OpenAIPolicy:
             timeout_s: seconds one attempt may take.
             retries: attempts after the first.
             logprobs: ask for the log-probabilities of the sampled tokens.
+            template_kwargs: variables of the chat template (`chat_template_kwargs`, which vLLM and
+                SGLang understand).
+            thinking: the template's `enable_thinking`; None: the server's default.
             extra_body: further fields of the request body, as the server understands them.
 
         Raises:
@@ -143,6 +128,12 @@ class OpenAIPolicy:
         self._key_env = api_key_env
         self._concurrency, self._timeout, self._retries = max_concurrency, timeout_s, retries
         self._extra = dict(extra_body or {})
+        self.thinking = thinking
+        variables = dict(template_kwargs or {})
+        if thinking is not None:
+            variables["enable_thinking"] = thinking
+        if variables:
+            self._extra["chat_template_kwargs"] = variables
         self._optional = {"seed"} | ({"logprobs"} if logprobs else set())
         self._cap_field = "max_tokens"
         self._client: httpx.AsyncClient | None = None
@@ -183,14 +174,13 @@ class OpenAIPolicy:
             self._slots = asyncio.Semaphore(self._concurrency)
         return client, self._slots
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: Request, messages: Sequence[Message]) -> dict[str, Any]:
         sampling = self.sampling
         optional = {"seed": key_int("endpoint", *request.key) % 2**31, "logprobs": True}
         return {
             "model": self.model,
             "messages": [
-                {**message, "content": encodable(message["content"])}
-                for message in request.messages
+                {**message, "content": encodable(message["content"])} for message in messages
             ],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -204,13 +194,26 @@ class OpenAIPolicy:
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request
     ) -> Completion:
         """One request to its end, with retries. The wait between attempts frees the slot."""
+        if request.max_prompt is not None:
+            raise UsageError(
+                f"policy {self.name!r} sends text and cannot count tokens, so the prompt budget of "
+                f"{request.agent} has no effect: leave it out, or use vllm:PATH@URL."
+            )
         attempt = 0
+        messages, removed = request.messages, 0
         while True:
             async with slots:
-                outcome, wait = await self._attempt(client, self._body(request))
+                outcome, wait = await self._attempt(client, self._body(request, messages))
             if isinstance(outcome, Completion):
                 self.stats.requests += 1
-                return outcome
+                self.stats.shortened += removed > 0
+                return replace(outcome, shortened=removed)
+            if wait == _TOO_LONG:
+                texts = shorter(request, messages)
+                if texts is not None:
+                    messages, removed = texts
+                    continue
+                wait = None
             if wait is None or attempt >= self._retries or wait > _LONGEST_WAIT:
                 tries = f" after {attempt + 1} attempts" if attempt else ""
                 raise EndpointError(f"{self._url} failed{tries}: {outcome}")
@@ -228,7 +231,8 @@ class OpenAIPolicy:
 
         Returns:
             The completion; or what went wrong with the seconds to wait at least before the next
-            attempt, None if there is to be none, or -1 if the body was corrected.
+            attempt, None if there is to be none, -1 if the body was corrected, or -2 if the
+            prompt is too long.
         """
         key = api_key(self._key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -246,6 +250,8 @@ class OpenAIPolicy:
         problem = f"status {reply.status_code}: {said}"
         if reply.status_code in _RETRIED:
             return problem, retry_after(reply.headers.get("retry-after"), time.time())
+        if refused_for_length(reply.status_code, said):
+            return problem, _TOO_LONG
         if self._adapt(body, said):
             return problem, -1.0
         if reply.status_code in (401, 403):
@@ -255,7 +261,7 @@ class OpenAIPolicy:
 
     def _read(self, reply: httpx.Response, key: str) -> tuple[Completion | str, float | None]:
         try:
-            completion, usage = read_completion(reply.json())
+            completion, usage = read_completion(reply.json(), self.thinking)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
             return f"not a chat completion: {self._redacted(reply.text, key)}", None
         self.stats.prompt_tokens += int(usage.get("prompt_tokens") or 0)

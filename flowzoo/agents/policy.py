@@ -63,6 +63,12 @@ class Request:
     """A reference (`Problem.id`), never the gold answer; only scripted policies resolve it."""
     max_tokens: int | None = None
     """A tighter cap on the reply than the policy's own; a looser one has no effect."""
+    max_prompt: int | None = None
+    """Most tokens of the prompt; None: what the context leaves beside the reply."""
+    keep: str = ""
+    """The problem's text, as it stands in `messages`: the last thing a prompt loses."""
+    quotes: tuple[str, ...] = ()
+    """What `messages` may quote of others: the first thing that is shortened in a long prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,17 @@ class Completion:
     """One reply. An engine that sees no tokens (scripts, most endpoints) leaves the ids empty."""
 
     text: str
+    """Everything that was said. Thoughts stand in `<think>` tags, the opening one included where
+    the prompt ended with it; one that was cut off is not closed."""
     prompt_ids: Sequence[int] = ()
     output_ids: Sequence[int] = ()
     """Sampled tokens, the end-of-turn token included when it was sampled; never pads."""
     logps: Sequence[float] = ()
     """Natural-log probability of each output token under the distribution it was sampled from."""
     finish: FinishReason = "stop"
+    shortened: int = 0
+    """What was taken out of a prompt that was over its budget, in tokens (an endpoint that
+    reports no token ids: in characters)."""
 
 
 @runtime_checkable
@@ -117,6 +128,20 @@ def reply_cap(request: Request, sampling: Sampling) -> int:
     if request.max_tokens < 1:
         raise UsageError(f"Request.max_tokens must be at least 1, got {request.max_tokens}.")
     return min(request.max_tokens, sampling.max_tokens)
+
+
+def prompt_budget(request: Request, sampling: Sampling, context: int) -> int:
+    """Most tokens the prompt of `request` may have where prompt and reply share `context`.
+
+    Raises:
+        UsageError: one of the request's own caps is below 1.
+    """
+    room = context - reply_cap(request, sampling)
+    if request.max_prompt is None:
+        return room
+    if request.max_prompt < 1:
+        raise UsageError(f"Request.max_prompt must be at least 1, got {request.max_prompt}.")
+    return min(request.max_prompt, room)
 
 
 def encodable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from flowzoo.envs import Problem, Task
@@ -52,13 +53,55 @@ def _shuffled(size: int, seed: int, epoch: int) -> tuple[int, ...]:
 
 
 def stream_indices(size: int | None, seed: int, step: int, count: int) -> list[int]:
-    """Indices of the `count` training problems of `step` (from 1), a function of the arguments.
+    """Indices of the `count` training problems of `step` (from 1); see `indices_from`."""
+    return indices_from(size, seed, (step - 1) * count, count)
 
-    A finite split is gone through in a new order every epoch; a generator is sampled without end.
+
+def indices_from(size: int | None, seed: int, first: int, count: int) -> list[int]:
+    """Elements `first` to `first + count` of the endless stream of training problems.
+
+    A function of its arguments. A finite split is gone through in a new order every epoch; a
+    generator (`size` None) is sampled without end.
     """
-    first = (step - 1) * count
     if size is None:
         return [key_int("stream", seed, place) % 2**31 for place in range(first, first + count)]
     return [
         _shuffled(size, seed, place // size)[place % size] for place in range(first, first + count)
     ]
+
+
+class ProblemStream:
+    """The training problems, one after another; `place` is the data cursor that a run saves.
+
+    `place` counts the problems drawn so far. With the seed and the split it determines what comes
+    next, so it is all of the state, however many problems a step has drawn.
+    """
+
+    def __init__(
+        self, split: str, seed: int, only: Sequence[int] | None = None, place: int = 0
+    ) -> None:
+        """Start at `place`.
+
+        Args:
+            split: where the problems come from.
+            seed: of their order.
+            only: the indices that may be drawn; None: all of the split.
+            place: problems drawn before.
+
+        Raises:
+            UsageError: no index may be drawn, or `place` is negative.
+        """
+        if only is not None and not only:
+            raise UsageError("there is no problem left to train on: widen the bounds of the filter")
+        if place < 0:
+            raise UsageError(f"a data cursor must be at least 0, got {place}")
+        self.split, self.seed, self.place = split, seed, place
+        self._only = None if only is None else tuple(only)
+
+    def take(self, task: Task, count: int) -> list[Problem]:
+        """The next `count` problems of `task`, which may change from step to step (its level)."""
+        size = task.size(self.split) if self._only is None else len(self._only)
+        found = indices_from(size, self.seed, self.place, count)
+        self.place += count
+        chosen = found if self._only is None else [self._only[i] for i in found]
+        return [task.problem(index, self.split) for index in chosen]

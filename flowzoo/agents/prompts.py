@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flowzoo.agents.chat import Chat, fit_prompt
 from flowzoo.agents.policy import Request, Sampling
+from flowzoo.agents.shorten import shorten
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger("flowzoo")
@@ -24,7 +26,7 @@ class EngineStats:
     """Prompt tokens the model read: those of equal prompts or prefixes are read once."""
     output_tokens: int = 0
     shortened: int = 0
-    """Prompts that did not fit the context and lost their middle."""
+    """Prompts that were over their budget and were shortened."""
     batches: int = 0
     """Batches formed here; vLLM forms its own and counts none."""
     seconds: float = 0.0
@@ -45,21 +47,51 @@ def check_context(context: int, sampling: Sampling) -> None:
         )
 
 
+class Prompt(NamedTuple):
+    """A prompt as the model reads it, and how many tokens it was made to lose."""
+
+    ids: tuple[int, ...]
+    shortened: int
+
+
+def fit(chat: Chat, request: Request, ids: tuple[int, ...], budget: int) -> Prompt:
+    """The prompt of `request`, `ids` in full, in at most `budget` tokens; see `shorten`."""
+    if len(ids) <= budget:
+        return Prompt(ids, 0)
+    texts = shorten(
+        request.messages,
+        request.keep,
+        request.quotes,
+        lambda messages: len(chat.measure(messages)) <= budget,
+    )
+    fitted = fit_prompt(ids, budget) if texts is None else chat.measure(texts)
+    return Prompt(fitted, len(ids) - len(fitted))
+
+
 def fitted_prompts(
-    chat: Chat, requests: Sequence[Request], budget: int, stats: EngineStats, name: str
-) -> list[tuple[int, ...]]:
-    """Prompt ids of `requests`, at most `budget` each; counts in `stats`, logs the first cut."""
+    chat: Chat, requests: Sequence[Request], budgets: Sequence[int], stats: EngineStats, name: str
+) -> list[Prompt]:
+    """Prompts of `requests` within their `budgets`; counts in `stats`, logs the first cut."""
     encoded = chat.encode([request.messages for request in requests])
-    prompts = [fit_prompt(ids, budget) for ids in encoded]
-    long = sum(len(ids) > budget for ids in encoded)
+    known: dict[tuple[object, ...], Prompt] = {}
+    prompts: list[Prompt] = []
+    for request, ids, budget in zip(requests, encoded, budgets, strict=True):
+        if len(ids) <= budget:
+            prompts.append(Prompt(ids, 0))
+            continue
+        key = ids, budget, request.keep, request.quotes
+        if key not in known:
+            known[key] = fit(chat, request, ids, budget)
+        prompts.append(known[key])
+    long = [prompt for prompt in prompts if prompt.shortened]
     if long and not stats.shortened:
         _log.warning(
-            "policy %s: a prompt of %d tokens was shortened in its middle to %d; "
-            "stats.shortened counts such prompts",
+            "policy %s: a prompt of %d tokens was shortened to %d; stats.shortened counts such "
+            "prompts",
             name,
-            max(map(len, encoded)),
-            budget,
+            len(long[0].ids) + long[0].shortened,
+            len(long[0].ids),
         )
-    stats.shortened += long
-    stats.prompt_tokens += sum(map(len, prompts))
+    stats.shortened += len(long)
+    stats.prompt_tokens += sum(len(prompt.ids) for prompt in prompts)
     return prompts

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.policy import Policy
 from flowzoo.errors import UsageError, unknown
+
+_NO_LENGTHS = Lengths()
 
 
 def role_of(agent: str) -> str:
@@ -26,8 +29,14 @@ def agent_names(roles: Mapping[str, int]) -> list[str]:
 class Roster:
     """Role or agent -> policy. An entry for an agent wins over the entry of its role."""
 
-    def __init__(self, entries: Mapping[str, Policy]) -> None:
+    def __init__(
+        self, entries: Mapping[str, Policy], lengths: Mapping[str, Lengths] | None = None
+    ) -> None:
         """Keep `entries`, whose keys are roles (`generator`) or agents (`generator_0`).
+
+        Args:
+            entries: role or agent -> policy.
+            lengths: role or agent -> token budgets, where they are tighter than the policy's.
 
         Raises:
             UsageError: no entries, or two different policies under one name.
@@ -35,6 +44,7 @@ class Roster:
         if not entries:
             raise UsageError("a roster needs at least one entry: role or agent -> policy.")
         self._entries = dict(entries)
+        self._lengths = dict(lengths or {})
         self._policies: dict[str, Policy] = {}
         for key, policy in entries.items():
             if not isinstance(policy, Policy):
@@ -53,7 +63,12 @@ class Roster:
         return cls(dict.fromkeys(roles, policy))
 
     @classmethod
-    def from_map(cls, mapping: Mapping[str, str], policies: Mapping[str, Policy]) -> Roster:
+    def from_map(
+        cls,
+        mapping: Mapping[str, str],
+        policies: Mapping[str, Policy],
+        lengths: Mapping[str, Lengths] | None = None,
+    ) -> Roster:
         """A roster from role or agent -> name of a policy, and the policies by name.
 
         Raises:
@@ -62,7 +77,7 @@ class Roster:
         for name in mapping.values():
             if name not in policies:
                 raise unknown("policy", name, policies)
-        return cls({key: policies[name] for key, name in mapping.items()})
+        return cls({key: policies[name] for key, name in mapping.items()}, lengths)
 
     @property
     def policies(self) -> dict[str, Policy]:
@@ -85,15 +100,19 @@ class Roster:
             raise unknown("role or agent", name, self._entries)
         return found
 
+    def lengths(self, agent: str) -> Lengths:
+        """The token budgets of an agent: its own, else its role's, else none."""
+        return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
+
     def check(self, roles: Mapping[str, int]) -> None:
         """Compare the roster with a workflow's `roles` (role -> number of agents).
 
         Raises:
-            UsageError: an entry that is no role and no agent of the workflow, or an agent that
-                no entry covers.
+            UsageError: an entry that is no role and no agent of the workflow, an agent that no
+                entry covers, or a token budget that its policy cannot keep.
         """
         agents = agent_names(roles)
-        for key in self._entries:
+        for key in (*self._entries, *self._lengths):
             if key not in roles and key not in agents:
                 raise unknown("role or agent", key, [*roles, *agents])
         uncovered = [
@@ -106,6 +125,26 @@ class Roster:
             raise UsageError(
                 f"no policy for role {', '.join(missing)} ({', '.join(uncovered)}). The roster has "
                 f"{', '.join(sorted(self._entries))}; the workflow's roles are {', '.join(roles)}."
+            )
+
+        for name in self._lengths:
+            for agent in agents:
+                if name in (agent, role_of(agent)):
+                    self._check_lengths(name, self.policy(agent))
+
+    def _check_lengths(self, name: str, policy: Policy) -> None:
+        """Refuse a budget that would have no effect."""
+        lengths = self._lengths[name]
+        if lengths.prompt is not None and not getattr(policy, "counts_tokens", True):
+            raise UsageError(
+                f"the prompt budget of {name} has no effect: policy {policy.name!r} sends text and "
+                "cannot count tokens. Leave it out, or use vllm:PATH@URL."
+            )
+        sampling = getattr(policy, "sampling", None)
+        if sampling is not None and (lengths.reply or 0) > sampling.max_tokens:
+            raise UsageError(
+                f"the reply budget of {name}, {lengths.reply}, is above the {sampling.max_tokens} "
+                f"tokens that policy {policy.name!r} may write: raise its max_tokens."
             )
 
     def __repr__(self) -> str:

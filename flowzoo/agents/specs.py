@@ -37,6 +37,7 @@ def make_policy(
     seed: int = 0,
     engine: Engine = "transformers",
     endpoint: str = "",
+    thinking: bool | None = None,
 ) -> Policy:
     """The policy that `spec` describes.
 
@@ -48,6 +49,7 @@ def make_policy(
         seed: of a scripted policy.
         engine: what runs `hf:PATH` and `pocket`; never replaced by another.
         endpoint: URL of the server for `engine="openai"`.
+        thinking: switches a model's thoughts on or off; None: its chat template's default.
 
     Raises:
         UsageError: a spec of no known form, or nothing usable behind it.
@@ -67,10 +69,12 @@ def make_policy(
         if engine == "transformers":
             from flowzoo.agents.hf import TransformersPolicy
 
-            return TransformersPolicy.from_pretrained(rest, name=label, sampling=sampling)
-        return _vllm(rest if engine == "vllm" else f"{rest}@{endpoint}", label, sampling)
+            return TransformersPolicy.from_pretrained(
+                rest, name=label, sampling=sampling, thinking=thinking
+            )
+        return _vllm(rest if engine == "vllm" else f"{rest}@{endpoint}", label, sampling, thinking)
     if kind == "vllm" and rest:
-        return _vllm(rest, label, sampling)
+        return _vllm(rest, label, sampling, thinking)
     if kind == "openai":
         from flowzoo.agents.openai import OpenAIPolicy
 
@@ -79,21 +83,21 @@ def make_policy(
             raise UsageError(
                 f"expected openai:MODEL@URL, e.g. openai:gpt-4o@https://host/v1, got {spec!r}."
             )
-        return OpenAIPolicy(model, f"http{url}", name=label, sampling=sampling)
+        return OpenAIPolicy(model, f"http{url}", name=label, sampling=sampling, thinking=thinking)
     raise unknown("policy", spec, _FORMS)
 
 
-def _vllm(rest: str, label: str, sampling: Sampling | None) -> Policy:
+def _vllm(rest: str, label: str, sampling: Sampling | None, thinking: bool | None) -> Policy:
     """An engine of this process for PATH, a server for PATH@URL."""
     from flowzoo.agents.vllm_policy import VLLMPolicy
 
     path, at, url = rest.partition("@http")
     if not at:
-        return VLLMPolicy.from_pretrained(path, name=label, sampling=sampling)
+        return VLLMPolicy.from_pretrained(path, name=label, sampling=sampling, thinking=thinking)
     from flowzoo.agents.vllm_remote import connect
 
     server = connect(path, f"http{url}")
-    return VLLMPolicy(server, name=label, sampling=sampling, owns_engine=True)
+    return VLLMPolicy(server, name=label, sampling=sampling, thinking=thinking, owns_engine=True)
 
 
 def _probability(spec: str, text: str) -> float:

@@ -51,6 +51,8 @@ class Job:
     sampling: Sampling
     stop_ids: tuple[int, ...]
     adapter: Adapter | None = None
+    shortened: int = 0
+    """Tokens that the prompt lost because it was over its budget."""
 
 
 class Sample(NamedTuple):

@@ -15,7 +15,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.agents.chat import Chat
-from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply_cap
+from flowzoo.agents.policy import (
+    Batching,
+    Completion,
+    Request,
+    Sampling,
+    prompt_budget,
+    reply_cap,
+)
 from flowzoo.agents.prompts import EngineStats, check_context, fitted_prompts
 from flowzoo.agents.vllm_engine import VLLMEngine
 from flowzoo.agents.vllm_home import Job, Sample
@@ -26,8 +33,9 @@ from flowzoo.seeding import key_int
 class VLLMPolicy:
     """A policy behind a vLLM engine, which it may share with others.
 
-    Prompts that do not leave `sampling.max_tokens` of the context lose tokens in their middle;
-    `stats.shortened` counts them. `stats.cache_hits` is the prefix cache's hit rate.
+    Prompts over their role's budget, or that leave no room for the reply, are shortened
+    (`flowzoo.agents.shorten`); `stats.shortened` counts them. `stats.cache_hits` is the prefix
+    cache's hit rate.
     """
 
     batching: Batching = "stream"
@@ -40,6 +48,7 @@ class VLLMPolicy:
         sampling: Sampling | None = None,
         adapter: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         owns_engine: bool = False,
     ) -> None:
         """Use an engine that runs.
@@ -50,11 +59,12 @@ class VLLMPolicy:
             sampling: temperature and lengths; default `Sampling()`.
             adapter: name under which the engine has this policy's LoRA adapter; None: the engine's
                 own weights.
-            template_kwargs: for the chat template, e.g. `{"enable_thinking": False}`.
+            template_kwargs: further variables of the chat template.
+            thinking: switches thoughts on or off; None: the chat template's default.
             owns_engine: `close` ends the engine too.
 
         Raises:
-            UsageError: no chat template, or no room for a prompt.
+            UsageError: no chat template, no switch for thoughts, or no room for a prompt.
         """
         self.name = name
         self.engine = engine
@@ -62,7 +72,8 @@ class VLLMPolicy:
         self.adapter = adapter
         self.stats = EngineStats()
         check_context(engine.context, self.sampling)
-        self._chat = Chat(engine.tokenizer, template_kwargs or {})
+        self._chat = Chat(engine.tokenizer, template_kwargs or {}, thinking)
+        self.thinking, self.template_id = thinking, self._chat.template_id
         self._owns_engine = owns_engine
 
     @classmethod
@@ -117,17 +128,18 @@ class VLLMPolicy:
 
     def jobs(self, requests: Sequence[Request]) -> list[Job]:
         """`requests` as the engine takes them."""
-        budget = self.engine.context - self.sampling.max_tokens
-        prompts = fitted_prompts(self._chat, requests, budget, self.stats, self.name)
+        budgets = [prompt_budget(item, self.sampling, self.engine.context) for item in requests]
+        prompts = fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
         adapter = self.engine.adapter(self.adapter) if self.adapter else None
         return [
             Job(
-                prompt=prompt,
+                prompt=prompt.ids,
                 seed=key_int(*request.key) >> 1,  # vLLM's seeds are signed
                 cap=reply_cap(request, self.sampling),
                 sampling=self.sampling,
                 stop_ids=self.engine.stop_ids,
                 adapter=adapter,
+                shortened=prompt.shortened,
             )
             for prompt, request in zip(prompts, requests, strict=True)
         ]
@@ -147,6 +159,7 @@ class VLLMPolicy:
             output_ids=sample.tokens,
             logps=sample.logps,
             finish="stop" if sample.stopped else "length",
+            shortened=job.shortened,
         )
 
     def __repr__(self) -> str:

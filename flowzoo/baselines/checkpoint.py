@@ -4,14 +4,17 @@ Layout of one checkpoint below the run's checkpoint folder:
 
     step-00000010/
       policies/<name>/   weights and tokenizer in Hugging Face layout (float32 safetensors; loads
-                         with `AutoModelForCausalLM.from_pretrained`), and `learner.pt`; of a LoRA
-                         policy the adapter alone, in PEFT layout
+                         with `AutoModelForCausalLM.from_pretrained`), and `learner.pt`:
+                         optimiser, clocks, running means; of a LoRA policy the adapter alone, in
+                         PEFT layout; nothing of a frozen policy
       random.pt          states of the generators of python, numpy and torch
-      checkpoint.json    step, score, the trainer's own state, and the size of every other file
+      checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
+                         frozen policies play with, and the size of every other file
 
 A checkpoint is written under another name, synced to disk and then renamed, so a folder called
-`step-*` is complete whenever a process dies. `latest` still checks every file's size (a disk may
-lose data in other ways) and passes over what does not match. Nothing is ever unpickled.
+`step-*` is complete whenever a process dies or a disk is full, and older ones are removed only
+after that. `latest` still checks every file's size (a disk may lose data in other ways) and passes
+over what does not match. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -19,23 +22,22 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from flowzoo.baselines.learner import Learner
-from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.baselines.random_state import random_state, set_random_state
+from flowzoo.errors import DataError, FlowzooError, UsageError, unknown
 
 _MANIFEST = "checkpoint.json"
-_FORMAT = 1
+_FORMAT = 2
 _STEP = re.compile(r"step-(\d{8,})")
 _PARTIAL = ".partial-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -43,22 +45,30 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 logger = logging.getLogger("flowzoo")
 
 
+class SaveError(FlowzooError, OSError):
+    """A checkpoint could not be written; those before it are whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which checkpoints stay: the last few and the one of the best score.
+    """Which checkpoints stay: the last few, the one of the best score, and milestones.
 
     Raises:
-        UsageError: `last` is less than 1.
+        UsageError: a number out of range.
     """
 
     last: int = 2
     best: bool = True
     """Also the one whose score is highest (the earliest of equals)."""
+    every: int = 0
+    """Also those whose step is a multiple of this; 0: none for that reason."""
 
     def __post_init__(self) -> None:
-        """Check `last`."""
+        """Check both numbers."""
         if self.last < 1:
             raise UsageError(f"`last` must be at least 1, got {self.last}.")
+        if self.every < 0:
+            raise UsageError(f"`every` must be at least 0, got {self.every}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,17 @@ class Info:
     state: dict[str, Any]
     """What the trainer passed to `save`: configuration, data cursor, counters."""
     policies: tuple[str, ...]
+    """Those that were trained."""
+    frozen: Mapping[str, str] = field(default_factory=dict)
+    """The others, and the model each plays with: a folder or an id of the hub."""
 
     def policy_path(self, name: str) -> Path:
-        """Folder with the weights and tokenizer of a policy."""
+        """Folder with the weights and tokenizer of a trained policy."""
+        if name in self.frozen:
+            raise UsageError(
+                f"policy {name!r} is frozen: its weights are those of {self.frozen[name]!r}, and "
+                "checkpoints hold none of them."
+            )
         if name not in self.policies:
             raise unknown("policy", name, self.policies)
         return self.path / "policies" / name
@@ -89,41 +107,43 @@ def save(
     state: Mapping[str, Any] | None = None,
     score: float | None = None,
     keep: Keep | None = None,
+    frozen: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove those that `keep` (default: `Keep()`) drops.
 
-    `learners` and `tokenizers` are by policy name; `state` must be JSON-able.
+    `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
+    models of policies that are not trained.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
             cannot be a folder's, or `state` is not JSON-able.
+        SaveError: it could not be written, e.g. on a full disk; what was there before is whole,
+            and the space of what had been written is free again.
     """
     root = Path(root)
     target = root / f"step-{step:08d}"
-    if target.exists():
-        raise UsageError(
-            f"{target} exists already: resume from it, or choose another folder for a new run."
-        )
-    for name in learners:
-        if not _NAME.fullmatch(name):
-            raise UsageError(
-                f"policy name {name!r} must be letters, digits, `_`, `.` and `-`, not starting "
-                "with `.` or `-`."
-            )
-    manifest = {"format": _FORMAT, "step": step, "score": score, "policies": sorted(learners)}
-    manifest["state"] = _plain(dict(state or {}))
-    root.mkdir(parents=True, exist_ok=True)
-    _sweep(root)
-    partial = root / f"{_PARTIAL}{target.name}"
-    partial.mkdir()
-    _write_parts(partial, learners, tokenizers or {})
-    manifest["files"] = {
-        str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)
+    _check_names(target, learners)
+    manifest = {
+        "format": _FORMAT,
+        "step": step,
+        "score": score,
+        "policies": sorted(learners),
+        "frozen": dict(frozen or {}),
+        "state": _plain(dict(state or {})),
     }
-    (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    _sync_tree(partial)
-    os.rename(partial, target)
-    _sync(root)
+    partial = root / f"{_PARTIAL}{target.name}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _sweep(root)
+        _write(partial, learners, tokenizers or {}, manifest)
+        os.rename(partial, target)
+        _sync(root)
+    except Exception as error:  # torch and safetensors have their own for a failed write
+        shutil.rmtree(partial, ignore_errors=True)
+        raise SaveError(
+            f"the checkpoint of step {step} could not be written to {root}: {error}. Those before "
+            "it are whole: mend this (is the disk full?), and the run goes on from the last one."
+        ) from error
     _prune(root, keep or Keep())
     return target
 
@@ -147,7 +167,7 @@ def load(path: Path | str, learners: Mapping[str, Learner]) -> Info:
         folder = info.policy_path(name)
         learner.weights.load(folder)
         learner.load_state_dict(torch.load(folder / "learner.pt", weights_only=True))
-    _set_random_state(torch.load(info.path / "random.pt", weights_only=True))
+    set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
 
@@ -165,7 +185,7 @@ def read(path: Path | str) -> Info:
             raise DataError(f"{path} has checkpoint format {made}, this version reads {_FORMAT}.")
         info = Info(
             path, manifest["step"], manifest["score"], manifest["state"],
-            tuple(manifest["policies"]),
+            tuple(manifest["policies"]), manifest["frozen"],
         )  # fmt: skip
         sizes = cast("dict[str, int]", manifest["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -208,12 +228,28 @@ def _best(found: list[Info]) -> Info | None:
     return max(scored, key=lambda info: (cast("float", info.score), -info.step), default=None)
 
 
-def _write_parts(
+def _check_names(target: Path, learners: Mapping[str, Learner]) -> None:
+    """Raise `UsageError` if there is such a checkpoint, or for a name that no folder can have."""
+    if target.exists():
+        raise UsageError(
+            f"{target} exists already: resume from it, or choose another folder for a new run."
+        )
+    for name in learners:
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"policy name {name!r} must be letters, digits, `_`, `.` and `-`, not starting "
+                "with `.` or `-`."
+            )
+
+
+def _write(
     folder: Path,
     learners: Mapping[str, Learner],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
+    manifest: dict[str, Any],
 ) -> None:
-    """Write everything but the manifest."""
+    """Write everything into the new `folder` and force it to disk; the manifest comes last."""
+    folder.mkdir()
     for name, learner in learners.items():
         place = folder / "policies" / name
         place.mkdir(parents=True)
@@ -221,28 +257,11 @@ def _write_parts(
         if name in tokenizers:
             tokenizers[name].save_pretrained(place)
         torch.save(learner.state_dict(), place / "learner.pt")
-    torch.save(_random_state(), folder / "random.pt")
-
-
-def _random_state() -> dict[str, Any]:
-    """States of the global generators, in types that load without unpickling."""
-    name, keys, position, has_gauss, gauss = cast("tuple[Any, ...]", np.random.get_state())
-    return {
-        "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def _set_random_state(state: Mapping[str, Any]) -> None:
-    """Put `_random_state()` back. Devices that are not here any more are left out."""
-    random.setstate(state["python"])
-    name, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    torch.save(random_state(), folder / "random.pt")
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+    text = json.dumps({**manifest, "files": sizes}, indent=1)
+    (folder / _MANIFEST).write_text(text, encoding="utf-8")
+    _sync_tree(folder)
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
@@ -266,6 +285,8 @@ def _prune(root: Path, keep: Keep) -> None:
     champion = _best(found) if keep.best else None
     if champion is not None:
         kept.add(champion.path)
+    if keep.every:
+        kept |= {info.path for info in found if info.step % keep.every == 0}
     for info in found:
         if info.path not in kept:
             # Renamed first: a kill in the middle must not leave a torn `step-*`.

@@ -9,133 +9,45 @@ the size of the micro-batches changes the result (the latter up to rounding).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.batch import (
-    MicroBatch,
-    Tokens,
-    canonical_order,
-    check_call,
-    collate,
-    cut,
+from flowzoo.baselines import batch as batching
+from flowzoo.baselines.batch import MicroBatch, Tokens
+from flowzoo.baselines.coherence import Coherence
+from flowzoo.baselines.forward import Before, Forward, Scores, known_before
+from flowzoo.baselines.learner_config import LearnerConfig
+from flowzoo.baselines.learner_metrics import (
+    Step,
+    Sums,
+    importance_weights,
+    row_counts,
+    step_metrics,
+    with_correction,
 )
-from flowzoo.baselines.loss import LossConfig, LossStats, NonFinite, Totals, policy_loss
-from flowzoo.baselines.weights import FullWeights, Weights
+from flowzoo.baselines.logps import prepare
+from flowzoo.baselines.loss import NonFinite, Totals, policy_loss
+from flowzoo.baselines.renormalise import Kept
+from flowzoo.baselines.role_gradients import RoleGradients, RoleGram
+from flowzoo.baselines.rows import Row, make_rows, micro_batches, non_finite, split
+from flowzoo.baselines.schedules import Clock, lr_at
+from flowzoo.baselines.vocabulary import Entropy
+from flowzoo.baselines.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.envs.records import Call
-from flowzoo.errors import UsageError, unknown
-
-Truncated = Literal["train", "mask", "penalise"]
-Schedule = Literal["constant", "cosine"]
-
-
-@dataclass(frozen=True, slots=True)
-class LearnerConfig:
-    """Choices of the optimisation of one policy.
-
-    Raises:
-        UsageError: an unknown choice or a number out of range.
-    """
-
-    loss: LossConfig = field(default_factory=LossConfig)
-    lr: float = 1e-4
-    """Peak learning rate."""
-    schedule: Schedule = "constant"
-    """After the warm-up. `cosine` falls to 0 at `iterations`."""
-    warmup: int = 0
-    """Iterations in which the learning rate rises linearly; the first is at lr / warmup."""
-    iterations: int = 0
-    """Length of the run in iterations; needed by `cosine` only."""
-    weight_decay: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    adam_eps: float = 1e-8
-    clip_norm: float = 1.0
-    """The gradient of a step is scaled down to at most this norm."""
-    updates_per_iteration: int = 1
-    """Optimiser steps per call of `update`, whatever the number of rows: the rows, in canonical
-    order, are cut into this many parts of like size."""
-    temperature: float = 1.0
-    """Temperature the rows were sampled at."""
-    truncated: Truncated = "mask"
-    """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
-    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage."""
-    truncation_penalty: float = 1.0
-    microbatch_tokens: int = 4096
-    """Most positions of a forward pass, fillers included."""
-    microbatch_rows: int = 0
-    """Most rows of a forward pass; 0: any number."""
-    compute: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the model's matrix products. Weights, log-probs, loss, gradients and
-    optimiser stay in float32; `bfloat16` is for GPUs."""
-    skip_idle_rows: bool = True
-    """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
-    and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
-
-    def __post_init__(self) -> None:
-        """Check every choice."""
-        if self.schedule not in get_args(Schedule):
-            raise unknown("schedule", self.schedule, get_args(Schedule))
-        if self.compute not in ("float32", "bfloat16"):
-            raise unknown("number format", self.compute, ("float32", "bfloat16"))
-        if self.truncated not in get_args(Truncated):
-            raise unknown("choice of `truncated`", self.truncated, get_args(Truncated))
-        for name in ("lr", "temperature", "clip_norm", "updates_per_iteration"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"`{name}` must be greater than 0, got {getattr(self, name)}.")
-        if self.warmup < 0:
-            raise UsageError(f"`warmup` must be at least 0, got {self.warmup}.")
-        if self.schedule == "cosine" and self.iterations <= self.warmup:
-            raise UsageError(
-                f"`schedule` cosine needs `iterations` > `warmup`, got {self.iterations} and "
-                f"{self.warmup}."
-            )
-
-
-def lr_at(iteration: int, config: LearnerConfig) -> float:
-    """Learning rate of an iteration, counted from 0."""
-    if iteration < config.warmup:
-        return config.lr * (iteration + 1) / config.warmup
-    if config.schedule == "constant":
-        return config.lr
-    done = (iteration - config.warmup) / (config.iterations - config.warmup)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-
-
-def token_logps(
-    model: PreTrainedModel, batch: MicroBatch, temperature: float, *, grad_entropy: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the output tokens, and entropies: (rows, T) each, 0 off the mask.
-
-    Gradients flow through the entropies only with `grad_entropy`.
-
-    Hidden states are selected before the vocabulary is multiplied in, so prompt positions cost no
-    logits: memory is (output tokens, vocabulary).
-    """
-    hidden = model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-    logits = _head(model)(hidden.flatten(0, 1)[batch.positions]).float() / temperature
-    logps = logits.log_softmax(-1)
-    chosen = logps.gather(-1, batch.targets[:, None]).squeeze(-1)
-    source = logps if grad_entropy else logps.detach()
-    entropies = -(source.exp() * source).sum(-1)
-    return _scatter(chosen, batch.mask), _scatter(entropies, batch.mask)
+from flowzoo.errors import UsageError
 
 
 class Learner:
     """Trains one causal language model in place: all its weights, or an adapter on it.
 
-    `weights` says which; `reference` is a frozen model for the KL term (`loss.kl_coef`).
-
     Raises:
-        UsageError: the model is not in float32, its logits are not a plain projection of its
-            hidden states, or a KL term has no reference.
+        UsageError: the model is not in float32, or its logits are not a plain projection of its
+            hidden states.
     """
 
     def __init__(
@@ -143,26 +55,36 @@ class Learner:
         model: PreTrainedModel | Weights,
         config: LearnerConfig,
         reference: PreTrainedModel | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """Take hold of a model or of its trained part, and build the optimiser."""
+        """Take hold of a model or of its trained part, and build the optimiser.
+
+        Args:
+            model: or `weights`, which say what of it is trained.
+            config: the choices.
+            reference: what KL terms pull towards; by default the weights as they are now, for
+                which an adapter's base serves and a full model is copied.
+            clock: of the schedule, for learners that share one.
+        """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
-        model = self.weights.model
-        dtypes = {parameter.dtype for parameter in model.parameters()}
-        if dtypes != {torch.float32}:
-            raise UsageError(
-                f"a learner's model must be in float32, got {sorted(map(str, dtypes))}: load it "
-                "with dtype=torch.float32."
-            )
-        if config.loss.kl_coef and reference is None:
-            raise UsageError("`kl_coef` is not 0: pass `reference`, a frozen copy of the model.")
-        self.model = model.eval()
-        self.config = config
-        self.reference = None if reference is None else reference.eval().requires_grad_(False)
+        self.model, self.config = self.weights.model, config
+        _check_float32(self.model)
+        prepare(
+            self.model,
+            config.layout,
+            gradient_checkpointing=config.gradient_checkpointing,
+            compile=config.compile,
+        )
+        self._reference = None
+        if config.needs_reference and reference is None:
+            self._reference = self.weights.start()
+        elif config.needs_reference and reference is not None:
+            self._reference = FrozenWeights(prepare(reference, config.layout)).start()
+        self.clock = clock or Clock()
         self.iteration = 0
-        """Number of `update` calls so far: the schedule's clock."""
+        """Number of `update` calls so far."""
         self.steps = 0
-        """Number of optimiser steps so far."""
-        _check_head(model)
+        """Number of optimiser steps so far: the version of the weights."""
         self.parameters = self.weights.parameters()
         self.optimizer = torch.optim.AdamW(
             self.parameters,
@@ -171,6 +93,10 @@ class Learner:
             eps=config.adam_eps,
             weight_decay=config.weight_decay,
         )
+        self._forward = Forward(config, self.model.device)
+        self._coherence = (
+            Coherence(config.coherence, config.coherence_window) if config.coherence else None
+        )
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
         """Train on `calls` with one advantage each: one iteration.
@@ -178,156 +104,179 @@ class Learner:
         Returns the metrics (all per iteration, means over tokens, logarithms natural):
         `learn/loss`, mean over optimiser steps; `learn/grad_norm`, before clipping, largest of the
         steps; `learn/clip_fraction`, `learn/dual_clip_fraction`; `learn/kl`, k3 estimate of
-        KL(behaviour || current); `learn/reference_kl` (with a KL term); `learn/logp_gap_mean` and
-        `learn/logp_gap_max`, |learner - sampler| before the first step changes a weight;
-        `learn/entropy`; `learn/ess`, effective sample size of the ratios as a fraction;
-        `learn/rows`, `learn/tokens` (all given), `learn/rows_trained`, `learn/tokens_trained`
-        (with a part in the gradient), `learn/truncated` (rows), `learn/lr`, `learn/steps` and
-        `learn/skipped` (steps without any row to train on, which change nothing). Where nothing
-        was trained the means are absent.
+        KL(old || current), `old` as `old_logp` says; `learn/reference_kl` (with a KL term);
+        `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
+        changes a weight; `learn/entropy`; `learn/ess`, effective sample size of the ratios as a
+        fraction; `learn/importance` and `learn/importance_capped`, mean importance weight and
+        fraction at the cap (`recomputed`); `learn/outside_kept`, fraction of tokens that the
+        learner would not have kept (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
+        `grad/` (see `gram_metrics`); `learn/rows`, `learn/tokens` (all given),
+        `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),
+        `learn/truncated` (rows), `learn/lr`, `learn/steps` and `learn/skipped` (steps without any
+        row to train on, which change nothing). Where nothing was trained the means are absent.
 
         Raises:
             UsageError: a row cannot be trained on, or the lengths differ.
-            NonFinite: a loss or gradient is not finite. It carries the rows; the step in question
-                has changed nothing.
+            NonFinite: a loss, gradient or input is not finite. It carries the rows; the step in
+                question has changed nothing.
         """
-        rows = self._rows(calls, advantages)
-        lr = lr_at(self.iteration, self.config)
+        rows = make_rows(calls, advantages, self.config)
+        lr = lr_at(self._tick(), self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        metrics = _row_counts(rows, calls)
-        parts = _split(rows, self.config.updates_per_iteration)
-        done: list[tuple[LossStats, float]] = []
+        parts = split(rows, self.config)
         with self.weights.active():
-            for part in parts:
-                result = self._step(part)
-                if result is not None:
-                    done.append(result)
-        self.iteration += 1
+            before = self._look_ahead(parts[1:])
+            steps = [self._step(part, before) for part in parts]
+        done = [step for step in steps if step is not None]
         self.steps += len(done)
-        metrics |= {
+        metrics = row_counts(rows) | {
             "learn/lr": lr,
             "learn/steps": float(len(done)),
             "learn/skipped": float(len(parts) - len(done)),
         }
-        if done:
-            metrics |= _means(done, with_reference=bool(self.config.loss.kl_coef))
-        return metrics
+        return metrics | step_metrics(done, self.config) if done else metrics
 
     @torch.no_grad()
     def gaps(self, rows: Sequence[Tokens]) -> Tensor:
         """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,)."""
         found: list[Tensor] = []
-        lengths = [len(row.prompt_ids) + len(row.output_ids) for row in rows]
+        config = self.config
+        parts = batching.micro_batches(
+            rows, config.layout, config.microbatch_tokens, config.microbatch_rows
+        )
         with self.weights.active():
-            for part in cut(lengths, self.config.microbatch_tokens, self.config.microbatch_rows):
-                batch = collate([rows[i] for i in part], [0.0] * len(part)).to(self.model.device)
-                with self._number_format():
-                    logps, _ = token_logps(self.model, batch, self.config.temperature)
+            for part in parts:
+                batch = self._forward.batch([rows[i] for i in part], [0.0] * len(part))
+                logps = self._forward(self.model, batch).logps
                 found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
         return torch.cat(found)
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimiser state and clocks (the weights are saved on their own)."""
+        """Optimiser state, clocks and running means (the weights are saved on their own)."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "iteration": self.iteration,
             "steps": self.steps,
+            "ticks": self.clock.ticks,
+            "coherence": None if self._coherence is None else self._coherence.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over what `state_dict` returned.
+
+        Raises:
+            UsageError: it was made with other settings of the coherence regulariser.
+        """
+        if (state["coherence"] is None) != (self._coherence is None):
+            raise UsageError("the coherence regulariser was on in the one and off in the other.")
         self.optimizer.load_state_dict(state["optimizer"])
-        self.iteration = state["iteration"]
-        self.steps = state["steps"]
+        self.iteration, self.steps = state["iteration"], state["steps"]
+        self.clock.ticks = state["ticks"]
+        if self._coherence is not None:
+            self._coherence.load_state_dict(state["coherence"], self.parameters)
 
-    def _rows(self, calls: Sequence[Call], advantages: Sequence[float]) -> list[_Row]:
-        """The rows in canonical order, with the rule for truncated replies applied."""
-        if len(calls) != len(advantages):
-            raise UsageError(
-                f"one advantage per call is needed, got {len(advantages)} for {len(calls)} calls."
-            )
-        rows: list[_Row] = []
-        for idx in canonical_order(calls):
-            call, advantage = calls[idx], float(advantages[idx])
-            check_call(call)
-            cut_off = call.finish == "length"
-            if cut_off and self.config.truncated == "penalise":
-                advantage -= self.config.truncation_penalty
-            masked = cut_off and self.config.truncated == "mask"
-            counts = advantage != 0 or self.config.loss.needs_every_row
-            idle = masked or not call.output_ids
-            rows.append(
-                _Row(
-                    call=call,
-                    advantage=advantage,
-                    moves=counts and not idle,
-                    computed=(counts or not self.config.skip_idle_rows) and not idle,
-                )
-            )
-        return rows
+    def _tick(self) -> int:
+        """The schedule's time of this update; the clocks go on."""
+        now = self.clock.ticks if self.config.schedule_clock == "update" else self.iteration
+        self.iteration += 1
+        self.clock.ticks += 1
+        return now
 
-    def _step(self, rows: Sequence[_Row]) -> tuple[LossStats, float] | None:
+    def _look_ahead(self, parts: Sequence[Sequence[Row]]) -> Mapping[int, Before]:
+        """What the steps after the first need of the weights before it, by the row's place."""
+        found: dict[int, Before] = {}
+        if self.config.old_logp == "sampler" and self.config.correction == "none":
+            return found
+        for part in parts:
+            for batches in micro_batches(part, self.config).values():
+                for rows in batches:
+                    seen = self._forward.before(self.model, [row.call for row in rows])
+                    found |= dict(zip((row.place for row in rows), seen, strict=True))
+        return found
+
+    def _step(self, rows: Sequence[Row], before: Mapping[int, Before]) -> Step | None:
         """One optimiser step; None where no row has a part in the gradient."""
         if not any(row.moves for row in rows):
             return None
         totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
-        active = [row for row in rows if row.computed]
-        lengths = [len(row.call.prompt_ids) + len(row.call.output_ids) for row in active]
-        batches = [
-            [active[idx] for idx in batch]
-            for batch in cut(lengths, self.config.microbatch_tokens, self.config.microbatch_rows)
-        ]
-        stats = LossStats()
         with self._clean_gradients():
-            for batch in batches:
-                stats = stats + self._backward(batch, totals)
+            sums, gram = self._gradient(rows, totals, before)
             norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm))
             if not math.isfinite(norm):
-                raise self._blame(batches, totals, norm)
+                raise self._blame(rows, totals, before, norm)
+            coherence = self._coherence and self._coherence.apply(self.parameters)
             self.optimizer.step()
-        return stats, norm
+        return Step(sums, norm, gram, coherence)
 
-    def _backward(self, rows: Sequence[_Row], totals: Totals) -> LossStats:
+    def _gradient(
+        self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]
+    ) -> tuple[Sums, RoleGram | None]:
+        """Gather the gradient of the loss of `rows` in the parameters."""
+        sums = Sums()
+        roles = RoleGradients(self.parameters) if self.config.role_gradients else None
+        for role, batches in micro_batches(rows, self.config).items():
+            for batch in batches:
+                sums = sums + self._backward(batch, totals, before)
+            if roles is not None:
+                roles.take(role)
+        return sums, None if roles is None else roles.merge()
+
+    def _backward(self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]) -> Sums:
         """Add the gradient of some rows to the parameters'."""
-        batch = collate([row.call for row in rows], [row.advantage for row in rows])
-        batch = batch.to(self.model.device)
-        bonus = self.config.loss.entropy_coef != 0
-        with self._number_format():
-            logps, entropies = token_logps(
-                self.model, batch, self.config.temperature, grad_entropy=bonus
-            )
-        reference_logps = None
-        if self.reference is not None and self.config.loss.kl_coef:
-            with torch.no_grad(), self._number_format():
-                reference_logps, _ = token_logps(self.reference, batch, self.config.temperature)
+        batch = self._forward.batch([row.call for row in rows], [row.advantage for row in rows])
+        seen = [before[row.place] for row in rows] if before and rows[0].place in before else None
+        old, kept = known_before(seen, batch)
+        entropy: Entropy = "grad" if self.config.loss.entropy_coef else "value"
+        scores = self._forward(self.model, batch, entropy=entropy, kept=kept)
+        loss, sums = self._loss(rows, batch, scores, old, totals)
+        loss.backward()
+        return sums
+
+    def _loss(
+        self, rows: Sequence[Row], batch: MicroBatch, scores: Scores, old: Tensor | None,
+        totals: Totals,
+    ) -> tuple[Tensor, Sums]:  # fmt: skip
+        """The loss of some rows; `old` are their log-probs before the first step, if not these."""
+        behaviour, importance = batch.behaviour_logps, None
+        if self.config.old_logp == "recomputed":
+            behaviour = scores.logps.detach() if old is None else old
+            importance = importance_weights(behaviour, batch, self.config.importance_cap)
+        device = batch.mask.device
         try:
             loss, stats = policy_loss(
-                logps, batch.behaviour_logps, batch.advantages, batch.mask, self.config.loss,
-                totals=totals, reference_logps=reference_logps, entropies=entropies,
+                scores.logps, behaviour, batch.advantages, batch.mask, self.config.loss,
+                totals=totals, reference_logps=self._reference_logps(batch, scores.kept),
+                entropies=scores.entropies,
+                row_weights=torch.tensor([row.weight for row in rows], device=device),
+                kl_coefs=torch.tensor([row.kl for row in rows], device=device),
+                importance=importance,
             )  # fmt: skip
         except NonFinite as error:
-            raise _non_finite("loss", [rows[idx].call for idx in error.rows]) from error
-        loss.backward()
-        return stats
+            raise non_finite("loss", [rows[idx].call for idx in error.rows]) from error
+        return loss, with_correction(stats, batch, behaviour, importance, scores, self.config)
 
-    def _number_format(self) -> torch.autocast:
-        """Inside, matrix products are computed as the settings say."""
-        lower = self.config.compute == "bfloat16"
-        return torch.autocast(self.model.device.type, torch.bfloat16, enabled=lower)
+    def _reference_logps(self, batch: MicroBatch, kept: Kept | None) -> Tensor | None:
+        """Log-probs of the reference, where a KL term needs them."""
+        if self._reference is None:
+            return None
+        with torch.no_grad(), self._reference() as model:
+            return self._forward(model, batch, kept=kept).logps
 
-    def _blame(self, batches: Sequence[Sequence[_Row]], totals: Totals, norm: float) -> NonFinite:
+    def _blame(
+        self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before], norm: float
+    ) -> NonFinite:
         """Find the rows whose own gradient is not finite, one by one."""
         guilty: list[Call] = []
-        for row in (row for batch in batches for row in batch):
+        everyone = [row for row in rows if row.computed]
+        for row in everyone:
             self.optimizer.zero_grad(set_to_none=True)
-            self._backward([row], totals)
+            self._backward([row], totals, before)
             if not all(
                 bool(p.grad.isfinite().all()) for p in self.parameters if p.grad is not None
             ):
                 guilty.append(row.call)
-        everyone = [row.call for batch in batches for row in batch]
-        return _non_finite(f"gradient (norm {norm})", guilty or everyone)
+        return non_finite(f"gradient (norm {norm})", guilty or [row.call for row in everyone])
 
     @contextmanager
     def _clean_gradients(self) -> Iterator[None]:
@@ -339,92 +288,11 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A call with what the learner decided about it."""
-
-    call: Call
-    advantage: float
-    moves: bool
-    """It has a part in the gradient."""
-    computed: bool
-    """It goes through the model."""
-
-
-def _head(model: PreTrainedModel) -> nn.Module:
-    """The projection to the vocabulary."""
-    head = model.get_output_embeddings()
-    if head is None:
-        raise UsageError(f"{type(model).__name__} is not a language model: it has no output head.")
-    return head
-
-
-@torch.no_grad()
-def _check_head(model: PreTrainedModel) -> None:
-    """Raise unless logits are the head's projection of the last hidden states.
-
-    Some families scale or cap their logits afterwards; log-probs would be wrong without a sign.
-    """
-    ids = torch.arange(4, device=model.device)[None]
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    theirs = model(input_ids=ids, use_cache=False).logits
-    if not torch.allclose(theirs, _head(model)(hidden), rtol=1e-4, atol=1e-4):
+def _check_float32(model: PreTrainedModel) -> None:
+    """Raise unless all weights are in float32."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    if dtypes != {torch.float32}:
         raise UsageError(
-            f"{type(model).__name__} changes its logits after the output head (a scale or a cap): "
-            "the learner does not support this family."
+            f"a learner's model must be in float32, got {sorted(map(str, dtypes))}: load it "
+            "with dtype=torch.float32."
         )
-
-
-def _scatter(flat: Tensor, mask: Tensor) -> Tensor:
-    """Put (tokens,) into the true places of (rows, T), row by row, and 0 elsewhere."""
-    return flat.new_zeros(mask.shape).masked_scatter(mask, flat)
-
-
-def _split(rows: Sequence[_Row], parts: int) -> list[Sequence[_Row]]:
-    """`rows` cut into at most `parts` runs whose sizes differ by one at most."""
-    edges = [len(rows) * idx // parts for idx in range(parts + 1)]
-    return [rows[low:high] for low, high in pairwise(edges) if high > low]
-
-
-def _row_counts(rows: Sequence[_Row], calls: Sequence[Call]) -> dict[str, float]:
-    """The metrics that count rows and tokens."""
-    return {
-        "learn/rows": float(len(rows)),
-        "learn/tokens": float(sum(len(row.call.output_ids) for row in rows)),
-        "learn/rows_trained": float(sum(row.moves for row in rows)),
-        "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.moves)),
-        "learn/truncated": float(sum(call.finish == "length" for call in calls)),
-    }
-
-
-def _means(done: Sequence[tuple[LossStats, float]], *, with_reference: bool) -> dict[str, float]:
-    """The metrics that are means over tokens, or over steps."""
-    total = LossStats()
-    for stats, _ in done:
-        total = total + stats
-    first, tokens = done[0][0], max(total.tokens, 1.0)
-    metrics = {
-        "learn/loss": total.loss / len(done),
-        "learn/grad_norm": max(norm for _, norm in done),
-        "learn/clip_fraction": total.clipped / tokens,
-        "learn/dual_clip_fraction": total.dual_clipped / tokens,
-        "learn/kl": total.kl / tokens,
-        "learn/logp_gap_mean": first.gap / max(first.tokens, 1.0),
-        "learn/logp_gap_max": first.gap_max,
-        "learn/entropy": total.entropy / tokens,
-        "learn/ess": total.ratio**2 / (tokens * total.ratio_squared),
-    }
-    if with_reference:
-        metrics["learn/reference_kl"] = total.reference_kl / tokens
-    return metrics
-
-
-def _non_finite(what: str, calls: Sequence[Call]) -> NonFinite:
-    """An error that names the first few calls."""
-    names = [f"{c.problem}/{c.episode}/{c.agent}/{c.turn}" for c in calls[:5]]
-    return NonFinite(
-        f"the {what} of {len(calls)} rows is not finite; first (problem/episode/agent/turn): "
-        f"{', '.join(names)}. Training has stopped before the step; the rows are in `.calls`.",
-        range(len(calls)),
-        calls,
-    )

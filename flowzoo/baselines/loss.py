@@ -1,11 +1,15 @@
 """The clipped policy-gradient loss, as a pure function of log-probabilities.
 
-For a token with ratio r = exp(logp - behaviour) and advantage A the loss is
+For a token with ratio r = exp(logp - behaviour) and advantage A the surrogate is
 -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); for A < 0 it is at most -dual_clip A (dual
-clip, arXiv 1912.09729). Optional terms: the k3 estimate of the KL divergence to a reference,
-exp(d) - d - 1 with d = reference - logp, and an entropy bonus. An aggregation turns tokens into
-one number; its counts are those of the whole batch, so a batch gives one gradient however it is
-cut into micro-batches.
+clip, arXiv 1912.09729); without a ratio it is -A logp. The loss of a token is
+
+    w (importance * surrogate + kl_coef * (exp(d) - d - 1) - entropy_coef * entropy)
+
+with d = reference - logp (the k3 estimate of the KL divergence to a reference), w the weight of
+its row and `importance` a constant that corrects for old log-probs other than the sampler's. An
+aggregation turns tokens into one number. Its counts are those of the whole batch, whatever the
+rows weigh, so a batch gives one gradient however it is cut into micro-batches.
 
 Nothing is replaced: a loss that is not finite raises and names the rows.
 """
@@ -44,9 +48,12 @@ class LossConfig:
     """Choices of the loss.
 
     Raises:
-        UsageError: an unknown aggregation or a number out of range.
+        UsageError: an unknown aggregation, a number out of range, or a clip without a ratio.
     """
 
+    ratio: bool = True
+    """Weigh a token by its ratio to the old policy. False: the plain policy gradient, whose loss
+    is -A logp (MAGRPO); there is nothing to clip then, so set the three clips to None."""
     clip_low: float | None = 0.2
     """The ratio is clipped below at 1 - clip_low; None: never."""
     clip_high: float | None = 0.2
@@ -60,7 +67,8 @@ class LossConfig:
     constant: float = 1.0
     """Divisor of `token-sum` (Dr. GRPO: rows times the longest reply allowed)."""
     kl_coef: float = 0.0
-    """Weight of the KL divergence to the reference policy; 0: none is needed."""
+    """Weight of the KL divergence to the reference policy, for rows that have none of their own;
+    0: no reference is needed."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
 
@@ -76,11 +84,12 @@ class LossConfig:
             raise UsageError(f"`dual_clip` must be greater than 1, got {self.dual_clip}.")
         if not self.constant > 0:
             raise UsageError(f"`constant` must be greater than 0, got {self.constant}.")
-
-    @property
-    def needs_every_row(self) -> bool:
-        """A term other than the policy gradient needs rows whose advantage is 0."""
-        return self.kl_coef != 0 or self.entropy_coef != 0
+        clips = [self.clip_low, self.clip_high, self.dual_clip]
+        if not self.ratio and clips != [None] * 3:
+            raise UsageError(
+                "without a ratio there is nothing to clip: set `clip_low`, `clip_high` and "
+                f"`dual_clip` to None, got {clips}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,7 @@ class LossStats:
     kl: float = 0.0
     """Sum of the k3 estimates of KL(behaviour || current)."""
     gap: float = 0.0
-    """Sum of |logp - behaviour|."""
+    """Sum of |logp - behaviour|, where `behaviour` is what the ratio is taken to."""
     gap_max: float = 0.0
     ratio: float = 0.0
     ratio_squared: float = 0.0
@@ -146,54 +155,67 @@ def policy_loss(
     totals: Totals | None = None,
     reference_logps: Tensor | None = None,
     entropies: Tensor | None = None,
+    row_weights: Tensor | None = None,
+    kl_coefs: Tensor | None = None,
+    importance: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """The loss of some rows of a batch, a scalar to be minimised, and its statistics.
 
-    `logps`, `behaviour_logps`, `reference_logps` and `entropies` (of the current distribution, in
-    nats) are (rows, tokens), at the sampling temperature; `advantages` is (rows,); `mask` is a
-    boolean (rows, tokens), true where a sampled token is trained. Values outside the mask are
-    never looked at. `totals` counts the whole batch (default: these rows); a row without tokens
-    counts as a row.
+    Values outside the mask are never looked at. A row without tokens counts as a row.
+
+    Args:
+        logps: (rows, tokens), of the current policy at the sampling temperature.
+        behaviour_logps: (rows, tokens), what the ratio is taken to: those that the sampler
+            recorded, or recomputed ones.
+        advantages: (rows,)
+        mask: boolean (rows, tokens), true where a sampled token is trained.
+        config: the choices.
+        totals: counts of the whole batch; default: of these rows.
+        reference_logps: (rows, tokens), for a KL term.
+        entropies: (rows, tokens), of the current distributions, in nats.
+        row_weights: (rows,), factors of the rows' losses, all terms included; the counts that
+            means divide by stay those of rows and tokens. Default: 1.
+        kl_coefs: (rows,), weight of each row's KL term in place of `config.kl_coef`.
+        importance: (rows, tokens), constant factors of the surrogate: the truncated importance
+            weights min(exp(old - sampler), cap) where `behaviour_logps` are recomputed.
 
     Raises:
-        UsageError: a term of `config` misses its tensor, or shapes differ.
-        NonFinite: the loss of a row is not finite.
+        UsageError: a term misses its tensor, or shapes differ.
+        NonFinite: the loss or a log-prob of a row is not finite.
     """
-    _check_shapes(logps, behaviour_logps, advantages, mask)
+    per_token = {
+        "behaviour_logps": behaviour_logps, "mask": mask, "reference_logps": reference_logps,
+        "entropies": entropies, "importance": importance,
+    }  # fmt: skip
+    per_row = {"advantages": advantages, "row_weights": row_weights, "kl_coefs": kl_coefs}
+    _check_shapes(logps, per_token, per_row)
     totals = totals or Totals(mask.shape[0], int(mask.sum()))
     # Before any arithmetic: a NaN outside the mask would survive a multiplication by 0.
     log_ratio = torch.where(mask, logps - behaviour_logps, 0.0)
-    ratio = log_ratio.exp()
-    surrogate, clipped, dual_clipped = _surrogate(ratio, advantages[:, None], config)
-    per_token = surrogate
-    reference_kl = torch.zeros_like(ratio)
-    if config.kl_coef:
-        if reference_logps is None:
-            raise UsageError("`kl_coef` is not 0: `reference_logps` are needed.")
-        distance = torch.where(mask, reference_logps - logps, 0.0)
-        reference_kl = distance.exp() - distance - 1
-        per_token = per_token + config.kl_coef * reference_kl
+    _check_finite(log_ratio.sum(-1), "log-prob")
+    ratio, advantage = log_ratio.exp(), advantages[:, None]
+    if config.ratio:
+        loss, clipped, dual_clipped = _surrogate(ratio, advantage, config)
+    else:
+        loss = -torch.where(mask, logps, 0.0) * advantage
+        clipped = dual_clipped = torch.zeros_like(mask)
+    if importance is not None:
+        loss = loss * torch.where(mask, importance.detach(), 0.0)
+    kl = _reference_kl(logps, reference_logps, mask, config, kl_coefs)
+    if kl is not None:
+        loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl
     if entropies is not None:
         entropies = torch.where(mask, entropies, 0.0)
     if config.entropy_coef:
         if entropies is None:
             raise UsageError("`entropy_coef` is not 0: `entropies` are needed.")
-        per_token = per_token - config.entropy_coef * entropies
-    weights = token_weights(mask, config, totals, per_token.dtype)
-    row_loss = torch.where(mask, per_token * weights, 0.0).sum(-1)
-    _check_finite(row_loss)
-    loss = row_loss.sum()
-    with torch.no_grad():
-        gap = log_ratio.abs()
-        zero = ratio.new_zeros(())
-        sums = [
-            mask.sum(), loss, (clipped & mask).sum(), (dual_clipped & mask).sum(),
-            (ratio - 1 - log_ratio).sum(), gap.sum(), gap.max() if gap.numel() else zero,
-            torch.where(mask, ratio, 0.0).sum(), torch.where(mask, ratio * ratio, 0.0).sum(),
-            reference_kl.sum(), zero if entropies is None else entropies.sum(),
-        ]  # fmt: skip
-        stats = LossStats(*torch.stack([value.double() for value in sums]).tolist())
-    return loss, stats
+        loss = loss - config.entropy_coef * entropies
+    loss = torch.where(mask, loss * token_weights(mask, config, totals, loss.dtype), 0.0).sum(-1)
+    if row_weights is not None:
+        loss = loss * row_weights
+    _check_finite(loss, "loss")
+    stats = _stats(loss, mask, log_ratio, clipped, dual_clipped, kl, entropies)
+    return loss.sum(), stats
 
 
 def _surrogate(ratio: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Tensor, ...]:
@@ -210,21 +232,66 @@ def _surrogate(ratio: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Te
     return torch.where(over, ceiling, loss), clipped & ~over, over
 
 
-def _check_shapes(logps: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> None:
-    """Raise `UsageError` unless the four tensors belong together."""
-    if not logps.shape == behaviour.shape == mask.shape or advantages.shape != logps.shape[:1]:
-        raise UsageError(
-            "`logps`, `behaviour_logps` and `mask` must be (rows, tokens) and `advantages` "
-            f"(rows,), got {tuple(logps.shape)}, {tuple(behaviour.shape)}, {tuple(mask.shape)} "
-            f"and {tuple(advantages.shape)}."
-        )
-    if mask.dtype != torch.bool:
-        raise UsageError(f"`mask` must be boolean, got {mask.dtype}.")
+def _reference_kl(
+    logps: Tensor,
+    reference_logps: Tensor | None,
+    mask: Tensor,
+    config: LossConfig,
+    kl_coefs: Tensor | None,
+) -> Tensor | None:
+    """The k3 estimate of each token, 0 off the mask; None without a KL term."""
+    wanted = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
+    if reference_logps is None:
+        if wanted:
+            name = "kl_coef" if kl_coefs is None else "kl_coefs"
+            raise UsageError(f"`{name}` is not 0: `reference_logps` are needed.")
+        return None
+    distance = torch.where(mask, reference_logps - logps, 0.0)
+    return distance.exp() - distance - 1
 
 
-def _check_finite(row_loss: Tensor) -> None:
-    """Raise `NonFinite` with the rows whose loss is not finite."""
-    finite = torch.isfinite(row_loss.detach())
+@torch.no_grad()
+def _stats(
+    row_loss: Tensor,
+    mask: Tensor,
+    log_ratio: Tensor,
+    clipped: Tensor,
+    dual_clipped: Tensor,
+    kl: Tensor | None,
+    entropies: Tensor | None,
+) -> LossStats:
+    """The statistics of some rows."""
+    ratio, gap, zero = log_ratio.exp(), log_ratio.abs(), row_loss.new_zeros(())
+    sums = [
+        mask.sum(), row_loss.sum(), (clipped & mask).sum(), (dual_clipped & mask).sum(),
+        (ratio - 1 - log_ratio).sum(), gap.sum(), gap.max() if gap.numel() else zero,
+        torch.where(mask, ratio, 0.0).sum(), torch.where(mask, ratio * ratio, 0.0).sum(),
+        zero if kl is None else kl.sum(), zero if entropies is None else entropies.sum(),
+    ]  # fmt: skip
+    return LossStats(*torch.stack([value.double() for value in sums]).tolist())
+
+
+def _check_shapes(
+    logps: Tensor, per_token: dict[str, Tensor | None], per_row: dict[str, Tensor | None]
+) -> None:
+    """Raise `UsageError` unless the tensors belong together."""
+    if logps.dim() != 2:
+        raise UsageError(f"`logps` must be (rows, tokens), got {tuple(logps.shape)}.")
+    for tensors, shape in ((per_token, logps.shape), (per_row, logps.shape[:1])):
+        for name, tensor in tensors.items():
+            if tensor is not None and tensor.shape != shape:
+                raise UsageError(
+                    f"`{name}` must be {tuple(shape)} to go with `logps` {tuple(logps.shape)}, "
+                    f"got {tuple(tensor.shape)}."
+                )
+    mask = per_token["mask"]
+    if mask is None or mask.dtype != torch.bool:
+        raise UsageError(f"`mask` must be boolean, got {None if mask is None else mask.dtype}.")
+
+
+def _check_finite(row_values: Tensor, what: str) -> None:
+    """Raise `NonFinite` with the rows whose value is not finite."""
+    finite = torch.isfinite(row_values.detach())
     if not bool(finite.all()):
         rows: list[int] = (~finite).nonzero().flatten().tolist()
-        raise NonFinite(f"the loss of rows {rows[:10]} ({len(rows)} in all) is not finite.", rows)
+        raise NonFinite(f"a {what} of rows {rows[:10]} ({len(rows)} in all) is not finite.", rows)

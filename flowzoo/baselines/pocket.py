@@ -3,7 +3,7 @@
 A small Qwen3 is trained from nothing on scripted transcripts (`pocket_data`) with its own tokenizer
 (`pocket_tokenizer`), saved in Hugging Face layout, read back and measured on held-out problems;
 the figures go into its model card. The model is mediocre on purpose: its formats are firm, but
-the last steps teach it the bad habit of its task (`pocket_recipes`). Embeddings are not tied to the
+the last steps teach it the bad habit of its task (`pocket_habits`). Embeddings are not tied to the
 output head, since some engines keep a stale copy of a tied head when weights are reloaded.
 
 The same settings give the same files on one machine with the same number of threads; elsewhere
@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowzoo.agents.pocket import OPTIONS_FILE
 from flowzoo.baselines.batch import cut
 from flowzoo.baselines.pocket_data import Example, tokenizer_corpus, transcripts
 from flowzoo.baselines.pocket_recipes import recipe_of
 from flowzoo.baselines.pocket_report import Figures, measure, model_card, print_figures
 from flowzoo.errors import UsageError, missing_extra
+from flowzoo.files import write_json
 from flowzoo.seeding import key_int, key_rng
 
 try:
@@ -250,7 +252,7 @@ def make(config: PocketConfig) -> Figures | None:
     start = time.perf_counter()
     recipe = recipe_of(config.task)
     corpus = tokenizer_corpus(recipe, 6000, config.seed)
-    tokenizer = train_tokenizer(corpus, config.vocab, config.context)
+    tokenizer = train_tokenizer(corpus, config.vocab, config.context, recipe.atoms)
     rows = encode(curriculum(config), tokenizer)
     model = new_model(config, tokenizer)
     with Progress(*Progress.get_default_columns(), "loss {task.fields[loss]:.3f}") as progress:
@@ -259,8 +261,9 @@ def make(config: PocketConfig) -> Figures | None:
             progress.update(bar, advance=1, loss=loss)
     model.to(torch.bfloat16).save_pretrained(config.out)
     tokenizer.save_pretrained(config.out)
+    write_json(config.out / OPTIONS_FILE, {"task": config.task, "options": dict(recipe.options)})
     seconds = time.perf_counter() - start
-    figures = measure(config.out, config.task, config.evaluate) if config.evaluate else None
+    figures = measure(config.out, recipe, config.evaluate) if config.evaluate else None
     card = model_card(
         recipe, figures, command(config), model.num_parameters(), len(tokenizer), seconds
     )

@@ -6,7 +6,7 @@ never the played reply but what the expert says when it does its job rightly. On
 split is used; it shares no problem with `train`, `validation` or `test`.
 
 Hasty experts have a bad habit besides, which makes the model mediocre: unlearning it is what
-reinforcement learning does first. Which workflows are played, on which levels, and what the habit
+reinforcement learning does first. Which workflows are played, on which problems, and what the habit
 is, stands in the task's recipe (`pocket_recipes`).
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, product
 
 from flowzoo.agents.roster import role_of
 from flowzoo.baselines.pocket_recipes import Recipe
@@ -23,7 +23,7 @@ from flowzoo.envs import Episode, Message, Workflow, make_workflow
 from flowzoo.envs.effects import Job, resolve
 from flowzoo.envs.script import EffectResult
 from flowzoo.envs.tasks import Task
-from flowzoo.seeding import key_rng
+from flowzoo.seeding import key_int, key_rng
 
 SPLIT = "pretrain"
 TOGETHER = 256
@@ -49,12 +49,12 @@ def played(
 ) -> Played:
     """One example per distinct prompt of an episode on pretraining problem `index`.
 
-    Each team-mate's reply is right with a chance drawn from [0, 1] for the episode; `hasty`
-    experts have the recipe's habit.
+    Each team-mate's reply is right with a chance drawn for the episode from the recipe's
+    `least_skill` to 1; `hasty` experts have the recipe's habit.
     """
     problem = workflow.task.problem(index, SPLIT)
     episode = Episode(workflow, problem)
-    skill = rng.random()
+    skill = recipe.least_skill + (1 - recipe.least_skill) * rng.random()
     found: dict[str, Example] = {}
     while not episode.done:
         if episode.effects:
@@ -92,38 +92,44 @@ def together(task: Task, episodes: Sequence[Played]) -> list[list[Example]]:
 
 
 def transcripts(recipe: Recipe, seed: int, hasty: bool = False) -> Iterator[Example]:
-    """Examples without end, from episodes whose workflow and level are drawn by their shares.
+    """Examples without end, from episodes whose workflow and variant are drawn by their shares.
 
     Args:
-        recipe: the task, its levels and workflows.
+        recipe: the task, its variants and workflows.
         seed: of problems, draws and experts.
         hasty: the experts have the recipe's habit.
     """
-    levels = range(1, len(recipe.levels) + 1)
-    makers = {
-        (source, level): make_workflow(
-            source.workflow, recipe.task, preset=source.preset, level=level, seed=seed
-        )
-        for source in recipe.sources
-        for level in levels
-    }
-    weights = [source.share for source in recipe.sources]
+    kinds = [range(len(recipe.sources)), range(len(recipe.variants))]
+    shares = [[one.share for one in recipe.sources], [one.share for one in recipe.variants]]
+    makers: dict[tuple[int, ...], Workflow] = {}
     for start in count(step=TOGETHER):
-        episodes = []
+        every = recipe.world_episodes
+        if not makers or (every and start % every == 0):
+            world = key_int("pocket world", seed, start) if every else seed
+            makers = {cell: _workflow(recipe, world, *cell) for cell in product(*kinds)}
+        drawn: list[tuple[int, Played]] = []
         for index in range(start, start + TOGETHER):
             rng = key_rng("pocket", seed, index)
-            source = rng.choices(recipe.sources, weights)[0]
-            level = rng.choices(levels, recipe.levels)[0]
-            episodes.append(played(makers[source, level], index, rng, recipe, hasty))
-        task = makers[recipe.sources[0], 1].task  # grades any level
-        for examples in together(task, episodes):
-            yield from examples
+            cell = tuple(rng.choices(*pair)[0] for pair in zip(kinds, shares, strict=True))
+            drawn.append((cell[1], played(makers[cell], index, rng, recipe, hasty)))
+        found: dict[int, list[Example]] = {}
+        for variant in kinds[1]:  # one batch per task: a task grades its own variant
+            places = [place for place, (own, _) in enumerate(drawn) if own == variant]
+            batch = together(makers[0, variant].task, [drawn[place][1] for place in places])
+            found |= zip(places, batch, strict=True)
+        for place in range(TOGETHER):
+            yield from found[place]
+
+
+def _workflow(recipe: Recipe, seed: int, source: int, variant: int) -> Workflow:
+    chosen = recipe.sources[source]
+    options = {**recipe.variants[variant].options, **chosen.options}
+    return make_workflow(chosen.workflow, recipe.task, preset=chosen.preset, seed=seed, **options)
 
 
 def tokenizer_corpus(recipe: Recipe, examples: int, seed: int) -> Iterator[str]:
-    """Pieces of text as they stand between special tokens, over the vocabulary's levels."""
-    even = recipe.even()
-    for example in islice(transcripts(even, seed), examples):
+    """Pieces of text as they stand between special tokens, over the vocabulary's variants."""
+    for example in islice(transcripts(recipe.for_vocabulary(), seed), examples):
         for message in example.messages:
             yield f"{message['role']}\n{message['content']}"
         yield "assistant\n"

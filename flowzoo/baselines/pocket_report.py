@@ -11,13 +11,10 @@ from flowzoo.agents.evaluate import evaluate
 from flowzoo.agents.policy import Sampling
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.roster import Roster
-from flowzoo.baselines.pocket_recipes import Recipe
+from flowzoo.baselines.pocket_recipes import Recipe, option_words
 from flowzoo.envs import make_workflow
 
 COLUMNS = ("workflow", "decoding", "accuracy", "role", "readable", "own job", "tokens")
-
-PLAYED = ("single_v0", "eval_opt_v0", "orch_workers_v0", "voting_v0")
-"""Workflows that a pocket model is measured in."""
 
 _CARD = r"""---
 license: apache-2.0
@@ -37,14 +34,15 @@ Made from nothing by
 
 in {seconds:.0f} s with {threads} CPU thread(s) (torch {torch}, transformers {transformers}). The
 training data are transcripts of scripted experts on the `pretrain` split of the generated
-problems, {levels}; no problem of the splits `train`, `validation` and `test` is among
+problems, {variants}; no problem of the splits `train`, `validation` and `test` is among
 them.
 The same command on one machine with the same number of threads gives the same files.
 
 {figures}
 """
 
-_MEASURED = """Measured on {problems} distinct problems of the `validation` split, level 1.
+_MEASURED = """Measured on {problems} distinct problems of the `validation` split with
+`{options}`.
 Readable: replies that the strict parser reads. Own job: how often the role itself was
 right, whatever the team's outcome. Tokens: mean length of a reply.
 
@@ -56,8 +54,10 @@ class Figures:
     """Scores of a model: one summary (see `flowzoo.agents.summary`) per workflow and decoding."""
 
     problems: int
+    options: str
+    """Options of the task, as NAME=VALUE."""
     summaries: Mapping[tuple[str, str], Mapping[str, Any]]
-    """(workflow, `sampled` or `greedy`) -> summary."""
+    """(workflow with its options, `sampled` or `greedy`) -> summary."""
 
     def rows(self) -> list[tuple[str, ...]]:
         """Table rows under `COLUMNS`, one per workflow, decoding and role."""
@@ -76,17 +76,19 @@ class Figures:
         ]
 
 
-def measure(folder: Path, task: str, problems: int) -> Figures:
-    """Scores of the model in `folder` on the first `problems` validation problems of level 1.
+def measure(folder: Path, recipe: Recipe, problems: int) -> Figures:
+    """Scores of the model in `folder` on the first `problems` validation problems.
 
-    Every workflow is played once per problem at temperature 1; `single_v0` greedily, too.
+    Every workflow of the recipe is played once per problem at temperature 1; `single_v0` greedily,
+    too.
     """
     from flowzoo.agents.hf import TransformersPolicy
 
     summaries: dict[tuple[str, str], Mapping[str, Any]] = {}
-    plans = [(name, "sampled") for name in PLAYED] + [("single_v0", "greedy")]
+    plans = [(name, "sampled") for name in recipe.measured] + [("single_v0", "greedy")]
     for name, decoding in sorted(plans, key=lambda plan: (plan[0] != "single_v0", plan)):
-        workflow = make_workflow(name, task, level=1)
+        own = recipe.measured[name]
+        workflow = make_workflow(name, recipe.task, **{**recipe.options, **own})
         policy = TransformersPolicy.from_pretrained(
             folder,
             dtype="float32",
@@ -94,8 +96,9 @@ def measure(folder: Path, task: str, problems: int) -> Figures:
         )
         held_out = distinct_problems(workflow.task, "validation", problems)
         roster = Roster.shared(policy, workflow.role_counts())
-        summaries[name, decoding] = evaluate(workflow, roster, held_out)[1]
-    return Figures(problems, summaries)
+        title = f"{name} {option_words(own)}".rstrip()
+        summaries[title, decoding] = evaluate(workflow, roster, held_out)[1]
+    return Figures(problems, option_words(recipe.options), summaries)
 
 
 def print_figures(figures: Figures) -> None:
@@ -104,7 +107,9 @@ def print_figures(figures: Figures) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{figures.problems} validation problems, level 1", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=f"{figures.problems} validation problems, {figures.options}", box=box.SIMPLE_HEAD
+    )
     for column in COLUMNS:
         table.add_column(column, no_wrap=True)
     for row in figures.rows():
@@ -137,11 +142,11 @@ def model_card(
     if figures is not None:
         lines = [COLUMNS, ("---",) * len(COLUMNS), *figures.rows()]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        measured = _MEASURED.format(problems=figures.problems, table=table)
+        measured = _MEASURED.format(problems=figures.problems, options=figures.options, table=table)
     return _CARD.format(
         task=recipe.task,
         about=recipe.about,
-        levels="level 1" if len(recipe.levels) == 1 else f"levels 1 to {len(recipe.levels)}",
+        variants=recipe.problems,
         parameters=parameters,
         vocab=vocab,
         command=command,

@@ -14,9 +14,18 @@ import torch
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.hf import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.thinking import read_thinking
 from flowzoo.agents.vllm_home import EngineDied
-from flowzoo.baselines.config import TrainConfig, per_policy
-from flowzoo.baselines.weights import FullWeights, LoraBase, LoraSettings, Weights
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.policy_map import per_policy
+from flowzoo.baselines.weights import (
+    FrozenWeights,
+    FullWeights,
+    LoraBase,
+    LoraSettings,
+    Weights,
+)
+from flowzoo.errors import UsageError, unknown
 
 Row = dict[str, Any]
 
@@ -27,39 +36,78 @@ class Trained(NamedTuple):
     weights: Weights
     tokenizer: Any
     path: str
+    frozen: bool = False
+    """It plays with the weights it came with: no learner, no checkpoint."""
 
 
-def load_policies(config: TrainConfig, names: Sequence[str], task: str) -> dict[str, Trained]:
+def load_policies(
+    config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
+) -> dict[str, Trained]:
     """The starting weights of every policy: a model each, or an adapter each on shared bases.
+
+    Policies that start from different models have different bases; those in `frozen` share a model
+    with every other frozen policy, or adapter's base, of the same path.
 
     Args:
         config: names the models.
         names: of the policies.
-        task: whose pocket model `pocket` is.
+        task: whose pocket model `pocket` is; `pocket:TASK` names another.
+        frozen: names of policies that are not trained.
 
     Raises:
-        UsageError: nothing loadable under a name.
+        UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, or a
+            device that is not there.
     """
-    device = config.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_frozen(frozen, names)
+    device = learner_device(config.device)
     own = per_policy(config.models, names, "models")
-    bases: dict[str, tuple[LoraBase, Any]] = {}
+    shared: dict[str, tuple[LoraBase, Any]] = {}
     found: dict[str, Trained] = {}
     for name in names:
         model_name = own.get(name, config.model)
-        path = str(pocket_path(task)) if model_name == "pocket" else model_name
-        if not config.lora_rank:
+        kind, _, of_task = model_name.partition(":")
+        path = str(pocket_path(of_task or task)) if kind == "pocket" else model_name
+        still = name in frozen
+        if not config.lora_rank and not still:
             model, tokenizer = load_model(path, "float32", device)
             found[name] = Trained(FullWeights(model), tokenizer, path)
             continue
-        if path not in bases:
+        if path not in shared:
             model, tokenizer = load_model(path, "float32", device)
-            settings = LoraSettings(config.lora_rank, config.lora_alpha)
-            bases[path] = LoraBase(model, path, settings), tokenizer
-        base, tokenizer = bases[path]
-        found[name] = Trained(base.add(name, config.seed), tokenizer, path)
+            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha)
+            shared[path] = LoraBase(model, path, settings), tokenizer
+        base, tokenizer = shared[path]
+        weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
+        found[name] = Trained(weights, tokenizer, path, still)
     return found
+
+
+def learner_device(name: str) -> str:
+    """The device that a setting names; `auto` is the GPU where there is one.
+
+    Raises:
+        UsageError: torch cannot use it here.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = str(error).splitlines()[0]
+        raise UsageError(f"device {name!r} cannot be used here ({why}): use auto or cpu") from error
+    return name
+
+
+def check_frozen(frozen: Sequence[str], names: Sequence[str]) -> None:
+    """Raise `UsageError` for a policy that is not there, or if none is left to train."""
+    for name in frozen:
+        if name not in names:
+            raise unknown("policy", name, names)
+    if set(frozen) == set(names):
+        raise UsageError(
+            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
+            "`flowzoo eval`, which trains nothing."
+        )
 
 
 class Engines(Protocol):
@@ -101,7 +149,12 @@ class TransformersEngines:
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
-        """Make a player and a judge of every policy."""
+        """Make a player and a judge of every policy.
+
+        Raises:
+            UsageError: `config.thinking` names no policy, or a model has no switch for thoughts.
+        """
+        switches = read_thinking(config.thinking, trained)
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
             return {
@@ -111,6 +164,7 @@ class TransformersEngines:
                     name=name,
                     sampling=sampling,
                     max_batch=config.max_batch,
+                    thinking=switches[name],
                     active=one.weights.active,
                 )
                 for name, one in trained.items()

@@ -11,13 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 
 from flowzoo.agents import Policy, Sampling
+from flowzoo.agents.thinking import read_thinking
 from flowzoo.agents.vllm_engine import VLLMEngine
 from flowzoo.agents.vllm_home import EngineDied, EngineOutOfMemory
 from flowzoo.agents.vllm_policy import VLLMPolicy
 from flowzoo.agents.vllm_settings import EngineSettings
-from flowzoo.baselines.config import TrainConfig, per_policy
+from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.learner import Learner
 from flowzoo.baselines.policies import Row, Trained
+from flowzoo.baselines.policy_map import per_policy
 from flowzoo.baselines.sync import check, measure, probe_messages
 from flowzoo.envs import Problem
 from flowzoo.errors import UsageError
@@ -71,15 +73,15 @@ class VLLMEngines:
             UsageError: an engine refuses its settings, or no endpoint for a policy.
             MissingExtra: vLLM is not installed.
         """
+        switches = read_thinking(config.thinking, trained)
         self._config, self._learners = config, learners
         self._probes = probe_messages(problems)
         self._restarts = config.engine_restarts
         self._asleep = False
         self._engines = open_engines(config, trained)
-        self._of = {
-            name: self._engines[one.path if one.weights.is_adapter else name]
-            for name, one in trained.items()
-        }
+        self._of = {name: self._engines[key] for name, key in engine_keys(trained).items()}
+        # Their weights come back with no sync, so they stay in RAM while the engine sleeps.
+        self._keeps = {self._of[name] for name, one in trained.items() if one.frozen}
 
         def make(sampling: Sampling) -> dict[str, VLLMPolicy]:
             return {
@@ -88,6 +90,7 @@ class VLLMEngines:
                     name=name,
                     sampling=sampling,
                     adapter=name if one.weights.is_adapter else None,
+                    thinking=switches[name],
                 )
                 for name, one in trained.items()
             }
@@ -106,7 +109,7 @@ class VLLMEngines:
         self._restarts = self._config.engine_restarts
         if self._config.engine_sleep:
             for engine in self._engines.values():
-                engine.home.sleep(1 if engine.adapters else 2)
+                engine.home.sleep(1 if engine.adapters or engine in self._keeps else 2)
             self._asleep = True
 
     def sync(self) -> Row:
@@ -172,11 +175,22 @@ class VLLMEngines:
                 error = again
 
 
+def engine_keys(trained: Mapping[str, Trained]) -> dict[str, str]:
+    """Which engine each policy samples from, named by a policy or by the path of a base.
+
+    Adapters share the engine of their base; frozen policies too, with one another if need be.
+    """
+    return {
+        name: one.path if one.weights.is_adapter or one.frozen else name
+        for name, one in trained.items()
+    }
+
+
 def open_engines(config: TrainConfig, trained: Mapping[str, Trained]) -> dict[str, VLLMEngine]:
-    """Engines by policy name or, for adapters, by the path of their base."""
+    """Engines by the names that `engine_keys` gives them."""
     bases: dict[str, list[str]] = {}
-    for name, one in trained.items():
-        bases.setdefault(one.path if one.weights.is_adapter else name, []).append(name)
+    for name, key in engine_keys(trained).items():
+        bases.setdefault(key, []).append(name)
     if config.engine == "openai":
         from flowzoo.agents.vllm_remote import connect
 
@@ -185,10 +199,9 @@ def open_engines(config: TrainConfig, trained: Mapping[str, Trained]) -> dict[st
     engines: dict[str, VLLMEngine] = {}
     try:
         for key, names in bases.items():
-            one = trained[names[0]]
-            adapters = len(names) if one.weights.is_adapter else 0
+            adapters = sum(trained[name].weights.is_adapter for name in names)
             settings = engine_settings(config, len(bases), adapters)
-            engines[key] = VLLMEngine.local(one.path, settings)
+            engines[key] = VLLMEngine.local(trained[names[0]].path, settings)
     except BaseException:
         for engine in engines.values():
             engine.close()

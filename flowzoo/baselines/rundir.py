@@ -4,21 +4,24 @@ run.json            settings and provenance of the run
 metrics.jsonl       one object per step (step 0 is the evaluation before training)
 tensorboard/        the same numbers as event files
 transcripts/        episodes with every message and reply, one file per saved step
+nonfinite-STEP.jsonl  the rows that stopped the run, if any did
 checkpoints/        see `flowzoo.baselines.checkpoint`
 summary.json        written at the end
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from flowzoo.baselines.config import TrainConfig
-from flowzoo.envs import EpisodeRecord
+from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
@@ -40,6 +43,25 @@ def plain(record: EpisodeRecord) -> dict[str, Any]:
     return row
 
 
+def _locked(root: Path) -> TextIO:
+    """The open lock file of a run directory; closing it, or dying, unlocks.
+
+    Raises:
+        UsageError: another process holds it.
+    """
+    file = (root / ".lock").open("w", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        raise UsageError(
+            f"another process is training in {root}: wait for it, end it, or choose another --out"
+        ) from error
+    return file
+
+
 class RunDirectory:
     """The files of one run."""
 
@@ -47,7 +69,7 @@ class RunDirectory:
         """Open or create the directory of `config`; `grading` is the task's, for the record.
 
         Raises:
-            UsageError: it holds a run with other settings.
+            UsageError: it holds a run with other settings, or another process trains there.
         """
         self.root = config.directory
         self.checkpoints = self.root / "checkpoints"
@@ -55,8 +77,9 @@ class RunDirectory:
         self.metrics = self.root / "metrics.jsonl"
         self.transcripts.mkdir(parents=True, exist_ok=True)
         settings = json.loads(json.dumps(asdict(config)))
+        self._lock = _locked(self.root)
         path = self.root / "run.json"
-        if path.exists():
+        if path.exists() and self.metrics.exists():  # a run that never began binds nobody
             self._check_same(json.loads(path.read_text(encoding="utf-8")), settings)
         record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
         write_json(path, record)
@@ -73,6 +96,10 @@ class RunDirectory:
                 f"{self.root} holds a run with other settings ({'; '.join(changed)}): "
                 "choose another --out, or repeat the run's own settings to resume it"
             )
+
+    def close(self) -> None:
+        """Let other processes have the directory; ending the process does so as well."""
+        self._lock.close()
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Drop what was written after `step`; returns the metrics that stay (-1 drops all).
@@ -94,6 +121,14 @@ class RunDirectory:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
+        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN."""
+        path = self.root / f"nonfinite-{step:06d}.jsonl"
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for call in calls:
+                file.write(json.dumps(asdict(call)) + "\n")
+        return path
 
     def save_transcripts(self, kind: str, step: int, records: Iterable[EpisodeRecord]) -> Path:
         """Write `transcripts/{kind}-{step}.jsonl`; kind is `train` or `eval`."""

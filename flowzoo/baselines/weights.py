@@ -6,9 +6,10 @@ the ones the model computes with, and how to write and read them.
 
 from __future__ import annotations
 
+import copy
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from transformers import PreTrainedModel
 
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
+
+Start = Callable[[], AbstractContextManager[PreTrainedModel]]
+"""Enters a model that computes with the weights from before training."""
 
 _PREFIX = "base_model.model."
 """Before the names in an adapter's file: PEFT's layout, which every engine reads."""
@@ -45,6 +49,10 @@ class Weights(Protocol):
 
     def active(self) -> AbstractContextManager[None]:
         """Inside, the model computes with these weights, and nobody else changes that."""
+        ...
+
+    def start(self) -> Start:
+        """Keep the weights as they are now; call it before training."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -73,6 +81,11 @@ class FullWeights:
         """Always."""
         return nullcontext()
 
+    def start(self) -> Start:
+        """See `Weights`: a frozen copy of the model."""
+        model = copy.deepcopy(self.model).eval().requires_grad_(False)
+        return lambda: nullcontext(model)
+
     def save(self, folder: Path) -> None:
         """See `Weights`."""
         self.model.save_pretrained(folder)
@@ -80,6 +93,39 @@ class FullWeights:
     def load(self, folder: Path) -> None:
         """See `Weights`."""
         load_weights(self.model, folder)
+
+
+class FrozenWeights:
+    """Weights of a policy that plays and is never trained or saved."""
+
+    is_adapter = False
+
+    def __init__(self, model: PreTrainedModel, start: Start | None = None) -> None:
+        """Play with `model`; `start` makes it compute with these weights, if others train on it."""
+        self.model = model if start else model.eval().requires_grad_(False)
+        self._start = start
+
+    def parameters(self) -> list[nn.Parameter]:
+        """None."""
+        return []
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """See `Weights`."""
+        with self.start()():
+            yield
+
+    def start(self) -> Start:
+        """See `Weights`: they never change."""
+        return self._start or (lambda: nullcontext(self.model))
+
+    def save(self, folder: Path) -> None:
+        """Refuse."""
+        raise UsageError(f"a frozen policy is not saved, but {folder} was to hold one.")
+
+    def load(self, folder: Path) -> None:
+        """Refuse."""
+        raise UsageError(f"a frozen policy keeps its weights and does not load {folder}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +194,19 @@ class LoraBase:
                 self._active = label
             yield
 
+    @contextmanager
+    def plain(self) -> Iterator[PreTrainedModel]:
+        """Inside, the model computes without any adapter; other threads wait."""
+        with self._lock:
+            if self._count == 0:
+                yield self.model
+                return
+            self.model.disable_adapters()
+            try:
+                yield self.model
+            finally:
+                self.model.enable_adapters()
+
 
 class LoraWeights:
     """One adapter of a `LoraBase`."""
@@ -171,6 +230,10 @@ class LoraWeights:
     def active(self) -> AbstractContextManager[None]:
         """See `Weights`."""
         return self.base.use(self._label)
+
+    def start(self) -> Start:
+        """See `Weights`: the base with its adapters off, since a new adapter's output is 0."""
+        return self.base.plain
 
     def save(self, folder: Path) -> None:
         """See `Weights`."""

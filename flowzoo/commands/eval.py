@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro import conf
 
 from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,14 @@ class Options:
     """Number of distinct problems; by default all of a data file and 500 of a generator."""
     samples: int = 1
     """Episodes per problem; the accuracy is the mean over all of them."""
+    majority: bool = False
+    """Let the answers of a problem's episodes vote: the last line is the accuracy of the votes.
+    Equal answers are those the task takes for equal; ties go to the first."""
+    like: Path | None = None
+    """Folder of an evaluation with --out, of a workflow: as many votes per problem as one of its
+    episodes has calls (or tokens). Takes the place of --samples and --majority."""
+    match: Literal["calls", "tokens"] = "calls"
+    """What --like makes equal: calls, or output tokens."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
     Without it nothing is saved."""
@@ -36,15 +45,13 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate and print."""
-    from flowzoo.agents.evaluate import Store, evaluate
+    from flowzoo.agents.evaluate import Store
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.commands.shared import (
-        build_workflow,
-        episode_progress,
-        grading_of,
-        open_roster,
-    )
+    from flowzoo.agents.protocol import protocol_line
+    from flowzoo.commands.shared import build_workflow, grading_of, open_roster
 
+    if options.like and (options.samples != 1 or options.majority):
+        raise UsageError("--like sets the number of votes: leave out --samples and --majority")
     workflow = build_workflow(options.workflow, options.problems)
     split = options.problems.which_split()
     endless = workflow.task.size(split) is None
@@ -52,27 +59,61 @@ def run(options: Options) -> int:
     settings = json_settings(options)
     grading = grading_of(workflow)
     store = Store(options.out, settings, grading) if options.out else None
-    with (
-        open_roster(workflow, options.policies, options.problems.seed) as roster,
-        episode_progress(len(problems) * options.samples, "evaluating") as advance,
-    ):
-        _, summary = evaluate(
-            workflow,
-            roster,
-            problems,
-            samples=options.samples,
-            seed=options.problems.seed,
-            store=store,
-            on_episode=advance,
-        )
+    with open_roster(workflow, options.policies, options.problems.seed) as roster:
+        summary = measure(options, workflow, roster, problems, store)
     if options.json:
         print(json.dumps({"settings": settings, **summary}))
     else:
         print_tables(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
+        print(protocol_line(summary["protocol"]))
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
+
+
+def measure(
+    options: Options, workflow: Any, roster: Any, problems: Sequence[Any], store: Any
+) -> dict[str, Any]:
+    """The summary of the evaluation with its protocol and, where asked for, the vote."""
+    from flowzoo.agents.evaluate import evaluate
+    from flowzoo.agents.majority import vote
+    from flowzoo.agents.protocol import protocol_of
+    from flowzoo.commands.shared import episode_progress
+
+    seed = options.problems.seed
+
+    def play(samples: int) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+        protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
+        with episode_progress(len(problems) * samples, "evaluating") as advance:
+            records, summary = evaluate(
+                workflow, roster, problems,
+                samples=samples, seed=seed, store=store, on_episode=advance,
+            )  # fmt: skip
+        return records, summary, protocol
+
+    samples = options.samples if options.like is None else votes(options, play)
+    records, summary, protocol = play(samples)
+    whole = {**summary, "protocol": protocol}
+    if options.majority or options.like:
+        whole["majority"] = vote(workflow, problems, records)
+    if options.like:
+        whole["like"] = {"evaluation": str(options.like), "match": options.match}
+    if store is not None:
+        store.close(whole)
+    return whole
+
+
+def votes(options: Options, play: Any) -> int:
+    """How many votes cost what an episode of the evaluation to be matched does."""
+    from flowzoo.agents.majority import read_summary, votes_for
+    from flowzoo.agents.protocol import check_comparable
+
+    budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
+    # The first sample of every problem is one of the votes, and tells what a vote costs.
+    _, one, protocol = play(1)
+    check_comparable(protocol, budget["protocol"], str(options.like))
+    return votes_for(budget, options.match, one[options.match])
 
 
 def json_settings(options: Options) -> dict[str, Any]:
@@ -83,7 +124,11 @@ def json_settings(options: Options) -> dict[str, Any]:
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:
-    """`accuracy 50.0 % (5/10)`: mean score, episodes that scored 1, and all."""
+    """`accuracy 50.0 % (5/10)`: mean score, episodes that scored 1, and all; or of the votes."""
+    if "majority" in summary:
+        vote = summary["majority"]
+        share = f"{100 * vote['accuracy']:.1f} % ({vote['right']}/{vote['problems']})"
+        return f"majority@{vote['samples']} accuracy {share}"
     percent = 100 * summary["accuracy"]
     return f"accuracy {percent:.1f} % ({summary['right']}/{summary['episodes']})"
 
@@ -111,9 +156,24 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
         )
     console = Console()
     console.print(table)
+    long = [
+        f"{role} {percent(row['shortened'])}"
+        for role, row in summary["roles"].items()
+        if row["shortened"] > 0
+    ]
+    if long:
+        told = f"prompts over their budget, shortened: {', '.join(long)}"
+        console.print(told, highlight=False)
     facts = [f"{name} {value:.3f}" for name, value in summary["facts"].items()]
     if facts:
         console.print("means of facts: " + ", ".join(facts), highlight=False)
+    if summary["samples"] > 1:
+        shares = [
+            f"{name} {percent(value)}"
+            for name, value in summary.items()
+            if name.startswith(("avg@", "pass@"))
+        ]
+        console.print(", ".join(shares), highlight=False)
     console.print(
         f"per episode: {summary['calls']:.2f} calls, {summary['tokens']:.1f} output tokens, "
         f"{summary['prompt_tokens']:.1f} prompt tokens",

@@ -1,10 +1,13 @@
-"""`flowzoo list`: the workflows, their roles, the tasks they take and their presets."""
+"""`flowzoo list`: the workflows, their roles and presets, and the table of the tasks they take."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +19,22 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print every registered workflow; the exit status is 0."""
+    """Print every registered workflow and the table of pairs; the exit status is 0."""
     entries = catalogue()
     if options.json:
         for entry in entries:
             print(json.dumps(entry))
         return 0
     from rich.console import Console
+
+    console = Console()
+    console.print(described(entries))
+    console.print(pairs(entries))
+    return 0
+
+
+def described(entries: list[dict[str, Any]]) -> Table:
+    """The workflows with what they are, their roles and their presets."""
     from rich.table import Table
     from rich.text import Text
 
@@ -33,16 +45,30 @@ def run(options: Options) -> int:
             role if count == 1 else f"{role} ×{count}" for role, count in entry["roles"].items()
         )
         text = Text(entry["summary"])
-        tasks, presets = ", ".join(entry["tasks"]), ", ".join(entry["presets"])
-        for name, words in (("roles", roles), ("tasks", tasks), ("presets", presets)):
+        for name, words in (("roles", roles), ("presets", ", ".join(entry["presets"]))):
             text.append(f"\n{name:9s}{words}", "dim")
         table.add_row(entry["name"], text)
-    Console().print(table)
-    return 0
+    return table
+
+
+def pairs(entries: list[dict[str, Any]]) -> Table:
+    """Which workflow takes which task; D marks the task that it takes if none is named."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    tasks = list(dict.fromkeys(task for entry in entries for task in entry["tasks"]))
+    table = Table(box=SIMPLE, padding=0, title="Tasks (D: if none is named)", title_justify="left")
+    table.add_column("", no_wrap=True, style="bold")
+    for task in tasks:
+        table.add_column(task, justify="center", no_wrap=True)
+    for entry in entries:
+        marks = dict.fromkeys(entry["tasks"], "x") | {entry["default_task"]: "D"}
+        table.add_row(entry["name"], *(marks.get(task, "") for task in tasks))
+    return table
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """One dict per workflow: name, roles (role -> agents), tasks, presets, summary.
+    """One dict per workflow: name, roles (role -> agents), tasks, default_task, presets, summary.
 
     A workflow takes a task when it understands the task's kind of answer.
     """
@@ -60,6 +86,7 @@ def catalogue() -> list[dict[str, Any]]:
                 "name": name,
                 "roles": dict(found.roles),
                 "tasks": tasks,
+                "default_task": found.default_task,
                 "presets": list(found.presets),
                 "summary": summary,
             }

@@ -70,14 +70,16 @@ def run(options: Options) -> int:
 def with_task(options: Options) -> Options:
     """Options that name a task instead of a workflow, with the task's own workflow.
 
-    Where there is no pocket model of the task, scripted experts play it, and a line on stderr says
-    so.
+    Where there is no pocket model of the task, scripted experts play it; where the pocket model
+    was made for other problems than the task's usual ones and no options are given, it plays those.
+    A line on stderr says so.
 
     Raises:
         UsageError: `--task` names another task.
     """
     from flowzoo.agents.pocket import TASKS as POCKETS
-    from flowzoo.envs.tasks import TASKS, task_class
+    from flowzoo.agents.pocket import pocket_options
+    from flowzoo.envs.tasks import TASKS, make_task, task_class
 
     name = options.workflow
     if name not in TASKS:
@@ -86,11 +88,17 @@ def with_task(options: Options) -> Options:
         raise UsageError(
             f"play {name!r} names a task, and --task names {options.problems.task!r}: give one."
         )
-    policies = options.policies
+    policies, problems = options.policies, replace(options.problems, task=name)
     if policies.policy == ("pocket",) and name not in POCKETS:
         print(f"no pocket model plays {name}: playing {EXPERTS}", file=sys.stderr)
         policies = replace(policies, policy=(EXPERTS,))
-    problems = replace(options.problems, task=name)
+    elif policies.policy == ("pocket",) and not (problems.options or problems.data):
+        usual = make_task(name)
+        known = {k: v for k, v in pocket_options(name).items() if getattr(usual, k) != v}
+        words = tuple(f"{k}={v}" for k, v in known.items())
+        if words:
+            print(f"the pocket model plays {name} with {' '.join(words)}", file=sys.stderr)
+            problems = replace(problems, options=words)
     return replace(options, workflow=task_class(name).home, problems=problems, policies=policies)
 
 

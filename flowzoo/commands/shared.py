@@ -62,8 +62,18 @@ class PolicyOptions:
     """URL of a running `vllm serve` for `engine=openai`, e.g. http://localhost:8000/v1."""
     temperature: float = 1.0
     """Divides the logits; 0 is greedy decoding."""
+    top_p: float = 1.0
+    """Sampled from the smallest set of tokens whose probability reaches this; 1 keeps all."""
+    top_k: int = 0
+    """Sampled from this many most likely tokens; 0 keeps all."""
     max_tokens: int = 256
-    """Most tokens in one reply."""
+    """Most tokens in one reply, in roles that `lengths` says nothing else about."""
+    lengths: tuple[str, ...] = ()
+    """Token budgets of single roles, as ROLE=PROMPT/REPLY, e.g. aggregator=4096/512 or
+    aggregator=/512. A prompt over its budget is shortened: quotes first, the problem last."""
+    thinking: tuple[str, ...] = ()
+    """Whether models think before they answer: `on`, `off`, or ROLE=on, ROLE=off for single roles;
+    by default as their chat template says."""
 
     def by_role(self, roles: Iterable[str]) -> dict[str, str]:
         """Role or agent -> policy spec; see `split_policies`."""
@@ -141,7 +151,8 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
         UsageError: no policy for a role, a bad spec, or an endpoint without its engine.
     """
     from flowzoo.agents import Roster, Sampling
-    from flowzoo.agents.specs import make_policy
+    from flowzoo.agents.lengths import read_lengths, with_default
+    from flowzoo.agents.thinking import read_thinking
 
     if (policies.engine == "openai") != bool(policies.endpoint):
         raise UsageError(
@@ -150,21 +161,43 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
         )
     quiet_transformers()
     by_role = policies.by_role(workflow.role_counts())
-    sampling = Sampling(temperature=policies.temperature, max_tokens=policies.max_tokens)
-    made = {
-        spec: make_policy(
+    roles = workflow.role_counts()
+    lengths, longest = with_default(
+        read_lengths(policies.lengths, roles), roles, policies.max_tokens
+    )
+    sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
+    switches = read_thinking(policies.thinking, by_role)
+    wanted = {role: (by_role[role], switches[role]) for role in by_role}
+    made = make_policies(wanted.values(), workflow, policies, sampling, seed)
+    roster = Roster({role: made[want] for role, want in wanted.items()}, lengths)
+    roster.check(roles)
+    return roster
+
+
+def make_policies(
+    wanted: Iterable[tuple[str, bool | None]],
+    workflow: Any,
+    policies: PolicyOptions,
+    sampling: Any,
+    seed: int,
+) -> dict[tuple[str, bool | None], Any]:
+    """One policy per distinct pair of spec and switch for thoughts, each under its own name."""
+    from flowzoo.agents.specs import make_policy
+
+    made: dict[tuple[str, bool | None], Any] = {}
+    for spec, thinking in sorted(set(wanted), key=str):
+        known = any(other == spec for other, _ in made)
+        made[spec, thinking] = make_policy(
             spec,
             oracle=workflow,
+            name=f"{spec} (thinking: {thinking})" if known else None,
             sampling=sampling,
             seed=seed,
             engine=policies.engine,
             endpoint=policies.endpoint,
+            thinking=thinking,
         )
-        for spec in sorted(set(by_role.values()))
-    }
-    roster = Roster({role: made[spec] for role, spec in by_role.items()})
-    roster.check(workflow.role_counts())
-    return roster
+    return made
 
 
 def quiet_transformers() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from tyro import conf
 
 from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.config_file import load_config
 from flowzoo.commands.shared import quiet_transformers
 
 
@@ -19,9 +20,22 @@ from flowzoo.commands.shared import quiet_transformers
 class Options:
     """Train a workflow's policies; run the same command again to resume a run that was stopped."""
 
-    config: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+    config: str = ""
+    """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
+    `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
+
+
+def with_file(words: Sequence[str]) -> Options | None:
+    """Defaults of a command line that names a file of settings; None where it names none."""
+    found = None
+    for place, word in enumerate(words):
+        flag, equals, name = word.partition("=")
+        if flag == "--config":
+            found = name if equals else "".join(words[place + 1 : place + 2])
+    return Options(settings=load_config(found), config=found) if found else None
 
 
 def run(options: Options) -> int:
@@ -30,11 +44,11 @@ def run(options: Options) -> int:
     from flowzoo.baselines.trainer import Trainer
     from flowzoo.commands.shared import grading_of
 
-    trainer = Trainer(options.config)
+    trainer = Trainer(options.settings)
     grading_of(trainer.workflow)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
-    with step_progress(options.config.steps, trainer.step) as on_step:
+    with step_progress(options.settings.steps, trainer.step) as on_step:
         summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
@@ -45,17 +59,17 @@ def run(options: Options) -> int:
 
 def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     """Accuracy before and after, what it cost, and where everything is."""
+    from flowzoo.agents.protocol import protocol_line
+
     gain = summary["gain"]
-    protocol = summary["protocol"]
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
     print(f"{summary['workflow']}, {summary['algorithm']}, policies: {policies}")
     print(
         f"held-out accuracy {100 * summary['accuracy_before']:.1f} % -> "
         f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
-        f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f}; "
-        f"{protocol['problems']} {protocol['split']} problems, temperature "
-        f"{protocol['temperature']:g})"
+        f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
     )
+    print(f"measured on {protocol_line(summary['protocol'])}")
     print(
         f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
         f"{summary['minutes']:.1f} minutes"

@@ -27,6 +27,7 @@ from flowzoo.envs.script import (
     Run,
     Script,
     Search,
+    Standing,
     Truth,
 )
 from flowzoo.envs.spaces import Messages, Prose
@@ -58,6 +59,7 @@ __all__ = [
     "Run",
     "Script",
     "Search",
+    "Standing",
     "Task",
     "Truth",
     "Workflow",

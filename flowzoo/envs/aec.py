@@ -20,6 +20,7 @@ from flowzoo.envs.episode import Episode
 from flowzoo.envs.recording import final_infos, record, settle
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.spaces import Messages, Prose, copy_spaces
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.turns import Turn
@@ -62,8 +63,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """
         super().__init__()
         check_split(split)
-        if max_cycles is not None and max_cycles < 1:
-            raise UsageError(f"`max_cycles` must be >= 1 or None, got {max_cycles}")
+        if max_cycles is not None:
+            check_whole("max_cycles", max_cycles, 1)
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise unknown("render mode", render_mode, RENDER_MODES)
         self.workflow = workflow
@@ -148,7 +149,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             raise
         finally:
             self._settling = False
-        self._show()
+        if self.render_mode == "human":
+            self.render()
 
     def observe(self, agent: str) -> dict[str, list[Message]]:
         """The latest prompt of `agent`, as a fresh copy; no messages if it was not asked yet."""
@@ -291,7 +293,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 "`step` while another step of this environment is under way: one environment has "
                 "one owner; await the other step, or `await env.settle()` after a cancellation"
             )
-        episode, agent = self._current(), self.agent_selection
+        episode, agent = self._episode or self._current(), self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._leave(agent, action)
             return False
@@ -338,7 +340,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._busy = False
 
     def _settle_now(self) -> None:
-        episode = self._current()
+        episode = self._episode or self._current()
         try:
             while episode.effects:
                 jobs = [(episode.problem, effect) for effect in episode.effects]
@@ -347,22 +349,21 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         except Exception:
             self._abandon()
             raise
-        self._show()
+        if self.render_mode == "human":
+            self.render()
 
     def _commit(self, episode: Episode) -> None:
         """Publish the episode's state in PettingZoo's fields, in one synchronous block."""
         if episode.done:
             self._finish(episode)
         else:
-            waiting = episode.waiting
-            if len(waiting) == len(episode.asks):
-                self._publish(waiting)
-            self.agent_selection = waiting[0].agent
+            asks, answered = episode.asks, self._prompts.get(self.agent_selection)
+            if answered is not None and answered.phase == asks[0].phase:
+                self.agent_selection = asks[answered.slot + 1].agent  # mates follow by slot
+            else:
+                self._publish(asks)
+                self.agent_selection = asks[0].agent
         self._busy = False
-
-    def _show(self) -> None:
-        if self.render_mode == "human":
-            self.render()
 
     def _publish(self, phase: tuple[Turn, ...]) -> None:
         """Open a phase: what each of its agents sees and is told."""

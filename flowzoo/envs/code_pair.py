@@ -23,7 +23,7 @@ Both write at the same time, without seeing each other's text. Source: MAGRPO (i
 Only functions can be shared, so the problems are those with an entry: `level=1` or `2`, or a file of
 functions. The reward's parts are those of `flowzoo.reward.code_pair`: what each defines, the share of
 hidden tests passed, and cooperation, which is decided by running the pair with other versions of
-`aux`. Nothing of it is known before the episode is over.
+`aux`. All of that is run after every turn; no prompt depends on what comes of it.
 
 Own truths, of every turn: helper, its part and the cooperation, over 1.9; main, its part and the
 tests, over 1.6. The reward is that of the last turn's pair.
@@ -43,13 +43,13 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.code_pair_expert import split_solution
-from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Truth
-from flowzoo.envs.tasks.code import CodeTask, fenced, grading_tests
+from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Standing, Truth
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.code import CodeTask, fenced, grading_tests, parse_levels
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 from flowzoo.reward.code import extract_code
@@ -103,14 +103,6 @@ def failure_notes(run: Run, ran: Ran, most: int) -> list[str]:
     return notes
 
 
-class Round(NamedTuple):
-    """One turn of both."""
-
-    replies: list[Reply]
-    helper: str | None
-    main: str | None
-
-
 @dataclass(frozen=True)
 class CodePair(Workflow):
     """A helper function and a main function, written at once."""
@@ -144,11 +136,15 @@ class CodePair(Workflow):
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
             raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
+        if self.task.data is None and 3 in parse_levels(self.task.level or 1):
+            raise UsageError(
+                f"{self.name} needs problems that ask for a function; those of level 3 ask for "
+                f"programs that read stdin. Take level=1 or 2, got level={self.task.level!r}."
+            )
         if self.feedback not in get_args(Feedback):
             raise unknown("feedback", self.feedback, get_args(Feedback))
         for name in ("max_turns", "shown_failures"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"`{name}` must be >= 1, got {getattr(self, name)}")
+            check_whole(name, getattr(self, name), 1)
 
     def play(self, problem: Problem) -> Script:
         """See the module's page."""
@@ -157,12 +153,17 @@ class CodePair(Workflow):
             role: [{"role": "user", "content": self.asked(role, problem)}]
             for role in ("helper", "main")
         }
-        rounds: list[Round] = []
+        turns = 0
         while True:
+            turns += 1
             replies = yield [self.ask(role, chat) for role, chat in chats.items()]
             helper, main = codes = [self.read(reply) for reply in replies]
-            rounds.append(Round(replies, helper, main))
-            if len(rounds) == self.max_turns:
+            parts = yield from self.graded(problem, helper, main)
+            reward, together = sum(parts.values()), sum(parts[name] for name in NO_COOPERATION)
+            yield Truth(replies[0], (parts["helper"] + together) / 1.9)
+            yield Truth(replies[1], (parts["main"] + parts["tests"]) / 1.6)
+            yield Standing(reward / HIGHEST)
+            if turns == self.max_turns:
                 break
             run = self.task.trial(problem, joined(helper, main))
             ran = (yield run) if main is not None and run.tests else None
@@ -171,19 +172,12 @@ class CodePair(Workflow):
             notes = failure_notes(run, ran, self.shown_failures) if ran is not None else []
             for role, reply, code in zip(chats, replies, codes, strict=True):
                 chats[role] = [*chats[role], *self.again(reply, code, notes)]
-        parts: Parts = {}
-        for done in rounds:
-            parts = yield from self.graded(problem, done.helper, done.main)
-            together = sum(parts[name] for name in NO_COOPERATION)
-            yield Truth(done.replies[0], (parts["helper"] + together) / 1.9)
-            yield Truth(done.replies[1], (parts["main"] + parts["tests"]) / 1.6)
-        reward = sum(parts.values())
         facts = {
-            "turns": len(rounds),
+            "turns": turns,
             "reward": reward,
             "passed": parts["tests"],
             "solved": parts["tests"] == 1.0,
-            "cooperation": sum(parts[name] for name in NO_COOPERATION),
+            "cooperation": together,
             **parts,
         }
         return Outcome(joined(helper, main) if main else None, reward / HIGHEST, facts)
@@ -209,7 +203,7 @@ class CodePair(Workflow):
 
     def again(self, reply: Reply, code: str | None, notes: list[str]) -> list[Message]:
         """What a second turn adds to a chat: the own text, and the feedback."""
-        own = {"role": "assistant", "content": visible(reply.text)}
+        own = {"role": "assistant", "content": reply.text.strip()}
         found = [note for note in (syntax_note(code), *notes) if note]
         text = "\n".join(found) if self.feedback == "diagnostics" else ""
         if self.feedback == "diagnostics" and not found:
@@ -218,7 +212,7 @@ class CodePair(Workflow):
         return [own, {"role": "user", "content": content}]
 
     def graded(self, problem: Problem, helper: str | None, main: str | None) -> Any:
-        """The parts of the reward; runs the hidden tests, now that nothing can be steered."""
+        """The parts of the reward; runs the hidden tests, whose results steer nothing."""
         entry, hidden = problem.meta["entry"], grading_tests(problem)
         parts = {**pair_reward(helper, main, entry, 0.0), **NO_COOPERATION}
         if main is None or parts["main"] == 0.0:
@@ -234,7 +228,10 @@ class CodePair(Workflow):
             ]
             raising, *changed, alone = yield [*others, run._replace(entry=AUX)]
             statuses = [[case.status for case in one.cases] for one in changed]
-            parts |= cooperation(main, entry, passed, passes(raising), statuses, passes(alone))
+            values = [case.output if case.status in ("AC", "WA") else "" for case in alone.cases]
+            parts |= cooperation(
+                main, entry, passed, passes(raising), statuses, passes(alone), values
+            )
         return parts
 
     def expert(

@@ -22,10 +22,10 @@ text}` for a program that reads stdin; at most 8 of them, in JSON.
 | `credit` | `"mix"` | alpha * team + local, as published |
 | `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
 
-They stop because program and tests agree; the hidden tests are run when the episode is over. Own
-truths, known then: coder, the share of the hidden tests passed, with form 1/2 for a program that
-compiles and 1/2 for one that ends without an error on all of them; tester, the share of its tests
-that the reference solution reproduces. A problem without a reference has no truth for the tester:
+They stop because program and tests agree; the hidden tests are run beside them, and no prompt
+depends on what comes of it. Own truths: coder, the share of the hidden tests passed, with form 1/2
+for a program that compiles and 1/2 for one that ends without an error on all of them; tester, the
+share of its tests that the reference solution reproduces. A problem without a reference has no truth for the tester:
 local credit says so by an error, it is never a 0.
 
 Facts in `info` at the end: `turns`, `agreed`, `solved` (all hidden tests pass), `tests` (cases that
@@ -41,12 +41,13 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Truth
+from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Standing, Truth
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code import CodeTask, fenced, grading_tests
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
@@ -96,9 +97,17 @@ def _test(case: Any, entry: str | None) -> Test | None:
 
 
 def depth(value: Any) -> int:
-    """How deep lists and objects are nested."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(depth, inner), default=0)
+    """How deep lists and objects are nested, 1 for a plain value; without recursion."""
+    level, deep = [value], 0
+    while level:
+        deep += 1
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return deep
 
 
 def show_case(test: Test) -> str:
@@ -122,11 +131,13 @@ def mismatches(tests: Sequence[Test], ran: Ran) -> list[str]:
 class Round(NamedTuple):
     """One turn: what was written, and what the tests said (None: there was nothing to run)."""
 
-    code: Reply
-    test: Reply
     program: str | None
     tests: tuple[Test, ...] | None
     ran: Ran | None
+    passed: float
+    """Share of the hidden tests that the program passes."""
+    reproduced: int
+    """How many of the tests the reference reproduces."""
 
     @property
     def agreed(self) -> bool:
@@ -164,8 +175,7 @@ class CoderTester(Workflow):
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
             raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
-        if self.max_turns < 1:
-            raise UsageError(f"`max_turns` must be >= 1, got {self.max_turns}")
+        check_whole("max_turns", self.max_turns, 1)
 
     def play(self, problem: Problem) -> Script:
         """See the module's page."""
@@ -181,54 +191,47 @@ class CoderTester(Workflow):
                     partial(read_tests, entry=entry),
                 ),
             ]
-            program, tests = self.read(code), test.strict
-            ran = None
-            if program is not None and tests is not None:
-                ran = yield self.run_of(problem, program, tests)
-            rounds.append(Round(code, test, program, tests, ran))
-        passed, valid = yield from self.truths(problem, rounds)
+            rounds.append((yield from self.judged(problem, code, test)))
         last = rounds[-1]
+        written = sum(len(done.tests or ()) for done in rounds)
         facts: dict[str, Any] = {
             "turns": len(rounds),
             "agreed": last.agreed,
-            "solved": passed == 1.0,
-            "fooled": last.agreed and passed < 1.0,
-            "tests": sum(len(done.tests or ()) for done in rounds),
+            "solved": last.passed == 1.0,
+            "fooled": last.agreed and last.passed < 1.0,
+            "tests": written,
         }
-        if valid is not None:
-            facts["valid_tests"] = valid
-        return Outcome(last.program, passed, facts)
+        if problem.meta.get("solution"):
+            reproduced = sum(done.reproduced for done in rounds)
+            facts["valid_tests"] = reproduced / written if written else 0.0
+        return Outcome(last.program, last.passed, facts)
 
     def run_of(self, problem: Problem, program: str, tests: tuple[Test, ...]) -> Run:
         """The run of a program on tests, under the task's limits."""
         return self.task.trial(problem, program)._replace(tests=tests)
 
-    def truths(self, problem: Problem, rounds: Sequence[Round]) -> Any:
-        """Run the hidden tests and the reference, now that nothing can be steered any more.
-
-        Returns the share of hidden tests that the last program passes, and the share of all test
-        cases that the reference reproduces (None without a reference).
+    def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
+        """Run a turn's program on its tests; beside that, with no say in anything, it on the
+        hidden tests and the reference on its tests.
         """
-        hidden, reference = grading_tests(problem), problem.meta.get("solution")
-        jobs: list[Run] = []
-        for done in rounds:
-            if done.program is not None:
-                jobs.append(self.run_of(problem, done.program, hidden))
-            if reference and done.tests is not None:
-                jobs.append(self.run_of(problem, reference, done.tests))
-        results = iter((yield jobs) if jobs else ())
-        passed, reproduced, written = 0.0, 0, 0
-        for done in rounds:
-            ran = next(results) if done.program is not None else None
-            passed = share(ran)
-            yield Truth(done.code, passed, form=code_form(ran))
-            if reference:
-                checked = next(results) if done.tests is not None else None
-                yield Truth(done.test, share(checked))
-                reproduced += 0 if checked is None else checked.passed
-                written += len(done.tests or ())
-        valid = None if not reference else reproduced / written if written else 0.0
-        return passed, valid
+        program, tests = self.read(code), test.strict
+        reference = problem.meta.get("solution")
+        jobs: dict[str, Run] = {}
+        if program is not None:
+            jobs["hidden"] = self.run_of(problem, program, grading_tests(problem))
+            if tests is not None:
+                jobs["tests"] = self.run_of(problem, program, tests)
+        if reference and tests is not None:
+            jobs["reference"] = self.run_of(problem, reference, tests)
+        results = (yield list(jobs.values())) if jobs else ()
+        ran: dict[str, Ran] = dict(zip(jobs, results, strict=True))
+        hidden, checked = ran.get("hidden"), ran.get("reference")
+        passed = share(hidden)
+        yield Truth(code, passed, form=code_form(hidden))
+        if reference:
+            yield Truth(test, share(checked))
+        yield Standing(passed)
+        return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
 
     def tester_prompt(self, problem: Problem) -> str:
         """What the tester is asked for."""

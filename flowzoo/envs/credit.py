@@ -53,6 +53,14 @@ def combine(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
     return team + parts["local"] + parts.get("format", 0.0)
 
 
+def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
+    """What of a call's reward it earned by itself: its reward if the team's outcome were 0.
+
+    What is left of the reward is the call's share of that outcome.
+    """
+    return combine(workflow, role, {**parts, "team": 0.0})
+
+
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Mean reward per agent over its calls; 0 for an agent that was never asked."""
     sums = dict.fromkeys(agents, 0.0)

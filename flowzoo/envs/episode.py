@@ -23,12 +23,14 @@ from flowzoo.envs.script import (
     Outcome,
     Reply,
     Script,
+    Standing,
     Truth,
 )
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.turns import Turn, WorkflowError, effect_fault, is_chat
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
+from flowzoo.reward.visible import spoken
 
 LogEntry = str | EffectResult
 
@@ -42,8 +44,8 @@ class Episode:
 
     __slots__ = (
         "_before", "_buffer", "_counts", "_lone", "_requested", "_script", "asks", "done",
-        "effects", "forms", "key", "log", "max_cycles", "outcome", "phases", "problem", "truncated",
-        "truths", "turns", "workflow",
+        "effects", "forms", "key", "log", "max_cycles", "outcome", "phases", "problem", "standing",
+        "stood", "truncated", "truths", "turns", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,10 @@ class Episode:
         """Every turn opened so far, in call order."""
         self.truths: dict[int, float] = {}
         self.forms: dict[int, float] = {}
+        self.standing: float | None = None
+        """What the episode would score if it ended here, where the script has said so."""
+        self.stood = 0
+        """Number of phases that had been opened when the script said so."""
         self.phases = 0
         self.asks: tuple[Turn, ...] = ()
         self.effects: tuple[Effect, ...] = ()
@@ -84,6 +90,11 @@ class Episode:
         if not self._buffer:
             return self.asks
         return tuple(turn for turn in self.asks if turn.agent not in self._buffer)
+
+    @property
+    def requested(self) -> Sequence[Effect]:
+        """Every effect requested so far; results stand in `log` in the same order."""
+        return self._requested
 
     def reply(self, agent: str, text: str) -> None:
         """Give the reply of one open turn; the script resumes after the last of its phase.
@@ -133,6 +144,7 @@ class Episode:
         for turn in self.asks:
             text = replies[turn.agent]
             self.log.append(text)
+            turn.said = text
             turn.reply = self._read(turn, text)
             values.append(turn.reply)
         self.asks = ()
@@ -140,28 +152,22 @@ class Episode:
         self._advance(values[0] if self._lone else values)
 
     def _read(self, turn: Turn, text: str) -> Reply:
-        ask = turn.ask
+        ask, heard = turn.ask, spoken(text)
+        told = heard if self.workflow.thoughts == "hide" else text
         if ask.parse is None:
-            return Reply(turn.call, turn.agent, text, text, text)
+            return Reply(turn.call, turn.agent, told, heard, heard)
         try:
-            strict = ask.parse(text)
-            lenient = strict if ask.lenient is None or strict is not None else ask.lenient(text)
+            strict = ask.parse(heard)
+            lenient = strict if ask.lenient is None or strict is not None else ask.lenient(heard)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return Reply(turn.call, turn.agent, text, strict, lenient)
+        return Reply(turn.call, turn.agent, told, strict, lenient)
 
     def _advance(self, value: Any) -> None:
         try:
             item = self._script.send(value)
-            while type(item) is Truth:
-                of, value, form = item
-                if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
-                    raise TypeError(
-                        f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}"
-                    )
-                self.truths[of.call] = float(value)
-                if form is not None:
-                    self.forms[of.call] = float(form)
+            while type(item) is Truth or type(item) is Standing:
+                self._note(item)
                 item = self._script.send(None)
         except StopIteration as stop:
             self.outcome = stop.value
@@ -170,6 +176,19 @@ class Episode:
             raise self._failure(f"play() raised {error!r}", error) from error
         else:
             self._open(item)
+
+    def _note(self, item: Truth | Standing) -> None:
+        if isinstance(item, Standing):
+            if not 0 <= item.score <= 1:
+                raise TypeError(f"Standing takes a number in [0, 1], got {item!r:.200}")
+            self.standing, self.stood = float(item.score), self.phases
+            return
+        of, value, form = item
+        if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
+            raise TypeError(f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}")
+        self.truths[of.call] = float(value)
+        if form is not None:
+            self.forms[of.call] = float(form)
 
     def _open(self, item: Any) -> None:
         if type(item) is Ask:
@@ -186,8 +205,9 @@ class Episode:
         else:
             got = ", ".join(type(entry).__name__ for entry in items) or "an empty list"
             raise self._failure(
-                f"yield an Ask, a Truth, an effect ({', '.join(kind.__name__ for kind in RESULTS)})"
-                f", or a list of Asks or of effects; got {got}"
+                "yield an Ask, a Truth, a Standing, an effect "
+                f"({', '.join(kind.__name__ for kind in RESULTS)}), or a list of Asks or of "
+                f"effects; got {got}"
             )
 
     def _open_effects(self, effects: list[Effect]) -> None:
@@ -317,7 +337,7 @@ class Episode:
                 "turn": turn.turn,
                 "phase": turn.phase,
                 "messages": turn.observe(),
-                "reply": turn.reply.text if turn.reply else self._buffer.get(turn.agent),
+                "reply": turn.said if turn.reply else self._buffer.get(turn.agent),
             }
             for turn in self.turns
         ]

@@ -43,9 +43,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, Script, Truth
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, Script, Standing, Truth
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import boxed_choice, visible
+from flowzoo.envs.text import boxed_choice
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 
@@ -130,8 +131,8 @@ class EvalOpt(Workflow):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        if self.max_rounds is not None and self.max_rounds < 1:
-            raise UsageError(f"`max_rounds` must be >= 1, got {self.max_rounds}")
+        if self.max_rounds is not None:
+            check_whole("max_rounds", self.max_rounds, 1)
         if self.tools not in get_args(Tools):
             raise unknown("tools", self.tools, get_args(Tools))
         if self.tools == "tests" and self.task.kind != "code":
@@ -158,9 +159,10 @@ class EvalOpt(Workflow):
             attempt = yield Ask("generator_0", messages, task.answer, task.answer_lenient)
             answer = self.read(attempt)
             grade = yield Grade(answer, of=attempt)
+            yield Standing(grade.score)
             right = grade.score >= 1.0
             first = right if first is None else first
-            history = [*history, assistant(visible(attempt.text))]
+            history = [*history, assistant(attempt.text.strip())]
             if number == rounds and not paper:
                 break
             chat = self.evaluation(problem, attempt.text, history)
@@ -174,7 +176,7 @@ class EvalOpt(Workflow):
             accepted = verdict or (verdict is None and self.preset == "dr_mas")
             if accepted or number == rounds:
                 break
-            history = [*history, assistant(visible(review.text))]
+            history = [*history, assistant(review.text.strip())]
             messages = self.improvement(problem, attempt.text, review.text, history)
         facts = {
             "rounds": number,
@@ -189,7 +191,7 @@ class EvalOpt(Workflow):
         """The evaluator's chat."""
         if self.preset == "paper":
             return [*history, user(self.wording("evaluate_history"))]
-        text = self.wording("evaluate").format(problem=problem.text, attempt=visible(attempt))
+        text = self.wording("evaluate").format(problem=problem.text, attempt=attempt.strip())
         return [user(text)]
 
     def improvement(
@@ -200,8 +202,8 @@ class EvalOpt(Workflow):
             return [*history, user(self.wording("improve_history"))]
         return [
             user(self.task.prompt(problem)),
-            assistant(visible(attempt)),
-            user(self.wording("improve").format(critique=visible(critique))),
+            assistant(attempt.strip()),
+            user(self.wording("improve").format(critique=critique.strip())),
         ]
 
     def expert(

@@ -38,10 +38,11 @@ from functools import partial
 from typing import ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, Script, Truth
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import unknown
 
 SplitBy = Literal["strategies", "subtasks"]
 WORDS = {"strategies": "STRATEGY", "subtasks": "SUBTASK"}
@@ -108,8 +109,7 @@ class OrchWorkers(Workflow):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        if self.max_workers < 1:
-            raise UsageError(f"`max_workers` must be >= 1, got {self.max_workers}")
+        check_whole("max_workers", self.max_workers, 1)
         if self.split_by not in get_args(SplitBy):
             raise unknown("split_by", self.split_by, get_args(SplitBy))
 
@@ -171,7 +171,7 @@ class OrchWorkers(Workflow):
         solutions = "\n\n".join(
             self.prompts["solution"].format(
                 title=f"Worker {number} ({part})" if part else f"Worker {number}",
-                text=visible(work.text),
+                text=work.text.strip(),
             )
             for number, (part, work) in enumerate(zip(parts, works, strict=True), start=1)
         )

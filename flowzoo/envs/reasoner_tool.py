@@ -41,10 +41,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from flowzoo.envs.script import Ask, Classes, Grade, Message, Outcome, Ran, Run, Script, Truth
+from flowzoo.envs.script import (
+    Ask,
+    Classes,
+    Grade,
+    Message,
+    Outcome,
+    Ran,
+    Run,
+    Script,
+    Standing,
+    Truth,
+)
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Credit, CreditRule, Workflow
-from flowzoo.errors import UsageError
 from flowzoo.reward.code import extract_code
 from flowzoo.sandbox.program import Limits
 
@@ -97,8 +108,7 @@ class ReasonerTool(Workflow):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        if self.max_turns < 1:
-            raise UsageError(f"`max_turns` must be >= 1, got {self.max_turns}")
+        check_whole("max_turns", self.max_turns, 1)
         Limits(cpu_s=self.cpu_s)
 
     def play(self, problem: Problem) -> Script:
@@ -123,6 +133,7 @@ class ReasonerTool(Workflow):
             has_run = ran is not None and ran.status == "AC"
             has_answer = printed is not None
             yield Truth(tool, other.score, form=(has_run + has_answer) / 2)
+            yield Standing(own.score)
             counts.update(ran=int(has_run), parsed=int(has_answer))
             row = {"turn": turn, "reasoner": short(answer), "tool": short(printed)}
             rows.append(self.prompts["row"].format(**row))

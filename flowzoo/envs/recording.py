@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flowzoo.envs.credit import agent_returns, combine, reward_parts
+from flowzoo.envs.credit import agent_returns, combine, immediate, reward_parts
 from flowzoo.envs.episode import Episode
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.envs.script import Reply
@@ -104,7 +104,7 @@ def record(
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
     settled = settle(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
-    problem_id, prompts, nothing = problem.id, workflow.prompts_id, {}
+    problem_id, prompts, nothing, cut = problem.id, workflow.prompts_id, {}, episode.truncated
     rows = zip(settled.calls, settled.parts, settled.rewards, strict=True)
     calls = tuple(
         Call(
@@ -116,12 +116,14 @@ def record(
             turn=turn.turn,
             phase=turn.phase,
             messages=tuple(turn.observe()),
-            reply=reply.text,
+            reply=turn.said,
             strict=reply.strict is not None,
             lenient=reply.lenient is not None,
             truth=episode.truths.get(turn.call),
             parts=parts,
             reward=reward,
+            immediate=0.0 if cut else immediate(workflow, workflow.agents[turn.agent][0], parts),
+            name=workflow.trajectory(turn.agent),
             state_hash=hashes[turn.logged],
             prompts=prompts,
             **engine.get(turn.call, nothing),

@@ -53,6 +53,8 @@ class Call:
     logps: Sequence[float] = ()
     """Log-probability of each output token under the distribution it was sampled from."""
     finish: FinishReason = "stop"
+    shortened: int = 0
+    """What was taken out of the prompt, which was over its budget; see `Completion.shortened`."""
     immediate: float = 0.0
     """The part of `reward` that this call earned by itself, the team's share left out."""
     name: str = ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowzoo.envs.boards import print_moved, print_start
 from flowzoo.envs.episode import Episode
 from flowzoo.envs.recording import answered, settle
+from flowzoo.envs.remarks import remarks
 from flowzoo.envs.script import Reply
 from flowzoo.envs.turns import Turn
 
@@ -16,12 +17,18 @@ if TYPE_CHECKING:
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 LONGEST = 2_000
 """Characters of one text shown; the middle of a longer one is left out, and said so."""
+SHORT = 200
+"""Characters of an answer or a remark of one line."""
+_PLAIN = 60
+"""Characters of a reading that is repeated below its reply."""
+NARROW = 80
+"""Characters of a verdict on one line; a longer one has a line for each part."""
 
 
-def printable(text: str) -> str:
+def printable(text: str, most: int = LONGEST) -> str:
     """`text` without what a terminal would obey or refuse, its middle cut out if it is long."""
-    if len(text) > LONGEST:
-        half = LONGEST // 2
+    if len(text) > most:
+        half = most // 2
         text = f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
     return "".join(
         char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text
@@ -29,20 +36,29 @@ def printable(text: str) -> str:
 
 
 def verdict(episode: Episode) -> str:
-    """How a finished episode ended: one line, or more where answers have several."""
+    """How a finished episode ended: one line, or more where that would be long."""
     settled = settle(episode)
     answer = episode.finished().answer
     parts = [_named("answer", answer) if answer is not None else "no answer"]
     if episode.truncated:
         parts = ["cut off by max_cycles"]
     parts += [_named("gold", episode.problem.gold), f"score {settled.score:g}"]
-    return ("\n" if any("\n" in part for part in parts) else "; ").join(parts)
+    line = "; ".join(parts)
+    return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
+
+
+def facts_line(episode: Episode) -> str:
+    """The workflow's facts about a finished episode, in one line."""
+    facts = episode.finished().facts
+    values = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in facts.items()}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _named(name: str, text: str) -> str:
     """`name text`, or the text below its name where it has several lines."""
-    text = printable(text)
-    return f"{name}:\n{text}" if "\n" in text else f"{name} {text}"
+    several = "\n" in text
+    text = printable(text, LONGEST if several else SHORT)
+    return f"{name}:\n{text}" if several else f"{name} {text}"
 
 
 def to_ansi(episode: Episode) -> str:
@@ -51,7 +67,7 @@ def to_ansi(episode: Episode) -> str:
     for turn in episode.turns:
         lines.append(f"--- {turn.agent} (phase {turn.phase}, turn {turn.turn})")
         lines += [f"{m['role']}: {printable(m['content'])}" for m in turn.messages]
-        lines.append(f"> {printable(turn.reply.text) if turn.reply else '…'}")
+        lines.append(f"> {printable(turn.said) if turn.reply else '…'}")
     if episode.done:
         lines.append(f"=== {verdict(episode)}")
     return "\n".join(lines)
@@ -87,14 +103,35 @@ def print_new(
             out.print(Text(printable(episode.problem.text), style="bold"))
         shown = 1
     for turn, reply in turns[shown - 1 :]:
+        if turn.slot == 0 and turn.phase > 0:
+            _print_remarks(episode, turn.phase - 1, out)
         _print_turn(episode, turn, reply, out, prompts)
         print_moved(episode, [said for _, said in turns[: shown - 1]], reply, out, pace)
         shown += 1
     if episode.done and shown == len(turns) + 1:
-        settled = settle(episode)
-        out.print(Text(verdict(episode), style="bold green" if settled.score > 0 else "bold red"))
+        _print_end(episode, out)
         shown += 1
     return shown
+
+
+def _print_end(episode: Episode, out: Console) -> None:
+    """Print what followed the last reply, the verdict and the facts."""
+    from rich.text import Text
+
+    settled = settle(episode)
+    if settled.calls:
+        _print_remarks(episode, settled.calls[-1][0].phase, out)
+    out.print(Text(verdict(episode), style="bold green" if settled.score > 0 else "bold red"))
+    if episode.finished().facts:
+        out.print(Text(printable(facts_line(episode)), style="dim"))
+
+
+def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
+    """Print what programs and searches came to after a phase, one line each."""
+    from rich.text import Text
+
+    for line in remarks(episode, phase):
+        out.print(Text(f"  {printable(line, SHORT)}", style="dim italic"))
 
 
 def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompts: bool) -> None:
@@ -110,9 +147,9 @@ def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompt
             out.print(Text(f"{message['role']}: {printable(message['content'])}", style="dim"))
     out.print(
         Panel(
-            Text(printable(reply.text)),
+            Text(printable(turn.said)),
             title=Text(turn.agent, style=f"bold {colour}"),
-            subtitle=Text(_reading(reply.strict), style="dim"),
+            subtitle=Text(_reading(reply), style="dim"),
             title_align="left",
             subtitle_align="right",
             border_style=colour,
@@ -120,10 +157,15 @@ def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompt
     )
 
 
-def _reading(value: Any) -> str:
+def _reading(reply: Reply) -> str:
+    """How a reply was read; empty where that is plain to see."""
+    value = reply.strict
     if value is None:
         return "unreadable"
-    lines = str(value).splitlines()
-    if len(lines) > 1:
-        return f"read as {len(lines)} lines"
-    return f"read as {printable(str(value))[:60]}"
+    if isinstance(value, bool):
+        return f"read as {'yes' if value else 'no'}"
+    text = str(value)
+    if len(text) > _PLAIN or "\n" in text:
+        return "" if text in reply.text else f"read as {len(text)} characters"
+    lines = [line.strip() for line in reply.text.splitlines()]
+    return "" if text in lines else f"read as {printable(text)}"

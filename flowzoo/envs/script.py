@@ -4,7 +4,8 @@ A script is a generator without I/O. It yields
 `Ask` (one agent turn) or a list of `Ask` (a phase: agents that do not see each other's replies)
 and receives a `Reply` or a list of them; it yields `Grade` / `Classes` / `Run` / `Search` (effects:
 work done outside the script, batched over episodes), alone or in a list, and receives the result;
-it yields `Truth` to record how good a reply was for its own role; it returns an `Outcome`. All are
+it yields `Truth` to record how good a reply was for its own role, `Standing` what the episode would
+score if it ended here; it returns an `Outcome`. All are
 NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
 """
 
@@ -25,6 +26,9 @@ Responder = Callable[[str, list[Message]], str]
 
 class Reply(NamedTuple):
     """What an agent answered, read with the ask's two parsers.
+
+    Thoughts (what stands in `<think>` tags, closed or not) are no part of `text`, unless the
+    workflow was told to show them; the parsers never see them.
 
     `strict` and `lenient` are None where the reply could not be read; an ask without a parser
     reads as its whole text. `call` is the index of the call in the episode.
@@ -160,6 +164,16 @@ class Truth(NamedTuple):
     of: Reply
     value: float
     form: float | None = None
+
+
+class Standing(NamedTuple):
+    """Record what the episode would score if it ended here (0 to 1). Result: None.
+
+    It holds until another is recorded. Tree sampling takes it for the team's immediate reward; like
+    a truth it must not steer the script, and it pays nothing by itself.
+    """
+
+    score: float
 
 
 class Outcome(NamedTuple):

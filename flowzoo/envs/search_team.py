@@ -50,12 +50,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, Passage, Reply, Script, Search, Truth
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.search import INSTRUCTION
 from flowzoo.envs.tasks.search_world import RELATIONS, read_fact
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import UsageError
 from flowzoo.reward.qa import normalise
 
 _VERDICT = re.compile(r"<verify>\s*(yes|no)\s*</verify>", re.IGNORECASE)
@@ -135,8 +135,7 @@ class SearchTeam(Workflow):
         """Check the settings."""
         super().__post_init__()
         for name, value in (("max_turns", self.max_turns), ("top_k", self.top_k)):
-            if value < 1:
-                raise UsageError(f"`{name}` must be >= 1, got {value}")
+            check_whole(name, value, 1)
 
     def play(self, problem: Problem) -> Script:
         """See the module's page."""

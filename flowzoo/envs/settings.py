@@ -1,8 +1,10 @@
-"""Settings of workflows and tasks as words, for command lines and run configurations."""
+"""Settings of workflows and tasks: read from words of a command line, and checked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from flowzoo.errors import UsageError
 
@@ -37,6 +39,28 @@ def add_setting(settings: dict[str, Setting], name: str, value: Setting) -> None
     if name in settings:
         raise UsageError(f"--{name} and --options give {name!r} twice: leave one of them out.")
     settings[name] = value
+
+
+def check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+    """Raise `UsageError` unless `value` is an int within `low`..`high` (None: no upper limit)."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < low or (high is not None and value > high):
+        limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise UsageError(f"{name}: expected a whole number {limits}, got {value!r}.")
+
+
+def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
+    """Raise `UsageError` unless `value` is a finite number within `low`..`high`."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not low <= value <= high:
+        limits = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        raise UsageError(f"{name}: expected a number {limits}, got {value!r}.")
+
+
+def check_seed(seed: Any) -> None:
+    """Raise `UsageError` unless `seed` is an int."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise UsageError(f"seed: expected an integer, got {seed!r}.")
 
 
 def _value(text: str) -> Setting:

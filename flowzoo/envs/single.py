@@ -3,6 +3,9 @@ r"""# Single
 The control: one generator, one call. Same prompt, same reward, same sampling budget accounting as
 the workflows it is compared with.
 
+One call is no match for a workflow of four. `flowzoo eval single --like DIR`, with the folder of the workflow's
+evaluation, asks as often as the workflow does (or, with `--match tokens`, for as many tokens) and lets the answers vote.
+
 | | |
 |---|---|
 | Creation | `single_v0.env(task="math")`, `single_v0.env(task="code")` |

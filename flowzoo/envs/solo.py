@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 import gymnasium
 
+from flowzoo.envs.guard import Guard
+from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.registry import make_env
 from flowzoo.envs.script import Message, Responder
 from flowzoo.errors import UsageError, unknown
@@ -152,6 +154,15 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             reward += paid if name in self._own else 0.0
             env.step(None)
         return obs, float(reward), not truncated, truncated, info
+
+    @property
+    def aec(self) -> Guard:
+        """The guarded AEC environment beneath."""
+        return self._env
+
+    def record(self) -> EpisodeRecord:
+        """The finished episode as plain records."""
+        return self._env.record()
 
     def render(self) -> Any:
         """See `WorkflowEnv.render`."""

@@ -10,13 +10,14 @@ from flowzoo.reward.visible import visible
 
 __all__ = ["boxed_choice", "boxed_number", "lone_number", "visible", "without_box"]
 
-_INDEX = re.compile(r"\s*[0-9]{1,4}\s*")
+_LONGEST = 4
+"""Digits of a number that is read."""
 
 
 def boxed_number(text: str, count: int) -> int | None:
     """The number in the last box if it is within 1..count, else None."""
-    box = extract(text, "strict")
-    if box is None or not _INDEX.fullmatch(box):
+    box = (extract(text, "strict") or "").strip()
+    if not (box.isascii() and box.isdigit() and len(box) <= _LONGEST):
         return None
     return int(box) if 1 <= int(box) <= count else None
 

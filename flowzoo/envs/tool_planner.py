@@ -42,7 +42,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, Reply, Run, Script, Truth
+from flowzoo.envs.script import (
+    Ask,
+    Grade,
+    Message,
+    Outcome,
+    Ran,
+    Reply,
+    Run,
+    Script,
+    Standing,
+    Truth,
+)
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.game import START, Game
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
@@ -68,6 +80,11 @@ class Offer(NamedTuple):
     def has_run(self) -> bool:
         """Whether the program ran to its end."""
         return self.ran is not None and self.ran.status == "AC"
+
+    @property
+    def has_list(self) -> bool:
+        """Whether a list could be read from what it printed."""
+        return self.actions is not None
 
 
 def shortened(text: str, most: int = SHOWN) -> str:
@@ -116,8 +133,7 @@ class ToolPlanner(Workflow):
         super().__post_init__()
         if not isinstance(self.task, Game):
             raise UsageError(f"{self.name} plays tasks derived from Game, got {self.task!r}")
-        if self.max_turns < 1:
-            raise UsageError(f"`max_turns` must be >= 1, got {self.max_turns}")
+        check_whole("max_turns", self.max_turns, 1)
         Limits(cpu_s=self.cpu_s)
 
     @property
@@ -133,19 +149,17 @@ class ToolPlanner(Workflow):
         while True:
             turns += 1
             prompt = game.prompt_at(problem, done)
-            offer = yield from self.offer(prompt)
+            offer = yield from self.offer(prompt, done)
             plan = yield Ask(
                 "planner_0", self.planner_prompt(prompt, offer), game.answer, game.answer_lenient
             )
             decided = self.read(plan)
-            tried = None if offer.actions is None else game.join(done, offer.actions)
             done = game.join(done, decided or START)
-            value, grade = yield [Grade(tried), Grade(done, of=plan)]
-            has_run, has_list = offer.has_run, offer.actions is not None
-            yield Truth(offer.tool, value.score, form=(has_run + has_list) / 2)
-            counts["ran"] += has_run
-            counts["parsed"] += has_list
-            counts["agreed"] += has_list and offer.actions == decided
+            grade = yield Grade(done, of=plan)
+            yield Standing(grade.score)
+            counts["ran"] += offer.has_run
+            counts["parsed"] += offer.has_list
+            counts["agreed"] += offer.has_list and offer.actions == decided
             end = game.ended(problem, done)
             if end or turns == self.max_turns:
                 break
@@ -157,8 +171,8 @@ class ToolPlanner(Workflow):
         }
         return Outcome(done, grade.score, facts)
 
-    def offer(self, prompt: str) -> Generator[Any, Any, Offer]:
-        """The tool's part of a turn: its program is asked for and run."""
+    def offer(self, prompt: str, done: str) -> Generator[Any, Any, Offer]:
+        """The tool's part of a turn: its program is asked for and run, and its list is valued."""
         tool = yield Ask(
             "tool_0",
             self.prompts["tool"].format(prompt=prompt),
@@ -166,10 +180,14 @@ class ToolPlanner(Workflow):
             partial(extract_code, reading="lenient"),
         )
         program = self.read(tool)
-        if program is None:
-            return Offer(tool, "", None, None)
-        ran = yield Run(program, limits=Limits(cpu_s=self.cpu_s))
-        return Offer(tool, program, ran, self.game.answer(ran.output))
+        made = Offer(tool, "", None, None)
+        if program is not None:
+            ran = yield Run(program, limits=Limits(cpu_s=self.cpu_s))
+            made = Offer(tool, program, ran, self.game.answer(ran.output))
+        tried = None if made.actions is None else self.game.join(done, made.actions)
+        value = yield Grade(tried)
+        yield Truth(tool, value.score, form=(made.has_run + made.has_list) / 2)
+        return made
 
     def planner_prompt(self, prompt: str, offer: Offer) -> str:
         """What the planner sees: the world as it is, and all that the tool of this turn did."""

@@ -32,7 +32,9 @@ class WorkflowError(FlowzooError, RuntimeError):
 class Turn:
     """One ask that was opened: who, where in the episode, what it sees and, later, its reply."""
 
-    __slots__ = ("agent", "ask", "call", "logged", "messages", "phase", "reply", "slot", "turn")
+    __slots__ = (
+        "agent", "ask", "call", "logged", "messages", "phase", "reply", "said", "slot", "turn",
+    )  # fmt: skip
 
     def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
         self.ask = ask
@@ -43,6 +45,9 @@ class Turn:
         self.phase = phase
         self.logged = logged
         self.reply: Reply | None = None
+        """What the script was given: without thoughts, unless the workflow shows them."""
+        self.said = ""
+        """The whole reply, thoughts included, once there is one."""
         seen = ask.messages
         self.messages: list[Message] = (
             [{"role": "user", "content": seen}]

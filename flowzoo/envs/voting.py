@@ -36,10 +36,11 @@ from functools import partial
 from typing import ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Ask, Classes, Grade, Graded, Message, Outcome, Reply, Script, Truth
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import boxed_number, lone_number, visible, without_box
+from flowzoo.envs.text import boxed_number, lone_number, without_box
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import unknown
 
 Aggregate = Literal["llm", "majority"]
 
@@ -91,14 +92,17 @@ class Voting(Workflow):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        if self.n_votes < 1:
-            raise UsageError(f"`n_votes` must be >= 1, got {self.n_votes}")
+        check_whole("n_votes", self.n_votes, 1)
         if self.aggregate not in get_args(Aggregate):
             raise unknown("aggregate", self.aggregate, get_args(Aggregate))
 
     def role_counts(self) -> Mapping[str, int]:
         """Generators as set; an aggregator unless votes are counted."""
         return {"generator": self.n_votes} | ({"aggregator": 1} if self.aggregate == "llm" else {})
+
+    def trajectory(self, agent: str) -> str:
+        """On programs all voters share one name, elsewhere each has its own."""
+        return self.agents[agent][0] if self.task.kind == "code" else agent
 
     def play(self, problem: Problem) -> Script:
         """See the module's page."""
@@ -132,7 +136,7 @@ class Voting(Workflow):
     def ballot(self, problem: Problem, drafts: Sequence[Reply]) -> str:
         """The aggregator's prompt: the problem and all candidates in slot order."""
         candidates = "\n\n".join(
-            self.prompts["candidate"].format(number=number, text=visible(draft.text))
+            self.prompts["candidate"].format(number=number, text=draft.text.strip())
             for number, draft in enumerate(drafts, start=1)
         )
         return self.wording("ballot").format(problem=problem.text, candidates=candidates)

@@ -17,12 +17,14 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
+from flowzoo.envs.settings import check_number
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.errors import UsageError, unknown
 from flowzoo.reward.code import code_sandbox
 from flowzoo.seeding import key_digest, key_rng
 
 Credit = Literal["team", "local", "mix"]
+Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: from the reward parts of a call to its reward."""
 
@@ -75,6 +77,8 @@ class Workflow:
     """Local reward: weight of a readable reply, weight of its own truth."""
     format_penalty: float = 0.0
     """Subtracted from a call whose reply the strict parser could not read."""
+    thoughts: Thoughts = "hide"
+    """Whether team-mates see what a reply has in `<think>` tags. It is never graded."""
 
     def __post_init__(self) -> None:
         """Check the settings that all workflows share."""
@@ -82,6 +86,8 @@ class Workflow:
             raise unknown(f"preset of {self.name}", self.preset, self.presets)
         if not callable(self.credit) and self.credit not in get_args(Credit):
             raise unknown("credit", self.credit, get_args(Credit))
+        if self.thoughts not in get_args(Thoughts):
+            raise unknown("thoughts", self.thoughts, get_args(Thoughts))
         if self.kinds and self.task.kind not in self.kinds:
             from flowzoo.envs.tasks import tasks_of
 
@@ -96,8 +102,13 @@ class Workflow:
                 f"{self.name} on task {self.task.name!r} runs no programs: leave out "
                 f"sandbox={self.task.sandbox!r}."
             )
-        if self.format_penalty < 0:
-            raise UsageError(f"`format_penalty` must be >= 0, got {self.format_penalty}")
+        for name in ("alpha", "format_penalty"):
+            check_number(name, getattr(self, name), 0)
+        weights = self.local_weights
+        if not isinstance(weights, tuple) or len(weights) != 2:
+            raise UsageError(f"local_weights: expected a tuple of two numbers, got {weights!r}.")
+        for weight in weights:
+            check_number("local_weights", weight, 0)
 
     def play(self, problem: Problem) -> Script:
         """The script: yield asks and effects, receive replies and results, return an `Outcome`.
@@ -132,6 +143,13 @@ class Workflow:
         """Role -> number of agents, where it depends on the settings."""
         return self.roles
 
+    def trajectory(self, agent: str) -> str:
+        """What the published code of arXiv 2605.24202 calls the trajectory of an agent's calls.
+
+        Its advantages compare calls of one name. Here every agent has its own, whatever the turn.
+        """
+        return agent
+
     def read(self, reply: Reply) -> Any:
         """The value of a reply: read strictly, or under `preset="paper"` as leniently as there."""
         return reply.lenient if self.preset == "paper" else reply.strict
@@ -158,8 +176,12 @@ class Workflow:
 
     @cached_property
     def prompts_id(self) -> str:
-        """Version and hash of the prompt texts, written into every call's record."""
+        """Version and hash of the prompt texts, the task's instruction included.
+
+        It is written into every call's record.
+        """
         texts = [part for item in sorted(self.prompts.items()) for part in item]
+        texts.append(self.task.instruction)
         return f"{self.name}@{self.prompts_version}:{key_digest(*texts).hex()[:8]}"
 
     @cached_property

@@ -19,7 +19,7 @@ Those of `Workflow` and of the task (`form`, `reward`, `data` …): see
 reward: the reward of the pair).
 
 Facts in `info` at the end: `reward` in [0, 3] and its parts `lengths`, `ratio`, `unique`, `style`,
-`grounding_0`, `grounding_1`.
+`grounding_0`, `grounding_1`, `apart`.
 
 ## Version history
 * v0: first version.

@@ -16,8 +16,10 @@ The published reward looks for `aux` in main's text: a comment, a call whose res
 never used earns the bonus. Here it is decided on the syntax tree and by running: with an `aux` that
 raises, a test that passed has to fail (it is called, and its failure is not swallowed); with one
 that returns something else, the output has to change (`variants`); and `aux` alone, in place of the
-entry, must not pass what main passes. A call whose result is ignored earns `calls` and loses it
-again, and never earns `depth`.
+entry, must neither pass what main passes nor return one and the same value for all inputs. A call
+whose result is ignored earns `calls` and loses it again, and never earns `depth`. A main that can
+look at its own program (`globals()`, `aux.__code__`) could tell the variants apart, so it earns
+nothing. What no run can tell apart: a main that does all the work and only checks `aux`.
 """
 
 from __future__ import annotations
@@ -26,9 +28,16 @@ import ast
 import warnings
 from collections.abc import Iterator, Sequence
 
+from flowzoo.reward.listed import names
+
 HIGHEST = 4.0
 """The most that `pair_reward` adds up to."""
 AUX = "aux"
+PEEKING = names(
+    "globals locals vars dir eval exec compile getattr modules _getframe settrace setprofile "
+    "inspect dis gc traceback importlib builtins ctypes"
+)
+"""Names by which a program can look at itself."""
 Parts = dict[str, float]
 
 _WRAP = """
@@ -144,6 +153,21 @@ def calls(tree: ast.AST, name: str) -> bool:
     )
 
 
+def peeks(tree: ast.AST) -> bool:
+    """Whether a program can look at itself: by the `PEEKING` names, or by names with `__`."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update(part for alias in node.names for part in alias.name.split("."))
+            found.update((getattr(node, "module", None) or "").split("."))
+    hidden = {name for name in found if name.startswith(("__", "_aux"))} - {"__name__", "__init__"}
+    return bool(hidden or found & PEEKING)
+
+
 def is_wrapper(main: ast.FunctionDef) -> bool:
     """Whether a function does nothing but hand its arguments to `aux` and the result back."""
     results: set[str] = set()
@@ -190,7 +214,7 @@ def may_cooperate(helper: str | None, main: str | None, entry: str) -> bool:
     tree, other = parsed(main), parsed(helper)
     if tree is None or defined(other, AUX) is None or defined(tree, entry) is None:
         return False
-    return calls(tree, AUX) and not binds(tree, AUX)
+    return calls(tree, AUX) and not binds(tree, AUX) and not peeks(tree)
 
 
 def cooperation(
@@ -200,6 +224,7 @@ def cooperation(
     raising: Sequence[bool],
     changed: Sequence[Sequence[str]],
     alone: Sequence[bool],
+    values: Sequence[str],
 ) -> Parts:
     """`calls`, `depth` and `ignored` of a pair that `may_cooperate`.
 
@@ -210,6 +235,7 @@ def cooperation(
         raising: the same with an `aux` that raises.
         changed: per changed `aux`, the status of each test.
         alone: the same with `aux` in place of the entry.
+        values: per test, what `aux` alone returns; empty where it fails or nobody knows.
     """
     good = [place for place, passed in enumerate(passes) if passed]
     if not any(not raising[place] for place in good):
@@ -218,6 +244,8 @@ def cooperation(
     used = any(statuses[place] == "WA" for statuses in changed for place in good)
     function = defined(parsed(main), entry)
     thin = all(alone[place] for place in good) or function is None or is_wrapper(function)
+    known = [value for value in values if value]
+    thin = thin or (len(known) > 1 and len(set(known)) == 1)
     return {
         "calls": 0.5,
         "depth": 1.0 if used and not thin else 0.0,

@@ -12,72 +12,24 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
-from flowzoo.reward.math_clean import clean, names, text_form
-from flowzoo.reward.math_operands import is_function
+from flowzoo.reward.math_clean import clean, text_form
+from flowzoo.reward.math_meaning import Answer
 from flowzoo.reward.math_parse import Unreadable, parse_scalar
-from flowzoo.reward.math_probe import constant
-from flowzoo.reward.math_tokens import Token, Tokens, significant, tokenize
-from flowzoo.reward.math_tree import (
-    Node,
-    TooBig,
-    add,
-    call,
-    const,
-    mul,
-    neg,
-    num,
-    rational,
-    symbols,
-)
+from flowzoo.reward.math_relations import RELATIONS, RelationReader
+from flowzoo.reward.math_tokens import Token, significant, tokenize
+from flowzoo.reward.math_tree import TooBig, mul, num
 from flowzoo.reward.math_units import read_unit
 
 MAX_CHARS: Final = 2_000
 MAX_DIGITS: Final = 256
 MAX_ITEMS: Final = 256
 _CACHED_CHARS: Final = 256
-_ROUGHLY: Final = 0.05
-"""Relative difference up to which two numbers may be joined by an approximate sign."""
-
-Kind = Literal["scalar", "list", "set", "seq", "union", "cap", "setminus", "ratio", "relation",
-               "text"]  # fmt: skip
-
-
-class Answer(NamedTuple):
-    """The meaning of an answer."""
-
-    kind: Kind
-    text: str = ""
-    """Normal form as a text, of the whole answer only; a text's meaning."""
-    node: Node | None = None
-    """The expression of a scalar."""
-    items: tuple[Answer, ...] = ()
-    """Members of a container, in order."""
-    shape: str = ""
-    """Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it stood in braces."""
-    unit: str = ""
-    """Unit of a scalar; `%` means that the value was divided by 100."""
-    label: str = ""
-    """Left-hand side, such as `x` in `x = 5`."""
-    is_range: bool = False
-    """Whether a `seq` was written as an inequality or a membership, so that it is no tuple."""
-    digits: int = 0
-    """Significant digits of a scalar written as one decimal; 0 for everything else."""
-    relation: tuple[str, Node] | None = None
-    """`(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation."""
-
-
 _PLAIN = re.compile(r"-?\d{1,15}", re.ASCII)
 _DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 _DATE = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
-_RELATIONS: Final = {
-    "=": "=", ":=": "=", "==": "=", "equiv": "mod", "<": "<", ">": ">", "<=": "<=", ">=": ">=",
-    "=<": "<=", "=>": ">=", "leq": "<=", "geq": ">=", "!=": "!=", "neq": "!=", "in": "in",
-    "approx": "~", "sim": "~",
-}  # fmt: skip
 _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
-_NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
 
 
 def read_answer(answer: str) -> Answer | None:
@@ -136,11 +88,8 @@ def decimal_comma(answer: str) -> Answer | None:
     return Answer("scalar", answer, num(value))
 
 
-class _Reader:
+class _Reader(RelationReader):
     """Reads slices of one token sequence."""
-
-    def __init__(self, source: Tokens) -> None:
-        self.source, self.tokens, self.partner = source, source.tokens, source.partner
 
     def top(self, start: int, end: int) -> list[int]:
         """Indices of the tokens from `start` to `end` that stand outside every bracket."""
@@ -197,7 +146,7 @@ class _Reader:
         return found
 
     def item(self, start: int, end: int, top: list[int]) -> Answer:
-        relations = [idx for idx in top if self.is_operator(idx, _RELATIONS)]
+        relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
         if relations:
             return self.related(start, end, relations)
         operations = [idx for idx in top if self.is_operator(idx, _SET_OPS)]
@@ -277,168 +226,6 @@ class _Reader:
             return Answer("union", items=tuple(parts))
         return Answer("cap" if kind == "cap" else "setminus", items=(left, right))
 
-    # relations
-
-    def related(self, start: int, end: int, at: list[int]) -> Answer:
-        ops = [_RELATIONS[self.tokens[idx].text] for idx in at]
-        sides = self.sides(start, end, at)
-        if "in" in ops:
-            if len(ops) != 1 or not self.label(*sides[0]):
-                raise Unreadable
-            name = self.label(*sides[0])
-            return self.read(*sides[1])._replace(label=name, is_range="," not in name)
-        if "mod" in ops:
-            if len(ops) != 1:
-                raise Unreadable
-            return self.congruence(*sides)
-        if "~" in ops:
-            first = ops.index("~")
-            if not _consistent([self.node(*side) for side in sides], _ROUGHLY):
-                raise Unreadable
-            if first == 0 and not self.label(*sides[0]):
-                return self.read(*sides[0])
-            if first > 0:
-                return self.related(start, sides[first][1], at[:first])
-            ops[0] = "="
-        if all(op == "=" for op in ops):
-            return self.equality(sides)
-        return self.inequality(sides, ops)
-
-    def congruence(self, left: tuple[int, int], right: tuple[int, int]) -> Answer:
-        r"""`x \equiv 3 \pmod 5`: the residue and the modulus."""
-        start, end = right
-        at = next((i for i in range(start, end) if self.tokens[i].text in ("bmod", "mod")), end)
-        stop = at
-        if at > start and self.tokens[at - 1].text == "(" and self.partner[at - 1] == end - 1:
-            stop, end = at - 1, end - 1
-        name = self.label(*left)
-        if not name or stop <= start or at + 1 >= end:
-            raise Unreadable
-        residue = parse_scalar(self.source, start, stop)
-        modulus = parse_scalar(self.source, at + 1, end)
-        parts = (call("mod", [residue, modulus]), modulus)
-        items = tuple(Answer("scalar", node=part) for part in parts)
-        return Answer("seq", items=items, shape="mod", label=name)
-
-    def sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
-        bounds = [start - 1, *at, end]
-        sides = [(a + 1, b) for a, b in pairwise(bounds)]
-        is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides)
-        if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
-            raise Unreadable
-        return sides
-
-    def label(self, start: int, end: int) -> str:
-        """The text of a slice that only names something, such as `x_1`, `f(x)`, `(p,q)`."""
-        text = "".join(token.text for token in self.tokens[start:end])
-        first = self.tokens[start]
-        if end - start > 24 or len(text) > 48:
-            return ""
-        if first.text == "(" and self.partner[start] == end - 1:
-            inner = self.tokens[start + 1 : end - 1]
-            names = all(
-                t.kind in "wc" or t.text in (",", "_", "{", "}") or t.kind == "n" for t in inner
-            )
-            return text if names and "," in text and inner[0].kind in "wc" else ""
-        idx = start
-        if first.text in ("angle", "triangle", "overline", "vec", "mathbf") and end - start > 1:
-            return text
-        if first.kind not in "wct" or first.text in _NO_LABELS or is_function(first.text):
-            return ""
-        idx += 1
-        while idx < end:
-            token = self.tokens[idx]
-            if token.text in ("_", "^") and idx + 1 < end:
-                is_power = token.text == "^"
-                idx = max(self.partner[idx + 1], idx + 1) + 1
-                if is_power and (idx >= end or self.tokens[idx].text != "("):
-                    return ""
-            elif token.text == "'":
-                idx += 1
-            elif token.text == "(" and self.partner[idx] == end - 1:
-                return text
-            elif token.text == ":" and idx + 1 < end:
-                idx += 2
-            elif token.kind in "wt" and first.kind in "wt" and token.spaced:
-                idx += 1
-            else:
-                return ""
-        return text
-
-    def node(self, start: int, end: int) -> Node | None:
-        try:
-            return parse_scalar(self.source, start, end)
-        except Unreadable:
-            return None
-
-    def equality(self, sides: list[tuple[int, int]]) -> Answer:
-        """`x = value`, `value = x`, a chain that computes a value, or an equation."""
-        nodes = [self.node(*side) for side in sides]
-        relation = None
-        if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
-            relation = ("=", add((nodes[0], neg(nodes[1]))))
-        label = self.label(*sides[0])
-        last = self.label(*sides[-1])
-        is_reversed = bool(last) and not label and len(sides) == 2
-        if label or is_reversed:
-            rest = nodes[1:] if label else nodes[:-1]
-            name, side = (label, sides[-1]) if label else (last, sides[0])
-            found = self.read(*side)
-            known = frozenset() if found.node is None else symbols(found.node)
-            if name not in known and _consistent(rest):
-                return found._replace(label=name, relation=relation)
-            return Answer("relation", label=name, relation=relation)
-        free = any(node is not None and symbols(node) for node in nodes[:-1])
-        if not free and _consistent(nodes):
-            found = self.read(*sides[-1])
-            if found.kind == "scalar" and found.node is not None and not symbols(found.node):
-                return found
-        # The last side counts where the chain is a reference answer.
-        return Answer("relation", items=(self.read(*sides[-1]),), relation=relation)
-
-    def inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> Answer:
-        nodes = [self.node(*side) for side in sides]
-        if len(sides) == 2:
-            return self.single(sides, nodes, ops[0])
-        falling = [op for op in ops if op in ("<", "<=")]
-        rising = [op for op in ops if op in (">", ">=")]
-        name = self.label(*sides[1])
-        if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
-            raise Unreadable
-        low, high = self.read(*sides[0]), self.read(*sides[2])
-        if rising:
-            low, high, ops = high, low, ops[::-1]
-        shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
-        return Answer("seq", items=(low, high), shape=shape, label=name, is_range=True)
-
-    def single(self, sides: list[tuple[int, int]], nodes: Sequence[Node | None], op: str) -> Answer:
-        left, right = nodes
-        relation = None
-        if op in (">", ">="):
-            left, right, op, sides = right, left, op.replace(">", "<"), sides[::-1]
-        if left is not None and right is not None:
-            relation = (op, add((left, neg(right))))
-            if op != "!=" and left.op == "call" and left.args[0] == "abs" and rational(right):
-                name, shape = left.args[1].key, "[]" if op == "<=" else "()"
-                ends = (Answer("scalar", node=neg(right)), Answer("scalar", node=right))
-                return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
-        infinity = Answer("scalar", node=const("inf"))
-        minus = Answer("scalar", node=neg(const("inf")))
-        for idx in (0, 1):
-            name, other = self.label(*sides[idx]), (left, right)[1 - idx]
-            if op == "!=" or not name or other is None or name in symbols(other):
-                continue
-            bound = self.read(*sides[1 - idx])
-            closed = op == "<="
-            if idx == 0:
-                shape, ends = ("(]" if closed else "()"), (minus, bound)
-            else:
-                shape, ends = ("[)" if closed else "()"), (bound, infinity)
-            return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
-        if relation is None:
-            raise Unreadable
-        return Answer("relation", relation=relation)
-
 
 def _separator(token: Token) -> str:
     """`,`, `;` or `and` for a token that separates items; `and` stands for `or` too."""
@@ -471,16 +258,6 @@ def _listed(parts: list[Answer], flat: bool) -> Answer:
         parts = [first._replace(label="", relation=None), *parts[1:]]
         return Answer("list", items=tuple(parts), label=first.label)
     return Answer("list", items=tuple(parts))
-
-
-def _consistent(nodes: Sequence[Node | None], tolerance: float = 1e-9) -> bool:
-    """Whether no two sides that are numbers disagree, as in `43 = 42`."""
-    values = [constant(node) for node in nodes if node is not None]
-    known = [value for value in values if value is not None]
-    for value in known[1:]:
-        if abs(value - known[0]) > tolerance * max(abs(value), abs(known[0])):
-            return False
-    return True
 
 
 def _finite_union(left: Answer, right: Answer) -> Answer | None:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import re
 
-
-def names(text: str) -> frozenset[str]:
-    """The words of `text`."""
-    return frozenset(text.split())
+from flowzoo.reward.listed import names
 
 
 def table(pairs: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from flowzoo.reward.math_answer import Answer
+from flowzoo.reward.math_meaning import Answer
 from flowzoo.reward.math_probe import constant, proportional, same_function
 from flowzoo.reward.math_tree import Node, const, mul, num, power, rational, sym, symbols
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
 from flowzoo.errors import unknown
-from flowzoo.reward.math_clean import names
+from flowzoo.reward.listed import names
 
 ExtractMode = Literal["strict", "lenient", "auto"]
 Source = Literal["box", "phrase", "hashes", "span", "whole", "number"]
@@ -99,10 +99,12 @@ def extract(
     """
     if mode not in ORDERS:
         raise unknown("extraction mode", mode, ORDERS)
-    chosen = ORDERS[mode] if order is None else tuple(order)
-    for source in chosen:
-        if source not in get_args(Source):
-            raise unknown("answer source", source, get_args(Source))
+    chosen = ORDERS[mode]
+    if order is not None:
+        chosen = tuple(order)
+        for source in chosen:
+            if source not in get_args(Source):
+                raise unknown("answer source", source, get_args(Source))
     tail = spoken(text) if len(text) > TAIL or "think>" in text else text
     if tail is None:
         return None

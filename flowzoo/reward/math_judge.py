@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
-from flowzoo.reward.math_answer import Answer, read_answer
+from flowzoo.reward.math_answer import read_answer
+from flowzoo.reward.math_meaning import Answer
 
 JudgeStatus = Literal["equal", "different", "timeout", "crashed"]
 

@@ -6,8 +6,8 @@ import re
 from fractions import Fraction
 from typing import Final
 
+from flowzoo.reward.listed import names
 from flowzoo.reward.math_binders import Binders, determinant
-from flowzoo.reward.math_clean import names
 from flowzoo.reward.math_cursor import Unreadable, number
 from flowzoo.reward.math_tokens import Token
 from flowzoo.reward.math_tree import (

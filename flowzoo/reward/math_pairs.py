@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, NamedTuple
 
-from flowzoo.reward.math_answer import (
-    Answer,
-    decimal_comma,
-    is_list_like,
-    read_answer,
-    read_as_list,
-)
+from flowzoo.reward.math_answer import decimal_comma, is_list_like, read_answer, read_as_list
 from flowzoo.reward.math_choice import choice_of, chosen, spoken_choice
 from flowzoo.reward.math_clean import is_one_group
 from flowzoo.reward.math_compare import Rules, same
 from flowzoo.reward.math_extract import TAIL, extract, last_box
+from flowzoo.reward.math_meaning import Answer
 
 Outcome = Literal["equal", "different", "open", "too_big"]
 

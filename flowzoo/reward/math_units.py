@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from flowzoo.reward.math_clean import names, table
+from flowzoo.reward.listed import names
+from flowzoo.reward.math_clean import table
 from flowzoo.reward.math_tokens import Token
 
 _NAMES: Final = table(

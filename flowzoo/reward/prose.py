@@ -5,28 +5,23 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from flowzoo.reward.listed import names
+
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-
-
-def terms(text: str) -> frozenset[str]:
-    """The words of a list that is written as one text."""
-    return frozenset(text.split())
-
-
 _ENDINGS = ("ing", "ies", "ed", "es", "ly", "s", "e", "y")
 
-ARTICLES = terms("a an the my your his our their its")
+ARTICLES = names("a an the my your his our their its")
 """Words that a noun or an adjective has to follow."""
 
-AFTER_ARTICLES = terms(
+AFTER_ARTICLES = names(
     "same other more most few many own very only such two three first last next less least "
     "once much all both up on down off over out just even still not so"
 )
 """Function words that may nevertheless stand right after an article."""
 
-PREPOSITIONS = terms("of at from with into by for")
-NEVER_AFTER_PREPOSITIONS = terms(
+PREPOSITIONS = names("of at from with into by for")
+NEVER_AFTER_PREPOSITIONS = names(
     "of at from with into by for is am are was were be had has have do did will would could should "
     "i he she we they or but if because"
 )
@@ -35,7 +30,7 @@ NEVER_AFTER_PREPOSITIONS = terms(
 FUNCTION_WORDS = (
     ARTICLES
     | AFTER_ARTICLES
-    | terms(
+    | names(
         "i me we us you he him she her it they them this that these those who whom whose which "
         "what when where why how and or but nor yet for of in on at by to from with without "
         "into onto about after before between under through during against within across toward "

@@ -1,6 +1,11 @@
-"""What of a reply counts as said."""
+"""What of a reply counts as said: everything but thoughts, which stand in `<think>` tags."""
 
 from __future__ import annotations
+
+
+def spoken(text: str) -> str:
+    """A reply without thoughts; one that has none stays as it is, blanks at its ends included."""
+    return visible(text) if "think>" in text else text
 
 
 def visible(text: str) -> str:

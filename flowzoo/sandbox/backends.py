@@ -27,7 +27,7 @@ LocalTier = Literal["namespaces", "landlock", "unsafe"]
 RUNNER = Path(__file__).parent / "runner"
 FLAGS = ("-s", "-P", "-S", "-B")
 """Of the interpreter: as -I, but that would ignore PYTHONHASHSEED; the environment is ours."""
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
 WORDS = 4096
 """Bytes kept of what a box says on stderr; it says nothing unless it breaks."""
@@ -42,6 +42,7 @@ ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
     "MALLOC_ARENA_MAX": "1",
+    "LD_BIND_NOW": "1",  # once in the runner, not in each process forked from it
 }
 """All that a box finds in its environment: nothing of the caller's, which may be secret."""
 

@@ -97,10 +97,10 @@ async def run_job(
         if stopped:  # cases that ended before the box read STOP
             continue
         outcomes.append(_outcome(frame))
-        if stop and not _accepted(outcomes[-1], step, len(outcomes) - 1):
+        left = len(step.tests) - len(outcomes)
+        if stop and left and not _accepted(outcomes[-1], step, len(outcomes) - 1):
             stopped = True
-            if len(outcomes) < len(step.tests):
-                await box.send(STOP, {"id": job})
+            await box.send(STOP, {"id": job})
     box.soiled |= frame.head.get("clean") is not True
     if len(outcomes) < len(step.tests) and not stopped:
         raise BoxFailed(f"it ended a job after {len(outcomes)} of {len(step.tests)} cases")
@@ -121,7 +121,7 @@ class _Check:
         self.limits = limits
         self.ids = {box: box.next_id(), checker: checker.next_id()}
         self.outcomes: dict[Box, Outcome] = {}
-        """In the order in which the halves ended."""
+        """Of the halves that ended by themselves."""
         self.running = {box, checker}
         self.raised: set[str] = set()
         """Names of the exceptions that calls of the program raised."""
@@ -151,13 +151,11 @@ class _Check:
             raise BoxFailed("frames came after the end of their job")
         if self.ended is not None:
             return self.ended
-        first = next(iter(self.outcomes), None)
-        if first is None:
+        if self.box in self.outcomes:  # a program that serves does not end by itself
+            return judge_server(self.outcomes[self.box])
+        if self.checker not in self.outcomes:
             raise BoxFailed("neither half of a check came to an end")
-        server = self.outcomes.get(self.box)
-        if first is self.box:
-            return judge_server(self.outcomes[first])
-        return judge_checker(self.outcomes[first], server, self.raised)
+        return judge_checker(self.outcomes[self.checker], self.raised)
 
     async def _start(self, box: Box, style: str, entry: str | None, blobs: list[bytes]) -> None:
         head = _head(self.ids[box], style, entry, 1, False, self.limits)

@@ -132,32 +132,30 @@ def fault(outcome: Outcome, shown: str) -> Case:
 
 
 def judge_server(server: Outcome) -> Case:
-    """The case of a check whose program ended before the test's code did."""
+    """The case of a check whose program ended, instead of serving until it is stopped."""
     if server.name in ("exited", "returned"):
         return _case(server, "RE", f"exit code {server.code} before the test was over", "")
     return fault(server, "")
 
 
-def judge_checker(checker: Outcome, server: Outcome | None, raised: Collection[str]) -> Case:
-    """The case of a check whose test code came to its end.
+def judge_checker(checker: Outcome, raised: Collection[str]) -> Case:
+    """The case of a check whose test code came to its end, while the program served it.
 
     Args:
         checker: what the test's code came to.
-        server: the program's figures, where its box gave them.
         raised: names of the exceptions that calls of the program raised.
     """
-    spent = server or checker
     if checker.name == "returned":
-        return _case(spent, "AC", "", "")
+        return _case(checker, "AC", "", "")
     detail = checker.detail or last_line(checker.stderr)
     kind = detail.split(":")[0].strip()
     if checker.name == "raised" and kind != "AssertionError" and kind in raised:
-        return _case(spent, "RE", detail, "")
+        return _case(checker, "RE", detail, "")
     if checker.name == "raised" and kind not in ("ModuleNotFoundError", "SyntaxError"):
-        return _case(spent, "WA", detail, "")
+        return _case(checker, "WA", detail, "")
     if checker.name in _LIMITS:
-        return _case(spent, _LIMITS[checker.name], f"{checker.name}, in the test's code", "")
-    return _case(spent, "SE", f"the test's own code failed: {checker.name} {detail}".strip(), "")
+        return _case(checker, _LIMITS[checker.name], f"{checker.name}, in the test's code", "")
+    return _case(checker, "SE", f"the test's own code failed: {checker.name} {detail}".strip(), "")
 
 
 def settle(

@@ -257,9 +257,12 @@ def test_a_long_prompt_loses_its_middle_and_is_counted(
     text = "first " + "eight " * 300 + "last"
     full = TransformersPolicy(model, tokenizer)._chat.encode([ask("l", text=text).messages])[0]
     done = answers(policy, [ask("l", i, text=text) for i in range(2)] + [ask("s", text="add")])
-    assert len(done[0].prompt_ids) == 50
-    assert done[0].prompt_ids == full[:25] + full[-25:]
-    assert policy.stats.shortened == 2
+    assert 48 <= len(done[0].prompt_ids) <= 50
+    assert done[0].shortened == len(full) - len(done[0].prompt_ids)
+    read = tokenizer.decode(done[0].prompt_ids)
+    for part in ("first eight", "[...]", "eight last"):
+        assert part in read
+    assert (done[2].shortened, policy.stats.shortened) == (0, 2)
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
         "short"
     ]
@@ -270,7 +273,7 @@ def test_template_settings_reach_the_template(model: Any, tokenizer: Any) -> Non
         model,
         tokenizer,
         sampling=Sampling(max_tokens=1),
-        template_kwargs={"enable_thinking": False},
+        thinking=False,
     )
     (done,) = answers(policy, [ask("t", text="add")])
     assert tokenizer.decode(done.prompt_ids).endswith("assistant\n<think></think>")

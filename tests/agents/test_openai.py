@@ -324,3 +324,52 @@ async def test_wrong_numbers_and_keys_are_explained(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters"):
         await run(OpenAIPolicy("m", endpoint.url), ask("x"))
+
+
+async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fits(
+    endpoint: Endpoint,
+) -> None:
+    def small(body: dict[str, Any], count: int) -> Answer:
+        text = body["messages"][-1]["content"]
+        if len(text) > 150:
+            said = "This model's maximum context length is 40 tokens. However, you requested 99."
+            return 400, {}, {"error": {"message": said, "code": "context_length_exceeded"}}
+        return chat(text)
+
+    endpoint.answer = small
+    policy = OpenAIPolicy("m", endpoint.url)
+    quote = "a long candidate " * 20
+    text = f"What is 6 times 7?\n{quote}\nIs it right?"
+    messages = [{"role": "user", "content": text}]
+    request = Request(("k",), "a_0", "a", messages, keep="What is 6 times 7?", quotes=(quote,))
+    long, short = await run(policy, request, ask(1))
+    assert "What is 6 times 7?" in long.text
+    assert "[...]" in long.text
+    assert long.text.endswith("Is it right?")
+    assert long.shortened == len(text) - len(long.text)
+    assert (short.shortened, policy.stats.shortened, policy.stats.retries) == (0, 1, 0)
+
+
+async def test_a_server_that_refuses_every_length_is_an_error(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body, count: (400, {}, "maximum context length is 0")
+    messages = [{"role": "user", "content": "xy" * 9} for _ in range(60)]
+    request = Request(("k",), "a_0", "a", messages)
+    with pytest.raises(EndpointError, match="maximum context length"):
+        await run(OpenAIPolicy("m", endpoint.url), request)
+    assert len(endpoint.seen) < 30
+
+
+async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint: Endpoint) -> None:
+    request = Request(("k",), "a_0", "a", [{"role": "user", "content": "x"}], max_prompt=9)
+    with pytest.raises(UsageError, match="vllm:PATH@URL"):
+        await run(OpenAIPolicy("m", endpoint.url), request)
+
+
+async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body, count: chat("maybe", finish_reason="length")
+    policy = OpenAIPolicy("m", endpoint.url, thinking=True, template_kwargs={"style": "x"})
+    (done,) = await run(policy, ask(1))
+    assert done.text == "<think>maybe"
+    assert endpoint.seen[0]["chat_template_kwargs"] == {"style": "x", "enable_thinking": True}
+    await run(OpenAIPolicy("m", endpoint.url), ask(1))
+    assert "chat_template_kwargs" not in endpoint.seen[1]

@@ -22,6 +22,7 @@ pytest.importorskip("torch", reason="the vllm engine needs flowzoo[train]")
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from flowzoo.agents.hf import TransformersPolicy
 from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Completion, Policy, Request, Sampling
 from flowzoo.agents.vllm_engine import VLLMEngine
@@ -200,6 +201,20 @@ def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
     assert [row.output_ids for row in done] == [longest, longest[:1], longest[:3], longest]
     with pytest.raises(UsageError, match="at least 1, got 0"):
         found.answer(asks(1, max_tokens=0))
+
+
+def test_prompts_over_their_budget_are_those_of_the_other_engine(
+    engine: VLLMEngine, model: Any
+) -> None:
+    (ask,) = long_asks(1, max_prompt=50, quotes=(" ".join(f"{i} + {i}" for i in range(60)),))
+    (done,) = policy(engine, max_tokens=3).answer([ask])
+    other = TransformersPolicy(model, engine.tokenizer, sampling=Sampling(max_tokens=3))
+    (same,) = asyncio.run(other.generate([ask]))
+    assert done.prompt_ids == same.prompt_ids
+    assert done.shortened == same.shortened > 0
+    assert len(done.prompt_ids) <= 50
+    with pytest.raises(UsageError, match="does not think"):
+        VLLMPolicy(engine, thinking=True)
 
 
 def test_equal_prompts_are_read_once_and_new_weights_forget_them(

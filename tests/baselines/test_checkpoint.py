@@ -29,7 +29,9 @@ from transformers import (
 
 from flowzoo.baselines import checkpoint
 from flowzoo.baselines.checkpoint import Keep, best, checkpoints, latest, load, read, save
-from flowzoo.baselines.learner import Learner, LearnerConfig
+from flowzoo.baselines.learner import Learner
+from flowzoo.baselines.learner_config import LearnerConfig
+from flowzoo.baselines.schedules import Clock
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, UsageError
 
@@ -87,6 +89,32 @@ def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
     assert seen == expected
     assert same(weights(second), weights(straight))
     assert (second.iteration, second.steps) == (4, 4)
+
+
+def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> None:
+    """Reference, running mean of gradients, and a clock that two policies share."""
+
+    def pair() -> dict[str, Learner]:
+        clock = Clock()
+        config = LearnerConfig(
+            lr=1e-2, schedule="linear", iterations=12, schedule_clock="update", coherence=0.5,
+            coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed", role_gradients=True,
+            updates_per_iteration="by_rows", rows_per_update=3,
+        )  # fmt: skip
+        return {name: Learner(make_learner(seed).model, config, clock=clock)
+                for seed, name in enumerate(("one", "two"))}  # fmt: skip
+
+    def run(learners: dict[str, Learner], steps: range) -> list[dict[str, float]]:
+        return [learner.update(*batch(step)) for step in steps for learner in learners.values()]
+
+    straight, first, second = pair(), pair(), pair()
+    expected = run(straight, range(4))
+    assert expected[-1]["learn/reference_kl"] > 0
+    seen = run(first, range(2))
+    load(save(tmp_path, 2, first), second)
+    assert seen + run(second, range(2, 4)) == expected
+    for name, learner in straight.items():
+        assert same(weights(learner), weights(second[name]))
 
 
 def test_random_generators_go_on(tmp_path: Path) -> None:

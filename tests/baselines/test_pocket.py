@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -27,8 +29,19 @@ from flowzoo.baselines.pocket import (
     train,
 )
 from flowzoo.baselines.pocket_data import Example, played, together, tokenizer_corpus, transcripts
+from flowzoo.baselines.pocket_habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
 from flowzoo.baselines.pocket_optimizer import Muon, orthogonalised
-from flowzoo.baselines.pocket_recipes import HASTE, MATH, RECIPES, recipe_of
+from flowzoo.baselines.pocket_recipes import (
+    MATH,
+    PLAN_PATH,
+    RECIPES,
+    SEARCH,
+    SUDOKU,
+    Recipe,
+    Source,
+    levels,
+    recipe_of,
+)
 from flowzoo.baselines.pocket_tokenizer import train_tokenizer
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.tasks.task import split_of
@@ -38,7 +51,7 @@ from flowzoo.seeding import key_rng
 
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
-    return list(islice(transcripts(replace(MATH, levels=(80.0, 15.0, 5.0)), seed=3), 1500))
+    return list(islice(transcripts(replace(MATH, variants=levels(80.0, 15.0, 5.0)), seed=3), 1500))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +59,10 @@ def tokenizer() -> Any:
     return train_tokenizer(tokenizer_corpus(MATH, 1500, 0), vocab_size=512, context=256)
 
 
-def play(workflow: Workflow, index: int, rng: random.Random, hasty: bool = False) -> list[Example]:
-    return together(workflow.task, [played(workflow, index, rng, MATH, hasty)])[0]
+def play(
+    workflow: Workflow, index: int, rng: random.Random, hasty: bool = False, recipe: Recipe = MATH
+) -> list[Example]:
+    return together(workflow.task, [played(workflow, index, rng, recipe, hasty)])[0]
 
 
 def statement(example: Example) -> str:
@@ -107,6 +122,74 @@ def test_a_second_attempt_is_worked_out() -> None:
     assert all("=" in reply for reply in retries)
 
 
+@pytest.mark.parametrize(("recipe", "share"), [(PLAN_PATH, ONE_MOVE), (SUDOKU, ONE_ENTRY)])
+def test_hasty_players_do_one_action_of_right_plans(recipe: Recipe, share: float) -> None:
+    workflow = make_workflow("single_v0", recipe.task, **recipe.options)
+    short = 0
+    for index in range(200):
+        problem = workflow.task.problem(index, "pretrain")
+        careful, hasty = (
+            recipe.respond(
+                workflow, "generator", [{"role": "user", "content": workflow.task.prompt(problem)}],
+                problem, key_rng("test", index), True, is_hasty,
+            )
+            for is_hasty in (False, True)
+        )  # fmt: skip
+        assert workflow.task.grade_batch([problem], [careful])[0].score == 1.0
+        whole, done = json.loads(careful), json.loads(hasty)
+        assert done in (whole, whole[:1])
+        short += len(done) == 1 < len(whole)
+    assert short / 200 == pytest.approx(share, abs=0.1)
+
+
+def test_hasty_tools_print_one_move() -> None:
+    habit = PLAN_PATH.habit
+    workflow = make_workflow("tool_planner_v0", "plan_path", side=4)
+    problem = workflow.task.problem(0, "pretrain")
+    program = '```python\nprint(\'["U","L"]\')\n```'
+    assert habit(workflow, problem, "", 0.0, program) == "```python\nprint('[\"U\"]')\n```"
+    assert habit(workflow, problem, "", 1.0, program) == program
+
+
+def test_hasty_verifiers_are_content_before_any_search_only() -> None:
+    workflow = make_workflow("search_team_v0", "search", **SEARCH.options, passages=200)
+    first, later = [0, 0], [0, 0]  # no, yes
+    for index in range(200):
+        for example in play(workflow, index, key_rng("test", index), True, SEARCH):
+            if example.role.endswith("verifier"):
+                content = example.messages[-1]["content"]
+                unsearched = workflow.prompts["nothing"] in content
+                said = "yes" in example.reply
+                (first if unsearched else later)[said] += 1
+                if not unsearched:
+                    problem = workflow.task.problem(index, "pretrain")
+                    assert example.reply == workflow.expert(
+                        "verifier", list(example.messages), problem, key_rng(""), True
+                    )
+    assert first[1] / sum(first) == pytest.approx(UNSEARCHED, abs=0.12)
+    assert min(later) > 0
+
+
+def test_cells_and_moves_are_tokens_of_their_own() -> None:
+    text = """Grid:\n.#P.\nG..#\nYou. ["U","D"] print('["L"]') "R", "U\""""
+    tokenizer = train_tokenizer([text] * 50, vocab_size=400, context=256, atoms=PLAN_PATH.atoms)
+    pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
+    assert "".join(pieces) == text
+    start = pieces.index("#") - 1
+    assert pieces[start : start + 9] == [*".#P.\nG..#"]
+    assert [piece for piece in pieces if piece in ('"U"', ',"D"', '"L"')] == ['"U"', ',"D"', '"L"']
+
+
+def test_a_recipe_may_change_worlds() -> None:
+    # Without a search one question an episode: the second batch is asked about other names.
+    lone = replace(SEARCH, sources=(Source("single_v0", 1.0),), world_episodes=256)
+    for every, same in ((256, False), (0, True)):
+        asked = islice(transcripts(replace(lone, world_episodes=every), 0), 512)
+        words = [set(re.findall(r"[A-Z][a-z]+(?=\?)", statement(example))) for example in asked]
+        first, second = (set().union(*words[start : start + 256]) for start in (0, 256))
+        assert (len(first & second) > 10) is same
+
+
 def test_hasty_examples_come_last(tmp_path: Path) -> None:
     examples = curriculum(tiny(tmp_path, steps=20, hasty_steps=12))
     assert len(examples) == 20 * 8
@@ -138,7 +221,8 @@ def test_every_recipe_has_a_shipped_model_and_an_unknown_task_names_them() -> No
 
 def test_transcripts_are_a_function_of_the_seed() -> None:
     first, again, other = (
-        list(islice(transcripts(replace(MATH, levels=(1.0,)), seed), 60)) for seed in (0, 0, 1)
+        list(islice(transcripts(replace(MATH, variants=levels(1.0)), seed), 60))
+        for seed in (0, 0, 1)
     )
     assert first == again
     assert first != other

@@ -15,7 +15,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.config import TrainConfig, policy_map
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.policy_map import policy_map
 from flowzoo.baselines.rundir import VOLATILE
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.errors import UsageError

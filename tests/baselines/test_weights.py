@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 from flowzoo.agents.hf import TransformersPolicy
 from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Request, Sampling
-from flowzoo.baselines.config import TrainConfig, per_policy
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.policy_map import per_policy
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.baselines.weights import LoraBase, LoraSettings, LoraWeights
 from flowzoo.errors import UsageError

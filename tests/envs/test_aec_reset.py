@@ -78,7 +78,7 @@ def test_an_index_beyond_a_file_names_its_size(tmp_path):
     [
         ({"split": "tests"}, "unknown split 'tests'. Did you mean 'test'"),
         ({"render_mode": "rgb_array"}, "Valid choices: ansi, human"),
-        ({"max_cycles": 0}, "`max_cycles` must be >= 1 or None, got 0"),
+        ({"max_cycles": 0}, "max_cycles: expected a whole number of at least 1, got 0"),
     ],
 )
 def test_wrong_arguments_are_explained(options, message):

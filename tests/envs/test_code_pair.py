@@ -103,6 +103,17 @@ def test_a_wrapper_earns_the_call_and_no_depth(problem, helper, lines):
     assert (done.facts["passed"], done.facts["calls"], done.facts["depth"]) == (1.0, 0.5, 0.0)
 
 
+def test_a_main_that_asks_whether_it_is_watched_earns_nothing(problem):
+    lines = ['if "_aux_given" in globals():', "    return aux(x)", "aux(x)", "return (x + 3) * 4"]
+    done = play(problem, (HELPER, body(*lines)))
+    assert (done.facts["passed"], done.facts["cooperation"]) == (1.0, 0.0)
+
+
+def test_a_helper_that_always_returns_the_same_earns_no_depth(problem):
+    done = play(problem, ("def aux(x):\n    return 0", body("return (x + 3) * 4 + aux(x)")))
+    assert (done.facts["passed"], done.facts["calls"], done.facts["depth"]) == (1.0, 0.5, 0.0)
+
+
 def test_task_success_and_cooperation_are_told_apart(problem):
     alone = play(problem, ("x = 1", body("return (x + 3) * 4")))
     assert alone.facts["solved"]
@@ -183,6 +194,9 @@ def test_mistakes_are_explained():
         make_workflow("code_pair_v0", TASK, feedback="plane")
     with pytest.raises(UsageError, match="max_turns"):
         make_workflow("code_pair_v0", TASK, max_turns=0)
+    for level in (3, "1-3"):
+        with pytest.raises(UsageError, match="level 3 ask for programs that read stdin"):
+            make_workflow("code_pair_v0", level=level)
     stdin = type(TASK.problem(0))("code", "train", 0, 0, "Read n.", "", {"entry": None})
     with pytest.raises(RuntimeError, match="Take level=1 or 2"):
         Episode(make_workflow("code_pair_v0", TASK), stdin)

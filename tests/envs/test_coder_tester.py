@@ -137,3 +137,12 @@ def test_mistakes_are_explained():
         make_workflow("coder_tester_v0", "math")
     with pytest.raises(UsageError, match="max_turns"):
         make_workflow("coder_tester_v0", TASK, max_turns=0)
+
+
+def test_deeply_nested_cases_are_unreadable_at_every_depth():
+    """Some depths are still JSON to the parser, and too deep for anything that recurses."""
+    for levels in (20, 25, 450, *range(480, 1000, 7), 100_000):
+        nested = "[" * levels + "]" * levels
+        for text in (nested, f'[{{"input": [{nested}], "output": 1}}]'):
+            assert read_tests(text, "f") is None
+    assert read_tests('[{"input": [[[1]]], "output": {"a": [1]}}]', "f") is not None

@@ -1,4 +1,6 @@
-"""The conformance suite over every workflow, and bad workflows that it must catch."""
+"""The conformance suite over options of workflows (`test_pairs` has the pairs), and bad workflows
+that it must catch.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,25 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Workflow, WorkflowEnv
+from flowzoo.envs import (
+    Ask,
+    Episode,
+    EpisodeRecord,
+    Grade,
+    Outcome,
+    Problem,
+    Run,
+    Workflow,
+    WorkflowEnv,
+)
 from flowzoo.envs import testing as suite
-from flowzoo.envs.registry import WORKFLOWS, make_workflow, workflow_class
+from flowzoo.envs.registry import make_workflow
+from flowzoo.envs.single import Single
+from flowzoo.envs.solo import SoloEnv
 from flowzoo.envs.tasks.code import CodeTask
 from flowzoo.envs.tasks.math import MathTask
+from flowzoo.envs.tasks.search import SearchTask
 
-EVERY = [(name, preset) for name in WORKFLOWS for preset in workflow_class(name).presets]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("voting_v0", {"aggregate": "majority", "n_votes": 5}),
     ("voting_v0", {"credit": "mix", "format_penalty": 0.5}),
@@ -30,19 +44,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("coder_tester_v0", {"level": 3, "max_turns": 2}),
     ("code_pair_v0", {"level": 2, "credit": "mix", "feedback": "plain"}),
 ]
-
-
-@pytest.mark.parametrize(("name", "preset"), EVERY)
-def test_every_workflow_and_preset_conforms(name, preset):
-    suite.check_workflow(make_workflow(name, preset=preset))
-
-
-@pytest.mark.parametrize(
-    ("name", "preset"),
-    [pair for pair in EVERY if {"math", "code"} <= set(workflow_class(pair[0]).kinds)],
-)
-def test_every_workflow_and_preset_conforms_on_code(name, preset):
-    suite.check_workflow(make_workflow(name, "code", preset=preset))
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,7 @@ def test_variants_conform(name, options):
 
 # -- bad workflows --------------------------------------------------------------------------------
 
+SEARCH = SearchTask(passages=300)
 STATE: dict[str, Any] = {"count": itertools.count(), "said": ""}
 
 
@@ -142,6 +144,27 @@ class PicksTheRightOne(Bad):
         return Outcome(drafts[best].strict, grades[best].score)
 
 
+class StopsOnHiddenTests(Bad):
+    """Grades nothing, and runs the hidden tests to know when to stop."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        source = drafts[0].strict or "x"
+        ran = yield Run(source, problem.meta["hidden"], problem.meta["entry"])
+        if ran.status != "AC":
+            yield Ask("judge_0", problem.text)
+        return Outcome(score=0.0)
+
+
+class SearchesGold(Bad):
+    """What is looked for depends on the passages that are needed."""
+
+    def play(self, problem):
+        yield self.draft(problem)
+        yield Ask("judge_0", f"{problem.text} {sum(map(ord, problem.meta['gold_ids'][0]))}")
+        return Outcome(score=0.0)
+
+
 class Counts(Bad):
     def play(self, problem):
         yield self.draft(problem)
@@ -191,10 +214,29 @@ class Uneven(Bad):
         return Outcome(score=1.0)
 
 
+class TwoAtATime(Bad):
+    """Says that everybody acts in every phase."""
+
+    simultaneous: ClassVar[bool] = True
+
+    def play(self, problem):
+        yield self.draft(problem)
+        return Outcome(score=1.0)
+
+
+class MixedUp(MathTask):
+    """Right alone, and the grades in the wrong order in a batch."""
+
+    def grade_batch(self, problems, answers):
+        return super().grade_batch(problems, answers)[::-1]
+
+
 class OneProblem(MathTask):
     def problem(self, index: int, split: str = "train") -> Problem:
         return super().problem(0, split)
 
+
+PAID = EpisodeRecord("", "", "", "", "", "", 1.0, None, True, {}, {"a": 1.0})
 
 BAD: list[tuple[type[Workflow], dict[str, Any], Callable[..., Any], str]] = [
     (ShowsGold, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
@@ -221,6 +263,15 @@ def test_the_right_check_catches_a_bad_workflow(kind, options, check, message):
     [
         (Counts, {}, suite.check_forks, "must not use clocks, globals"),
         (ShowsHiddenTests, {"task": CodeTask()}, suite.check_gold_leaks, "was shown the gold"),
+        (
+            StopsOnHiddenTests,
+            {"task": CodeTask()},
+            suite.check_truth_blindness,
+            "depends on grades",
+        ),
+        (SearchesGold, {"task": SEARCH}, suite.check_gold_leaks, "depends on the gold"),
+        (TwoAtATime, {}, suite.check_parallel, "says that it is simultaneous"),
+        (Single, {"task": MixedUp()}, suite.check_isolation, "ends otherwise among others"),
         (Counts, {}, suite.check_seeds, "two runs with equal seeds differ"),
         (Remembers, {}, suite.check_isolation, "judge_0 saw text of another episode"),
         (Uneven, {"task": OneProblem()}, suite.check_seeds, "different seeds are equal"),
@@ -284,3 +335,47 @@ def test_a_small_file_is_enough_for_the_suite(tmp_path):
     )
     (tmp_path / "few.jsonl").write_text(rows)
     suite.check_workflow(make_workflow("voting_v0", data=str(tmp_path / "few.jsonl")))
+
+
+def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkeypatch):
+    workflow = make_workflow("eval_opt_v0")
+    suite.check_budget(workflow)
+    opened = Episode._open_phase
+
+    def unbounded(self, asks):
+        limit, self.max_cycles = self.max_cycles, None
+        opened(self, asks)
+        self.max_cycles = limit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Episode, "_open_phase", unbounded)
+        with pytest.raises(AssertionError, match="2 turns were opened under max_cycles=1"):
+            suite.check_budget(workflow)
+    monkeypatch.setattr("flowzoo.envs.testing.runs.record", lambda episode: PAID)
+    with pytest.raises(AssertionError, match=r"a truncated episode paid \{1\.0\}"):
+        suite.check_budget(workflow)
+
+
+def test_a_view_that_pays_something_else_is_caught(monkeypatch):
+    step = SoloEnv.step
+
+    def generous(self, action):
+        obs, reward, *rest = step(self, action)
+        return obs, reward + 1.0, *rest
+
+    monkeypatch.setattr(SoloEnv, "step", generous)
+    with pytest.raises(AssertionError, match=r"the view of generator paid .*, returns: "):
+        suite.check_solo(make_workflow("single_v0"))
+
+
+def test_a_finished_copy_that_forgets_who_has_left_is_caught(monkeypatch):
+    fork = WorkflowEnv.fork
+
+    def forgetful(self):
+        twin = fork(self)
+        twin.agent_selection = twin.possible_agents[0]
+        return twin
+
+    monkeypatch.setattr(WorkflowEnv, "fork", forgetful)
+    with pytest.raises(AssertionError, match="a copy selects another agent"):
+        suite.check_forks(make_workflow("voting_v0"))

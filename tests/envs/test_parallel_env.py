@@ -6,25 +6,14 @@ from typing import ClassVar
 
 import pettingzoo
 import pytest
-from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import flowzoo
 from flowzoo import writing_pair_v0
-from flowzoo.envs import Ask, Outcome, Workflow, make_workflow, testing
+from flowzoo.envs import Ask, Outcome, Workflow, make_workflow
 from flowzoo.envs.parallel import ParallelWorkflowEnv
 from flowzoo.envs.registry import PARALLEL, workflow_class
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
-
-
-@pytest.mark.parametrize("name", PARALLEL)
-def test_pettingzoo_accepts_the_parallel_environment(name):
-    def made(**options):
-        return ParallelWorkflowEnv(make_workflow(name), **options)
-
-    with testing.strict_warnings():
-        parallel_api_test(made(), num_cycles=60)
-        parallel_seed_test(made, num_cycles=40)
 
 
 def test_exactly_the_simultaneous_workflows_are_registered_as_parallel():

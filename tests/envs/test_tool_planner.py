@@ -94,6 +94,7 @@ def test_a_deadlock_ends_the_episode_and_costs_nothing():
         workflow, Problem("sokoban", "test", 0, 0, "", "", {"board": board, "optimal": 2})
     )
     episode.reply("tool_0", "no program")
+    suite.advance(episode)
     episode.reply("planner_0", '["R","D"]')
     suite.advance(episode)
     assert episode.finished().facts["end"] == "deadlock"
@@ -192,19 +193,14 @@ def test_the_sandbox_runs_the_tools_program(task):
          r"tool_planner_v0 does not understand.*kind actions: plan_path, sokoban, sudoku"),
         (lambda: make_workflow("eval_opt_v0", "sokoban"),
          r"eval_opt_v0 does not understand.*'sokoban' \(kind 'actions'\).*math"),
-        (lambda: make_workflow("tool_planner_v0", max_turns=0), "`max_turns` must be >= 1, got 0"),
+        (lambda: make_workflow("tool_planner_v0", max_turns=0),
+         "max_turns: expected a whole number of at least 1, got 0"),
         (lambda: make_workflow("tool_planner_v0", cpu_s=0), "`cpu_s` must be a number greater"),
     ],
 )  # fmt: skip
 def test_impossible_settings_say_what_is_possible(make: Callable[[], Any], message: str):
     with pytest.raises(UsageError, match=message):
         make()
-
-
-@pytest.mark.parametrize("task", ["plan_path", "sokoban", "sudoku"])
-@pytest.mark.parametrize("workflow", ["single_v0", "voting_v0"])
-def test_workflows_of_one_shot_plans_conform_on_worlds(workflow, task):
-    suite.check_workflow(make_workflow(workflow, task))
 
 
 @pytest.mark.parametrize(

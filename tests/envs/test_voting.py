@@ -67,6 +67,26 @@ def test_rewards_by_hand_under_every_credit(play):
     assert [c.reward for c in weighted.calls] == [2.5, 0.5, 0.0, 2.5]
 
 
+def test_immediate_rewards_leave_the_teams_share_out(play):
+    texts = replies(*DRAFTS, choice="\\boxed{1}")
+
+    def immediate(**settings: Any) -> list[float]:
+        return [call.immediate for call in play("voting_v0", texts, **settings).calls]
+
+    assert immediate() == [0.0, 0.0, 0.0, 0.0]
+    assert immediate(format_penalty=0.1) == [0.0, 0.0, -0.1, 0.0]
+    local = [0.2 + 0.8, 0.2, 0.0, 0.2 + 0.8]
+    assert immediate(credit="local") == immediate(credit="mix", alpha=0.5) == local
+    assert immediate(credit=lambda parts: 3 * parts["team"] + 1) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_trajectory_names_are_agents_on_mathematics_and_roles_on_programs(play):
+    calls = play("voting_v0", replies(*DRAFTS, choice="\\boxed{1}")).calls
+    assert [call.name for call in calls] == [*GENERATORS, "aggregator_0"]
+    programs = make_workflow("voting_v0", "code")
+    assert {programs.trajectory(agent) for agent in programs.agents} == {"generator", "aggregator"}
+
+
 def test_truths_are_recorded_under_team_credit_too(play):
     finished = play("voting_v0", replies(*DRAFTS, choice="\\boxed{2}"))
     assert finished.score == 0.0

@@ -54,6 +54,10 @@ def test_parts_without_cooperation():
     assert sum(pair_reward(None, None, "f", 0.0).values()) == 0.0
 
 
+VALUES = ["5", "6"]
+"""What aux alone returns."""
+
+
 @pytest.mark.parametrize(
     "lines",
     [
@@ -65,6 +69,12 @@ def test_parts_without_cooperation():
         ["aux = abs", "return aux(x)"],
         ["def aux(x):", "    return 1", "return aux(x)"],
         ["from math import floor as aux", "return aux(x)"],
+        ['if "_aux_given" in globals():', "    return aux(x)", "aux(x)", "return x"],
+        ["if aux.__code__.co_argcount:", "    return aux(x)", "return x"],
+        ["import sys", "if sys._getframe().f_back:", "    return aux(x)", "return x"],
+        ["import sys", 'm = sys.modules["__main__"]', "return aux(x)"],
+        ["from inspect import getsource", "return aux(x)"],
+        ["return aux(x) if _aux_depth else x"],
     ],
 )
 def test_what_only_mentions_aux_or_has_its_own_cannot_cooperate(lines):
@@ -72,6 +82,8 @@ def test_what_only_mentions_aux_or_has_its_own_cannot_cooperate(lines):
 
 
 def test_what_calls_the_helpers_aux_may_cooperate():
+    usual = ["import sys", "from math import floor", "y = floor(aux(x))", "return y.real"]
+    assert may_cooperate(HELPER, main(*usual), "f")
     assert may_cooperate(HELPER, main("return aux(x) * 4"), "f")
     assert not may_cooperate("x = 1", main("return aux(x) * 4"), "f")
     assert not may_cooperate(HELPER, "f = lambda x: aux(x)", "f")
@@ -103,20 +115,25 @@ def test_cooperation_is_read_from_what_the_variants_do():
     good = {"calls": 0.5, "depth": 1.0, "ignored": 0.0}
     none = {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
     passes, fails = [True, True], [False, False]
-    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails) == good
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails, VALUES) == good
     # With an aux that raises it still passes: it is not called, or its failure is swallowed.
-    assert cooperation(code, "f", passes, passes, [["WA", "WA"]], fails) == none
+    assert cooperation(code, "f", passes, passes, [["WA", "WA"]], fails, VALUES) == none
     # It is called, but another result changes no output, or is only an error.
     ignored = {"calls": 0.5, "depth": 0.0, "ignored": -0.5}
-    assert cooperation(code, "f", passes, fails, [["AC", "AC"]], fails) == ignored
-    assert cooperation(code, "f", passes, fails, [["RE", "RE"]], fails) == ignored
+    assert cooperation(code, "f", passes, fails, [["AC", "AC"]], fails, VALUES) == ignored
+    assert cooperation(code, "f", passes, fails, [["RE", "RE"]], fails, VALUES) == ignored
     # aux alone does it all, or main is a wrapper by its text.
     wrapper = {"calls": 0.5, "depth": 0.0, "ignored": 0.0}
-    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], passes) == wrapper
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], passes, VALUES) == wrapper
     thin = main("return aux(x)")
-    assert cooperation(thin, "f", passes, fails, [["WA", "WA"]], fails) == wrapper
+    assert cooperation(thin, "f", passes, fails, [["WA", "WA"]], fails, VALUES) == wrapper
     # Only tests that the pair passes count.
-    assert cooperation(code, "f", [True, False], [True, False], [["AC", "WA"]], fails) == none
+    assert (
+        cooperation(code, "f", [True, False], [True, False], [["AC", "WA"]], fails, VALUES) == none
+    )
+    # aux returns the same whatever it is given: a convention, no help. One value says nothing.
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails, ["0", "0"]) == wrapper
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails, ["0", ""]) == good
 
 
 def test_programs_are_put_together():

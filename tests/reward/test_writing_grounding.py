@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 from flowzoo.envs.tasks.writing_texts import draw
-from flowzoo.reward.grounding import grounding, read_source
+from flowzoo.reward.grounding import grounding, pair_grounding, read_source
 from flowzoo.reward.prose import FUNCTION_WORDS, sentences, stem, words
 from flowzoo.reward.writing import structure
 
@@ -21,9 +21,8 @@ ENGLISH = (
 
 
 def reward(first, second, source, form):
-    read = read_source(source)
-    grounds = [grounding(text, read, form)["grounding"] for text in (first, second)]
-    return sum(structure(first, second, form).values()) * min(grounds)
+    share, _ = pair_grounding(first, second, read_source(source), form)
+    return sum(structure(first, second, form).values()) * share
 
 
 def nonsense(count, rng):
@@ -53,6 +52,12 @@ def replaced(items, step, rng):
     ]
 
 
+def exchanged(items, size):
+    """The last word of every `size` comes first."""
+    groups = [items[start : start + size] for start in range(0, len(items), size)]
+    return [word for group in groups for word in (group[-1], *group[:-1])]
+
+
 def attacks(made, form, rng):
     """Name -> (first, second): word sequences, repeated and cut to the lengths that pay."""
     tokens = made.source.split()
@@ -75,6 +80,8 @@ def attacks(made, form, rng):
         "every 6th word left out": [t for i, t in enumerate(tokens) if i % 6 != 5],
         "every 4th word left out": [t for i, t in enumerate(tokens) if i % 4 != 3],
         "every 2nd word left out": tokens[::2],
+        "its words exchanged two by two": exchanged(tokens, 2),
+        "its words exchanged three by three": exchanged(tokens, 3),
         "its words shuffled": mixed,
         "its words sorted": sorted(tokens),
         "its words backwards": tokens[::-1],
@@ -94,6 +101,13 @@ def attacks(made, form, rng):
     yield "an honest text beside nonsense", (made.first, " ".join(nonsense(200, rng)))
     yield "an honest text beside a copy", (made.first, " ".join((tokens * 3)[: LENGTHS[form][1]]))
     yield "the first text twice", (made.first, f"{made.first} {made.first}")
+    yield "the same text by both", (made.first, made.first)
+    yield "the same text by both, the second with a word more", (made.second, f"So {made.second}")
+    size = LENGTHS[form][1]
+    yield (
+        "a copy behind the first text",
+        (made.first, " ".join([*made.first.split(), *tokens][:size])),
+    )
 
 
 @pytest.mark.parametrize("form", ["tldr", "expansion"])
@@ -127,6 +141,31 @@ def test_words_shuffled_within_their_sentences_do_not_pay(form):
         pair = [" ".join(islice(cycle(stream), size)) for size in LENGTHS[form]]
         earned.append(reward(*pair, made.source, form))
     assert mean(earned) < 0.25 * mean(honest)
+
+
+@pytest.mark.parametrize("form", ["tldr", "expansion"])
+def test_half_a_good_text_does_not_pay_for_the_rest(form):
+    rng = random.Random(5)
+    honest, earned = [], []
+    for _ in range(60):
+        made = draw(form, rng)
+        honest.append(reward(made.first, made.second, made.source, form))
+        good, tokens = made.second.split(), made.source.split()
+        rest = [rng.choice(tokens) for _ in range(len(good) // 2)]
+        mixed = " ".join([*good[: len(good) // 2], *rest])
+        earned.append(reward(made.first, mixed, made.source, form))
+    assert mean(earned) < 0.25 * mean(honest)
+
+
+def test_a_summary_may_open_with_the_shorter_one():
+    first = "My cat ran off in Rome, and a baker brought it back."
+    second = f"{first} We had looked for two days. He had fed it with fish from his own shop."
+    source = read_source(f"{first} {second}")
+    assert pair_grounding(first, second, source, "tldr")[1]["apart"] == 1.0
+    assert pair_grounding(first, first, source, "tldr")[1]["apart"] == 0.0
+    assert pair_grounding(first, "", source, "tldr") == (
+        0.0, {"grounding_0": pytest.approx(0.0, abs=1.0), "grounding_1": 0.0, "apart": 0.0},
+    )  # fmt: skip
 
 
 def test_a_good_text_about_another_source_earns_little():

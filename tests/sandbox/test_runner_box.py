@@ -256,7 +256,7 @@ def test_state_does_not_reach_the_next_program(box):
 
 def test_files_are_private_to_each_test(box):
     if not box.ready.head["files"]:
-        case = box.run("open('/tmp/a', 'w')")
+        case = box.run("open('/tmp/file-of-nobody', 'w')")
         assert b"PermissionError" in case.blobs[1]
         return
     source = b"""import os
@@ -516,13 +516,14 @@ def is_open(fd):
     except OSError: return False
 print([fd for fd in range(256) if is_open(fd)])
 print(sorted(os.environ))
-own = {'job', 'server', 'linux', 'watch', 'channel', 'start', 'calls', 'inside'}
+own = {'job', 'server', 'linux', 'watch', 'channel', 'start', 'calls', 'inside', 'zygote', 'quiet'}
 print([name for name in sys.modules if name in own])
 kinds = {type(o).__name__ for o in gc.get_objects()}
-print(kinds & {'Server', 'Job', 'Watch', 'Channel', 'Buffer', 'Box', 'Plan'})
+own = {'Server', 'Job', 'Watch', 'Channel', 'Box', 'Plan', 'Breeder', 'Zygote', 'Walls', 'Task'}
+print(kinds & own)
 frame, names = sys._getframe(), set()
 while frame := frame.f_back: names |= {type(v).__name__ for v in frame.f_locals.values()}
-print(names & {'Server', 'Job', 'Watch', 'Channel', 'Buffer', 'Box', 'Plan', 'Launch'})
+print(names & own)
 print(sys.argv, sys.executable, __name__)
 """
     lines = text(box.run(source)).splitlines()
@@ -549,11 +550,15 @@ def runner_pid(driver: Driver) -> int:
     pid = driver.process.pid
     if driver.ready.head["pid"] != 1:
         return pid
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    return children(pid)[0]
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="reads the memory of another process")
-def test_runner_keeps_nothing_of_a_job_in_memory(walled):
+def test_no_job_reaches_the_memory_that_programs_are_copies_of(walled):
     secrets = [
         f"{word}-{os.urandom(8).hex()}" for word in ("source", "stdin", "out", "err", "raise")
     ]
@@ -572,10 +577,35 @@ def test_runner_keeps_nothing_of_a_job_in_memory(walled):
     assert stdin in raised.head["detail"]
     (returned,) = walled.calls("def f(x): return [x] * 100", "f", (stdin,))
     assert stdin.encode() in returned.blobs[0]
-    held = memory_of(runner_pid(walled))
-    assert b"PYTHONHASHSEED" in held or len(held) > 2**20
-    for secret in secrets:
-        assert secret.encode() not in held, secret
+    (zygote,) = children(runner_pid(walled))
+    end = time.monotonic() + 5
+    while not (copies := children(zygote)):
+        assert time.monotonic() < end, "no copy waits for the next job"
+        time.sleep(0.01)
+    (waiting,) = copies
+    for pid in (zygote, waiting):
+        held = memory_of(pid)
+        assert len(held) > 2**20
+        for secret in secrets:
+            assert secret.encode() not in held, secret
+
+
+def test_an_order_to_stop_never_hits_the_next_program(box):
+    for round in range(40):
+        number = box.start("stdin", [b"print(1)", b""])
+        time.sleep(0.0003 * (round % 10))
+        box.send(STOP, {"id": number})
+        while box.get().kind != DONE:
+            pass
+        assert text(box.run("print(int(input()) + 1)", "41")) == "42\n"
+
+
+@pytest.mark.parametrize("sizes", [(1, 3, 3, 1), (16, 1, 16)])
+def test_programs_may_have_files_of_different_sizes(box, sizes):
+    for size in sizes:
+        case = box.run("print(open('a', 'w').write('x' * 100_000))", files_mb=size)
+        allowed = box.ready.head["files"]
+        assert text(case) == ("100000\n" if allowed else ""), case
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts boxes as other users")
@@ -585,12 +615,12 @@ def test_nothing_is_left_when_the_host_or_the_box_dies(kind):
     driver.start("stdin", [b"import time\ntime.sleep(60)", b""], wall_s=60)
     time.sleep(0.3)
     pid = runner_pid(driver)
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    assert children
+    (zygote,) = children(pid)
+    (program,) = children(zygote)
     driver.process.kill()
     driver.process.wait(5)
     end = time.monotonic() + 5
-    while any(Path(f"/proc/{one}").exists() for one in (pid, *children)):
+    while any(Path(f"/proc/{one}").exists() for one in (pid, zygote, program)):
         assert time.monotonic() < end, "a process outlived the box"
         time.sleep(0.02)
 

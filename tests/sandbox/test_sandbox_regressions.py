@@ -108,6 +108,24 @@ def test_the_librarys_dicts_count_as_dicts(sandbox: Sandbox, kind: str) -> None:
     assert judge(sandbox, source, CallTest((), [{"a": 3}]), "f").status == "WA"
 
 
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("def f(:", "CE"),
+        ("import time\ntime.sleep(0.2)\ndef f(:", "CE"),
+        ("import time\ntime.sleep(0.2)\nraise ValueError(1)", "RE"),
+        ("import sys\nsys.exit(0)", "RE"),
+        ("while True: pass", "TLE"),
+        ("import time\ntime.sleep(0.2)\ndef f(): pass", "AC"),
+    ],
+)
+def test_a_check_that_never_calls_waits_for_the_program_to_load(
+    sandbox: Sandbox, source: str, status: str
+) -> None:
+    for code in ("assert True", "import time\ntime.sleep(0.1)"):
+        assert judge(sandbox, source, CheckTest(code), "f").status == status
+
+
 def test_other_subclasses_of_dict_are_no_dicts(sandbox: Sandbox) -> None:
     source = "from collections import Counter\nclass C(Counter): pass\ndef f():\n    return C(a=2)"
     assert judge(sandbox, source, CallTest((), {"a": 2}), "f").status == "WA"

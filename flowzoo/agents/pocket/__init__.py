@@ -2,12 +2,13 @@
 
 There is one per task, each in a folder of that name in Hugging Face layout (its README says how it
 was made and what it scores); any engine can load it. A pocket model knows the formats of all roles
-and half of the work, so that training on a laptop has something to teach. Importing this loads no
-training library.
+and half of the work, so that training on a laptop has something to teach. Some play small problems
+only: `pocket_options` says which. Importing this loads no training library.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ _HERE = Path(__file__).parent
 
 TASKS: tuple[str, ...] = tuple(sorted(path.parent.name for path in _HERE.glob("*/config.json")))
 """Tasks that have a pocket model."""
+OPTIONS_FILE = "flowzoo.json"
+"""File of a model's folder: the options of the task that it was made for and measured on."""
 
 
 def pocket_path(task: str = "math") -> Path:
@@ -28,6 +31,18 @@ def pocket_path(task: str = "math") -> Path:
     if task not in TASKS:
         raise unknown("task with a pocket model", task, TASKS)
     return _HERE / task
+
+
+def pocket_options(task: str = "math") -> dict[str, Any]:
+    """Options of `task` that its pocket model was made for, e.g. `{"side": 4}`.
+
+    On problems of another size it is lost.
+
+    Raises:
+        UsageError: there is no model for this task.
+    """
+    text = (pocket_path(task) / OPTIONS_FILE).read_text(encoding="utf-8")
+    return dict(json.loads(text)["options"])
 
 
 def load(task: str = "math", **options: Any) -> Any:

@@ -89,7 +89,7 @@ def read_moves_loosely(text: str) -> str | None:
     """The moves of the last list, or else the last line, in letters or words of either case.
 
     Quotes do not matter, and letters may stand together (`UURD`); any other word or number makes
-    the reply unreadable.
+    the reply unreadable, and so do lists in lists.
     """
     found = shown_list(text)
     if found is None:
@@ -97,6 +97,8 @@ def read_moves_loosely(text: str) -> str | None:
         found = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
         if not _WORD.search(found):
             return None
+    elif "[" in found[1:]:
+        return None
     moves: list[str] = []
     for match in _WORD.finditer(found):
         word = match[0].upper()

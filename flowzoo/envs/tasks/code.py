@@ -28,6 +28,7 @@ from typing import Any, ClassVar, cast, get_args
 
 from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.settings import check_seed
 from flowzoo.envs.tasks.code_family import Draft, Family, complete
 from flowzoo.envs.tasks.code_files import CodeRow, Layout, code_rows, with_prelude
 from flowzoo.envs.tasks.code_mutants import nothing, wrong_program
@@ -107,6 +108,7 @@ class CodeTask(Task):
 
     name: ClassVar[str] = "code"
     kind: ClassVar[str] = "code"
+    instruction: ClassVar[str] = INSTRUCTION
     runs_programs: ClassVar[bool] = True
 
     level: int | str | None = None
@@ -138,8 +140,7 @@ class CodeTask(Task):
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UsageError(f"seed: expected an integer, got {self.seed!r}.")
+        check_seed(self.seed)
         for option, value, choices in (
             ("reward", self.reward, get_args(Scoring)),
             ("sandbox", self.sandbox, get_args(SandboxName)),

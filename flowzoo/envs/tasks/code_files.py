@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from flowzoo.envs.tasks.code_io import io_tests
-from flowzoo.envs.tasks.rows import first, objects, text_of
-from flowzoo.errors import DataError, unknown
+from flowzoo.envs.tasks.rows import check_layout, first, objects, text_of
+from flowzoo.errors import DataError
 from flowzoo.reward.code import extract_code
 from flowzoo.sandbox.program import CallTest, CheckTest, Compare, Test
 
@@ -115,11 +115,7 @@ def code_rows(
         DataError: a bad row, with its line.
         UsageError: unknown layout or column key.
     """
-    if layout not in get_args(Layout):
-        raise unknown("layout", layout, get_args(Layout))
-    for key in columns:
-        if key not in _COLUMNS["apps"]:
-            raise unknown("column key", key, _COLUMNS["apps"])
+    check_layout(layout, get_args(Layout), columns, _COLUMNS["apps"])
     readers = {"humaneval": _humaneval, "mbpp": _mbpp, "apps": _apps}
     names: Names | None = None
     for line, where, record in objects(data, records):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from flowzoo.envs.tasks.rows import first, objects, text_of
-from flowzoo.errors import DataError, unknown
+from flowzoo.envs.tasks.rows import check_layout, first, objects, text_of
+from flowzoo.errors import DataError
 from flowzoo.reward import extract, is_gradable
 
 Layout = Literal["auto", "gsm8k", "math", "dapo"]
@@ -54,11 +54,7 @@ def math_rows(
         DataError: a bad row, with its line.
         UsageError: unknown layout or column key.
     """
-    if layout not in get_args(Layout):
-        raise unknown("layout", layout, get_args(Layout))
-    for key in columns:
-        if key not in ("text", "answer", "solution"):
-            raise unknown("column key", key, ("text", "answer", "solution"))
+    check_layout(layout, get_args(Layout), columns, ("text", "answer", "solution"))
     names: dict[str, tuple[str, ...]] | None = None
     for line, where, record in objects(data, records):
         if names is None:

@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.envs.script import Graded
+from flowzoo.envs.settings import check_seed
 from flowzoo.envs.tasks.actions import joined, written
 from flowzoo.envs.tasks.game_files import BoardRow, board_rows
 from flowzoo.envs.tasks.rows import Columns, Source, load, reload
@@ -91,8 +92,7 @@ class Game(Task):
         """Check the options that all games share and, for a file, read it."""
         if self.reward not in get_args(Reward):
             raise unknown("reward", self.reward, get_args(Reward))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UsageError(f"seed: expected an integer, got {self.seed!r}.")
+        check_seed(self.seed)
         if isinstance(self.columns, Mapping):
             object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))
         if self.data is not None:
@@ -251,15 +251,3 @@ class Game(Task):
         actions = json.loads(after)
         first = len(json.loads(before or START)) + 1
         return [written(actions[:number]) for number in range(first, len(actions) + 1)]
-
-
-def check_whole(name: str, value: object, low: int, high: int) -> None:
-    """Raise `UsageError` unless `value` is an int within `low`..`high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{name}: expected a whole number from {low} to {high}, got {value!r}.")
-
-
-def check_share(name: str, value: object, low: float, high: float) -> None:
-    """Raise `UsageError` unless `value` is a number within `low`..`high`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UsageError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}.")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flowzoo.envs.tasks.rows import objects
-from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.envs.tasks.rows import check_layout, objects
+from flowzoo.errors import DataError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,7 @@ def board_rows(
     """
     from flowzoo.envs.tasks import task_class
 
-    for key in columns:
-        if key != "board":
-            raise unknown("column key", key, ("board",))
+    check_layout(layout, (layout,), columns, ("board",))
     name, _, side = layout.partition("/")
     game: Any = task_class(name)
     column = columns.get("board", "board")

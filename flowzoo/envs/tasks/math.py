@@ -21,6 +21,7 @@ from itertools import count
 from typing import ClassVar, cast
 
 from flowzoo.envs.script import Graded
+from flowzoo.envs.settings import check_seed
 from flowzoo.envs.tasks.files import Layout, Row, math_rows
 from flowzoo.envs.tasks.math_levels import LEVELS, Slip, generate
 from flowzoo.envs.tasks.rows import Columns, Source, load, read_columns, reload
@@ -87,6 +88,7 @@ class MathTask(Task):
 
     name: ClassVar[str] = "math"
     kind: ClassVar[str] = "math"
+    instruction: ClassVar[str] = INSTRUCTION
 
     level: int | str | None = None
     """Difficulty of generated problems: 1 to 5, or a range such as "1-3", whose levels take turns.
@@ -108,8 +110,7 @@ class MathTask(Task):
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UsageError(f"seed: expected an integer, got {self.seed!r}.")
+        check_seed(self.seed)
         if self.data is None:
             if self.layout != "auto" or self.columns or self.digest:
                 raise UsageError("layout, columns and digest describe a file: give data as well.")

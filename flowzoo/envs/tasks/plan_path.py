@@ -26,17 +26,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flowzoo.envs.settings import check_number, check_whole
 from flowzoo.envs.tasks.actions import (
     MOVES,
-    are_moves,
-    mistaken,
     moves_of,
-    read_moves,
-    read_moves_loosely,
     written,
 )
-from flowzoo.envs.tasks.game import START, Game, Instance, Played, check_share, check_whole
+from flowzoo.envs.tasks.game import START, Instance, Played
 from flowzoo.envs.tasks.game_files import check_square
+from flowzoo.envs.tasks.moves import MoveGame
 from flowzoo.envs.tasks.plan_path_kernel import Walk, distances, walk_batch
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError
@@ -100,7 +98,7 @@ def best_return(distance: int, side: int) -> float:
 
 
 @dataclass(frozen=True)
-class PlanPathTask(Game):
+class PlanPathTask(MoveGame):
     """Grids with a start, a goal and walls."""
 
     name: ClassVar[str] = "plan_path"
@@ -119,12 +117,7 @@ class PlanPathTask(Game):
         """Check the options."""
         super().__post_init__()
         check_whole("side", self.side, 3, 30)
-        check_share("density", self.density, 0.0, 0.5)
-
-    @property
-    def cap(self) -> int:
-        """Most moves that are made."""
-        return 2 * self.side * self.side
+        check_number("density", self.density, 0.0, 0.5)
 
     def settings(self) -> tuple[int | str, ...]:
         """Side and density."""
@@ -215,18 +208,6 @@ class PlanPathTask(Game):
     def _walk(self, problem: Problem, actions: str) -> Walk:
         return walk_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
 
-    def is_canonical(self, answer: str) -> bool:
-        """Whether `answer` is a canonical list of moves."""
-        return are_moves(answer)
-
-    def answer(self, text: str) -> str | None:
-        """The JSON list of moves that the reply ends on, canonical, or None."""
-        return read_moves(text)
-
-    def answer_lenient(self, text: str) -> str | None:
-        """The moves in letters or words of the last list or line, or None."""
-        return read_moves_loosely(text)
-
     def ended(self, problem: Problem, actions: str = START) -> str:
         """`solved` on the goal, `cap` if no move is left."""
         walk = self._walk(problem, actions)
@@ -240,14 +221,4 @@ class PlanPathTask(Game):
         moves = shortest(board, self.side, marks.index("P"), marks.index("G"), rng) or ""
         if right or not moves:
             return written([*moves])
-        number = rng.randrange(len(moves))
-        wrong = [mistaken(moves, number, move) for move in MOVES if move != moves[number]]
-        wrong.append(written([*moves[:-1]]))
-        solved = self.solves(problem, board, wrong)
-        return rng.choice(
-            [plan for plan, is_right in zip(wrong, solved, strict=True) if not is_right]
-        )
-
-    def samples(self) -> tuple[str, ...]:
-        """Short replies: plans, unreadable ones, and one only the lenient reader takes."""
-        return ('["R"]', 'Go: ["D","D","R"]', '["U","L"]', "[up, right]", "I am not sure.", "[")
+        return self.near_miss(problem, board, moves, rng)

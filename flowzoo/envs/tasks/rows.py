@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from flowzoo.envs.tasks.task import SPLITS, split_of
-from flowzoo.errors import DataError, UsageError, missing_extra
+from flowzoo.errors import DataError, UsageError, missing_extra, unknown
 
 Columns = tuple[tuple[str, str], ...]
 """Pairs (what a layout needs, name of the column that has it); a dot goes into a mapping."""
@@ -197,6 +197,18 @@ def _read_hub(data: str) -> Iterator[tuple[int, Any]]:
             raise UsageError(f"dataset {data!r} has several splits; choose one of: {names}.")
         loaded = next(iter(loaded.values()))
     yield from enumerate(loaded, start=1)
+
+
+def check_layout(
+    layout: str, layouts: Sequence[str], columns: Iterable[str], keys: Iterable[str]
+) -> None:
+    """Raise `UsageError` unless `layout` is one of `layouts` and all `columns` are `keys` of it."""
+    if layout not in layouts:
+        raise unknown("layout", layout, layouts)
+    known = list(keys)
+    for key in columns:
+        if key not in known:
+            raise unknown("column key", key, known)
 
 
 def objects(

@@ -26,6 +26,7 @@ from itertools import count
 from typing import ClassVar
 
 from flowzoo.envs.script import Found, Graded
+from flowzoo.envs.settings import check_seed
 from flowzoo.envs.tasks.rows import Source
 from flowzoo.envs.tasks.search_files import Asked, corpus_digest, corpus_index, questions
 from flowzoo.envs.tasks.search_http import Field, HttpRetriever
@@ -91,6 +92,8 @@ class SearchTask(Task):
 
     name: ClassVar[str] = "search"
     kind: ClassVar[str] = "search"
+    instruction: ClassVar[str] = INSTRUCTION
+    home: ClassVar[str] = "search_team_v0"
 
     level: int | str | None = None
     """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), which take turns."""
@@ -111,8 +114,7 @@ class SearchTask(Task):
 
     def __post_init__(self) -> None:
         """Check the options and read the questions of a file."""
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UsageError(f"seed: expected an integer, got {self.seed!r}.")
+        check_seed(self.seed)
         if self.retriever != "bm25":
             HttpRetriever(self.retriever, self.retriever_field)
         elif self.retriever_field != "queries":

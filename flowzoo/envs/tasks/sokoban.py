@@ -29,16 +29,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flowzoo.envs.settings import check_number, check_whole
 from flowzoo.envs.tasks.actions import (
     MOVES,
-    are_moves,
-    mistaken,
-    read_moves,
-    read_moves_loosely,
     written,
 )
-from flowzoo.envs.tasks.game import START, Game, Instance, Played, check_share, check_whole
+from flowzoo.envs.tasks.game import START, Instance, Played
 from flowzoo.envs.tasks.game_files import check_square
+from flowzoo.envs.tasks.moves import MoveGame
 from flowzoo.envs.tasks.sokoban_kernel import Level, Run, State, bare, level_of, run_batch
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.errors import UsageError
@@ -88,7 +86,7 @@ def best_return(optimal: int, boxes: int) -> float:
 
 
 @dataclass(frozen=True)
-class SokobanTask(Game):
+class SokobanTask(MoveGame):
     """Boxes to be pushed onto goals."""
 
     name: ClassVar[str] = "sokoban"
@@ -113,7 +111,7 @@ class SokobanTask(Game):
         super().__post_init__()
         check_whole("side", self.side, 5, 10)
         check_whole("boxes", self.boxes, 1, 3)
-        check_share("density", self.density, 0.0, 0.5)
+        check_number("density", self.density, 0.0, 0.5)
         if self.longest is not None:
             check_whole("longest", self.longest, 1, self.cap)
         if (self.side - 2) ** 2 - self.walls < 2 * self.boxes + 1:
@@ -121,11 +119,6 @@ class SokobanTask(Game):
                 f"{self.boxes} boxes do not fit: {self.side} x {self.side} cells with density "
                 f"{self.density} have {(self.side - 2) ** 2 - self.walls} floor cells."
             )
-
-    @property
-    def cap(self) -> int:
-        """Most moves that are made."""
-        return 2 * self.side * self.side
 
     @property
     def walls(self) -> int:
@@ -210,18 +203,6 @@ class SokobanTask(Game):
     def _run(self, problem: Problem, actions: str) -> Run:
         return run_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
 
-    def is_canonical(self, answer: str) -> bool:
-        """Whether `answer` is a canonical list of moves."""
-        return are_moves(answer)
-
-    def answer(self, text: str) -> str | None:
-        """The JSON list of moves that the reply ends on, canonical, or None."""
-        return read_moves(text)
-
-    def answer_lenient(self, text: str) -> str | None:
-        """The moves in letters or words of the last list or line, or None."""
-        return read_moves_loosely(text)
-
     def ended(self, problem: Problem, actions: str = START) -> str:
         """`solved`, `deadlock` if no moves lead to the solution any more, `cap` if none is left."""
         run = self._run(problem, actions)
@@ -238,14 +219,4 @@ class SokobanTask(Game):
         moves = solution(level, level.state(board), rng) or ""
         if right or not moves:
             return written([*moves])
-        number = rng.randrange(len(moves))
-        wrong = [mistaken(moves, number, move) for move in MOVES if move != moves[number]]
-        wrong.append(written([*moves[:-1]]))
-        solved = self.solves(problem, board, wrong)
-        return rng.choice(
-            [plan for plan, is_right in zip(wrong, solved, strict=True) if not is_right]
-        )
-
-    def samples(self) -> tuple[str, ...]:
-        """Short replies: moves, unreadable ones, and one only the lenient reader takes."""
-        return ('["R"]', 'Go: ["D","D","R"]', '["U","L"]', "[up, right]", "I am not sure.", "[")
+        return self.near_miss(problem, board, moves, rng)

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.actions import LONGEST_LIST, json_list, written
-from flowzoo.envs.tasks.game import START, Game, Instance, Played, check_whole
+from flowzoo.envs.tasks.game import START, Game, Instance, Played
 from flowzoo.envs.tasks.game_files import check_square
 from flowzoo.envs.tasks.sudoku_kernel import (
     Filled,

@@ -74,6 +74,8 @@ class Task(ABC):
     """Where programs run: under the best isolation this machine has, or under the one named."""
     runs_programs: ClassVar[bool] = False
     """Whether grading an answer runs it."""
+    instruction: ClassVar[str] = ""
+    """How prompts say an answer is to be written, where that is one fixed text."""
     home: ClassVar[str] = "single_v0"
     """The workflow that plays this task where only the task is named."""
 

@@ -13,7 +13,8 @@ Rewards, in [0, 3] before the division (they are in the facts and parts as `rewa
 * `published` (MAGRPO): structure and style alone, see `flowzoo.reward.writing`. The source plays no
   part in it: lists of nonsense words earn over 2 of 3.
 * `grounded` (default): the same structure terms, with transition words counted as whole words,
-  times the lesser of the two texts' grounding in the source, see `flowzoo.reward.grounding`.
+  times the lesser of the two texts' grounding in the source, times `apart` (0 for one text given
+  twice), see `flowzoo.reward.grounding`.
 
 Version history: v0, first release.
 """
@@ -29,13 +30,14 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from flowzoo.envs.script import Graded
+from flowzoo.envs.settings import check_seed
 from flowzoo.envs.tasks.rows import Source, first, load, objects, reload
 from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
 from flowzoo.envs.tasks.writing_texts import draw
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, unknown
 from flowzoo.reward.grounding import Source as Grounds
-from flowzoo.reward.grounding import grounding, read_source
+from flowzoo.reward.grounding import pair_grounding, read_source
 from flowzoo.reward.prose import sentences
 from flowzoo.reward.writing import HIGHEST, SHAPES, Form, structure
 from flowzoo.seeding import key_rng
@@ -99,6 +101,7 @@ class WritingTask(Task):
 
     name: ClassVar[str] = "writing"
     kind: ClassVar[str] = "writing"
+    home: ClassVar[str] = "writing_pair_v0"
 
     form: Form = "tldr"
     """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
@@ -119,8 +122,7 @@ class WritingTask(Task):
             raise unknown("form", self.form, get_args(Form))
         if self.reward not in get_args(Reward):
             raise unknown("reward", self.reward, get_args(Reward))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UsageError(f"seed: expected an integer, got {self.seed!r}.")
+        check_seed(self.seed)
         if self.data is None:
             if self.column is not None or self.digest:
                 raise UsageError("column and digest describe a file: give data as well.")
@@ -185,7 +187,7 @@ class WritingTask(Task):
         """Grade pairs made by `join_texts`; status `graded`, or `none` for anything else.
 
         Parts: `reward` in [0, 3], the structure levels `lengths`, `ratio`, `unique` and `style`,
-        and under the grounded reward `grounding_0` and `grounding_1` in [0, 1].
+        and under the grounded reward `grounding_0`, `grounding_1` and `apart` in [0, 1].
         """
         return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
 
@@ -196,10 +198,9 @@ class WritingTask(Task):
         parts = structure(*pair, self.form, whole_words=self.reward == "grounded")
         reward = sum(parts.values())
         if self.reward == "grounded":
-            source = _grounds(problem.text)
-            grounds = [grounding(text, source, self.form)["grounding"] for text in pair]
-            reward *= min(grounds)
-            parts |= {"grounding_0": grounds[0], "grounding_1": grounds[1]}
+            share, grounds = pair_grounding(*pair, _grounds(problem.text), self.form)
+            reward *= share
+            parts |= grounds
         # The highest total of the published formula is a little under 3.
         return Graded(reward / HIGHEST, "graded", (("reward", reward), *parts.items()))
 

@@ -1,37 +1,33 @@
-"""The runner's end of the stream to the host, made so that nothing of a job stays in its memory.
+"""The runner's end of the stream to the host, and the buffers that a program's bytes pass through.
 
-The next program's process is a copy of the runner's, and may search it. So whatever belongs to a
-program (source, inputs, outputs, messages) passes through buffers that are overwritten afterwards,
-and never becomes a Python object; only heads do, which hold names and numbers.
+They may be large, and are written to files and pipes as they come; only heads become objects.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
+from collections.abc import Iterator
 
 from wire import HEADER, LARGEST, LENGTH, BadFrame
 
-BLOCK = 1 << 18
+BLOCK, _READ = 1 << 18, 1 << 16
+_SMALL = 1 << 16
+"""Bytes of a frame that may wait to be sent along with the next."""
 
 
 class Buffer:
-    """Bytes in one place, up to a capacity; what was used is overwritten by `wipe`."""
+    """Bytes in one place, up to a capacity."""
 
-    def __init__(self, capacity: int) -> None:
-        self.bytes = bytearray(capacity)
+    def __init__(self) -> None:
+        self.bytes = bytearray()
         self.size = 0
         """How much is filled."""
-        self._touched = 0
 
     def ensure(self, capacity: int) -> None:
         """Have room for `capacity` bytes in all; what is filled stays."""
         if len(self.bytes) < capacity:
-            old, size = self.bytes, self.size
-            self.bytes = bytearray(capacity)
-            memoryview(self.bytes)[:size] = memoryview(old)[:size]
-            _clear(old, max(self._touched, size))
+            self.bytes += bytes(capacity - len(self.bytes))
 
     def read_from(self, fd: int, most: int) -> int:
         """Append what one read of at most `most` bytes brings; 0 at the end of the file."""
@@ -39,6 +35,11 @@ class Buffer:
             count = os.readv(fd, [view[self.size : self.size + most]])
         self.size += count
         return count
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Append `data`, for which there is room."""
+        self.bytes[self.size : self.size + len(data)] = data
+        self.size += len(data)
 
     def view(self, start: int, end: int) -> memoryview:
         """A part of it; release it before the next `ensure`."""
@@ -48,26 +49,15 @@ class Buffer:
         """Take `count` bytes off the front."""
         with memoryview(self.bytes) as view:
             view[: self.size - count] = view[count : self.size]
-        self._touched = max(self._touched, self.size)
         self.size -= count
-
-    def wipe(self) -> None:
-        """Empty it, overwriting all that was in it."""
-        _clear(self.bytes, max(self._touched, self.size))
-        self.size = self._touched = 0
-
-
-def _clear(data: bytearray, size: int) -> None:
-    with memoryview(data) as view:
-        for start in range(0, size, BLOCK):
-            end = min(size, start + BLOCK)
-            view[start:end] = bytes(end - start)
 
 
 def make_file() -> int:
     """A new file in memory (off Linux: on disk, without a name)."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    import tempfile  # brings a dozen modules along
+
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
@@ -94,7 +84,20 @@ class Channel:
     def __init__(self, source: int, target: int) -> None:
         self.source = source
         self.target = target
-        self.block = Buffer(BLOCK)
+        self._read = b""
+        self._place = 0
+        """Where in what was read the next frame goes on."""
+        self._held: list[bytes | memoryview] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Something of the next frame has been read already."""
+        return self._place < len(self._read)
+
+    def close(self) -> None:
+        """Let go of the stream, in a process that has nothing to say to the host."""
+        os.close(self.source)
+        os.close(self.target)
 
     def next_frame(self) -> tuple[int, dict, list[int]] | None:
         """Kind, head and blob sizes of the next frame; its blobs are still to be read.
@@ -104,16 +107,15 @@ class Channel:
         Raises:
             BadFrame: what came is no frame.
         """
-        if not self._read(HEADER.size, first=True):
+        if not self._have(HEADER.size + LENGTH.size):
             return None
-        length, kind = HEADER.unpack_from(self.block.bytes)
-        self._read(LENGTH.size)
-        (size,) = LENGTH.unpack_from(self.block.bytes)
+        length, kind = HEADER.unpack_from(self._read, self._place)
+        (size,) = LENGTH.unpack_from(self._read, self._place + HEADER.size)
         if length > LARGEST or size > min(length - LENGTH.size, BLOCK):
             raise BadFrame(f"a frame of {length} bytes with a head of {size}")
-        self._read(size)
+        self._place += HEADER.size + LENGTH.size
         try:
-            head = json.loads(self.block.bytes[:size])
+            head = json.loads(self._take(size))
             sizes = head.pop("blobs")
         except (ValueError, KeyError, AttributeError) as error:
             raise BadFrame(f"unreadable head: {type(error).__name__}") from error
@@ -121,29 +123,12 @@ class Channel:
             raise BadFrame("blobs that do not fill the frame")
         return kind, head, sizes
 
-    def copy_blob(self, target: int, size: int) -> None:
-        """Append the next `size` bytes to the file `target`."""
+    def read_blob(self, size: int) -> Iterator[bytes]:
+        """The next `size` bytes, in parts."""
         while size:
-            part = min(size, BLOCK)
-            self._read(part)
-            with self.block.view(0, part) as view:
-                write_all(target, [view])
-            size -= part
-
-    def skip(self, size: int) -> None:
-        """Read the next `size` bytes and drop them."""
-        while size:
-            self._read(min(size, BLOCK))
-            size -= min(size, BLOCK)
-
-    def read_blob(self, buffer: Buffer, size: int) -> None:
-        """Append the next `size` bytes to `buffer`."""
-        buffer.ensure(buffer.size + size)
-        while size:
-            count = buffer.read_from(self.source, size)
-            if not count:
-                raise BadFrame("the stream ended within a frame")
-            size -= count
+            part = self._take(min(size, BLOCK))
+            size -= len(part)
+            yield part
 
     def send(
         self,
@@ -151,26 +136,40 @@ class Channel:
         head: dict,
         blobs: list[memoryview] | None = None,
         detail: bytes | memoryview = b"",
+        hold: bool = False,
     ) -> None:
-        """Send a frame; `detail` is the inside of a JSON string, for the field of that name."""
+        """Send a frame; `detail` is the inside of a JSON string, for the field of that name.
+
+        Under `hold` a small one waits for the next, which follows at once.
+        """
         blobs = blobs or []
         sizes = [len(blob) for blob in blobs]
         text = json.dumps({**head, "blobs": sizes, "detail": ""}).encode("ascii")
         size = len(text) + len(detail)
         start = HEADER.pack(LENGTH.size + size + sum(sizes), kind) + LENGTH.pack(size)
-        write_all(self.target, [start + text[:-2], detail, text[-2:], *blobs])
+        parts = [*self._held, start + text[:-2], detail, text[-2:], *blobs]
+        if hold and sum(sizes) + size < _SMALL:
+            self._held = [b"".join(parts)]
+            return
+        self._held = []
+        write_all(self.target, parts)
 
-    def wipe(self) -> None:
-        """Forget what passed through."""
-        self.block.wipe()
+    def _take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        if not self._have(size):
+            raise BadFrame("the stream ended within a frame")
+        start = self._place
+        self._place += size
+        return self._read[start : self._place]
 
-    def _read(self, size: int, first: bool = False) -> bool:
-        """Fill the block with exactly `size` bytes; False at the end of the stream if `first`."""
-        self.block._touched = max(self.block._touched, self.block.size)
-        self.block.size = 0
-        while self.block.size < size:
-            if not self.block.read_from(self.source, size - self.block.size):
-                if first and not self.block.size:
+    def _have(self, size: int) -> bool:
+        """Read until `size` bytes are there; False at the end of the stream between two frames."""
+        while len(self._read) - self._place < size:
+            part = os.read(self.source, _READ)
+            if not part:
+                if not self.waiting:
                     return False
                 raise BadFrame("the stream ended within a frame")
+            self._read = self._read[self._place :] + part
+            self._place = 0
         return True

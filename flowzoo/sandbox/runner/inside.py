@@ -4,7 +4,7 @@ It speaks to the runner over one descriptor, in records `length: u32, kind: 1 by
 
 | kind | content | meaning |
 |---|---|---|
-| S | | confined; what follows is the program's doing |
+| S | `START` | confined; what follows is the program's doing |
 | F | text | confining failed |
 | X | text | the source does not compile |
 | C | | it compiled, and starts |
@@ -19,6 +19,7 @@ too, and gains nothing but another way to fail, for it does not know what is exp
 
 from __future__ import annotations
 
+import _random
 import _sitebuiltins
 import atexit
 import builtins
@@ -26,11 +27,15 @@ import io
 import os
 import struct
 import sys
-import threading
 import types
-from typing import Any, NamedTuple
+from os import getpid
+from typing import Any
+
+from quiet import random, threading
 
 LENGTH = struct.Struct("<I")
+START = struct.Struct("<Idd")
+"""Process id, and by its clocks: CPU seconds used so far, the time on the wall."""
 PEAK = struct.Struct("<Q")
 """Peak memory as `ru_maxrss` tells it; stands before the content of what a call came to."""
 SAYS, JOB, HEARS = 3, 4, 5
@@ -40,6 +45,8 @@ FILE = "program.py"
 """What a program is told of where it stands: `__file__` and `sys.argv[0]`."""
 LINE = 300
 THREAD_STACK = 2 * 2**20
+_reseed, _random_source = _random.Random.seed, random._inst  # type: ignore[attr-defined]
+_main_thread = threading.main_thread()
 ENVIRONMENT = {"HOME": "/tmp", "LANG": "C", "PATH": "/usr/bin:/bin"}
 """`C` is the one locale that needs no files; text is UTF-8 all the same, by PYTHONUTF8."""
 
@@ -80,16 +87,17 @@ def one_line(error: BaseException) -> bytes:
 
 
 def prepare(path: list[str]) -> dict[str, Any]:
-    """Make the interpreter look as if it had just started; the namespace of `__main__`."""
+    """Make the interpreter look as if it had just started; the namespace of `__main__`.
+
+    Done once, with descriptors like those of a program in place.
+    """
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     sys.argv[:] = [FILE]
     sys.orig_argv[:] = ["python", FILE]
     sys.path[:] = path
     sys.executable = ""
-    sys.stdin = sys.__stdin__ = _text(0, "r", "<stdin>")
-    sys.stdout = sys.__stdout__ = _text(1, "w", "<stdout>")
-    sys.stderr = sys.__stderr__ = _text(2, "w", "<stderr>")
+    open_streams()
     threading.stack_size(THREAD_STACK)
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -101,15 +109,17 @@ def prepare(path: list[str]) -> dict[str, Any]:
     return main.__dict__
 
 
-class Launch(NamedTuple):
-    """What the process of a program does once everything of the runner has unwound."""
+def open_streams() -> None:
+    """Standard input and output, on the descriptors that stand in their places now."""
+    sys.stdin = sys.__stdin__ = _text(0, "r", "<stdin>")
+    sys.stdout = sys.__stdout__ = _text(1, "w", "<stdout>")
+    sys.stderr = sys.__stderr__ = _text(2, "w", "<stderr>")
 
-    style: str
-    entry: str
-    places: list[tuple[int, int]]
-    """Offset and size of the blobs in the job's file, the source first."""
-    most: int
-    """Bytes of output allowed."""
+
+def wake_up() -> None:
+    """What a fork has to set right in a copy of the interpreter: see `quiet`."""
+    _reseed(_random_source)
+    _main_thread._native_id = getpid()  # type: ignore[attr-defined] - as the thread itself sets it
 
 
 def _text(fd: int, mode: str, name: str) -> io.TextIOWrapper:
@@ -161,7 +171,8 @@ def report(error: BaseException) -> int:
 def finish(code: int) -> None:
     """End as the interpreter ends: threads, exit functions, buffers."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined] - what the interpreter itself calls
+        if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
+            threading._shutdown()  # type: ignore[attr-defined] - what the interpreter itself calls
         atexit._run_exitfuncs()
     except BaseException as error:
         sys.__excepthook__(type(error), error, error.__traceback__)

@@ -1,28 +1,26 @@
-"""One job: a program and its tests, each in its process; and the session of a check.
-
-In the process of a program the functions here return a `Launch`, and everything of the runner
-unwinds before it starts; in the runner they return None. The parts are small because both sides
-pass through them.
-"""
+"""One job: a program and its tests, each in its process; and the session of a check."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
 import signal
 
-from channel import Buffer, Channel, make_file
-from confine import Plan, confine
-from inside import LENGTH, PEAK, SAYS, Launch, plain_line, say
-from place import Place, oom_kills
+from channel import Buffer, Channel, make_file, write_all
+from confine import Plan, job_limits
+from inside import LENGTH, PEAK, START
+from place import OomKills
+from task import pack_head
 from watch import PEAK_UNIT, STDERR_KEPT, Watch
 from wire import CASE, DATA, STOP, BadFrame
+from zygote import Zygote
 
 _CALL_RESULTS = {b"R": "returned", b"E": "raised", b"U": "unplain", b"M": "memory", b"O": "output"}
 _PLAIN_TEXT = re.compile(rb"(?:[ !#-\[\]-~]|\\u[0-9a-f]{4})*")
 _DIED_EARLY = "the process ended before it was confined"
+_PARTS = 16
+"""Parts of a job that are written at once."""
 
 
 class Box:
@@ -31,19 +29,16 @@ class Box:
     Args:
         channel: to the host.
         plan: how programs are confined.
-        place: where they stand.
-        buffers: for stdout, stderr, records and messages; empty.
-        null: descriptor of /dev/null.
+        zygote: starts their processes.
+        kills: counts what the kernel killed for want of memory.
     """
 
-    __slots__ = ("buffers", "channel", "null", "place", "plan")
+    __slots__ = ("buffers", "channel", "kills", "plan", "zygote")
 
-    def __init__(
-        self, channel: Channel, plan: Plan, place: Place,
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer], null: int,
-    ) -> None:  # fmt: skip
-        self.channel, self.plan, self.place = channel, plan, place
-        self.buffers, self.null = buffers, null
+    def __init__(self, channel: Channel, plan: Plan, zygote: Zygote, kills: OomKills) -> None:
+        self.channel, self.plan, self.zygote, self.kills = channel, plan, zygote, kills
+        self.buffers = Buffer(), Buffer(), Buffer(), Buffer()
+        """For stdout, stderr, records and messages of the process that runs."""
 
 
 class Job:
@@ -59,19 +54,28 @@ class Job:
         self.box, self.channel = box, box.channel
         self.id: int = head["id"]
         self.style: str = head["style"]
-        self.entry: str = head.get("entry") or ""
         self.stop = bool(head.get("stop"))
         self.limits: dict = head["limits"]
-        self.tests = int(head["tests"]) if self.style in ("stdin", "call") else 1
-        self._oom_before = oom_kills()
+        self.session = self.style in ("serve", "check")
+        self.tests = 1 if self.session else int(head["tests"])
+        limits = job_limits(box.plan, self.limits)
+        most = int(self.limits["output_bytes"])
+        start = pack_head(self.style, head.get("entry") or "", most, limits, sizes)
         self.places: list[tuple[int, int]] = []
-        place = 0
+        """Offset and size of the blobs in the job's file."""
+        place = len(start)
         for size in sizes:
             self.places.append((place, size))
             place += size
         self._file = make_file()
+        parts: list[bytes | memoryview] = [start]
         for size in sizes:
-            self.channel.copy_blob(self._file, size)
+            for part in self.channel.read_blob(size):
+                parts.append(part)
+                if len(parts) > _PARTS:
+                    write_all(self._file, parts)
+                    parts = []
+        write_all(self._file, parts)
         seal_file(self._file)
         self.index = 0
         """Of the next test."""
@@ -79,43 +83,43 @@ class Job:
         self._compiled = False
         self._loaded = False
         self._over = False
+        self._stopping = False
         self.clean = True
         """Nothing is left of its processes."""
 
-    def run(self) -> Launch | None:
-        """Run what is to be run; None in the runner, once all CASE frames are sent."""
+    def run(self) -> None:
+        """Run what is to be run, and send the CASE frames."""
         while self.index < self.tests and not self._over and self.clean:
-            launch = self._run_process()
-            if launch is not None:
-                return launch
+            self._run_process()
         os.close(self._file)
-        return None
 
-    def _run_process(self) -> Launch | None:
-        """Start a process for the next test (or all that are left) and follow it to its end."""
-        session = self.style in ("serve", "check")
-        own_in = self._stdin() if self.style == "stdin" else self.box.null
-        out = os.pipe() if self.style == "stdin" else (-1, self.box.null)
+    def _run_process(self) -> None:
+        """Have a process run the next test (or all that are left) and follow it to its end."""
+        null = -1 if self.style == "stdin" else os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        own_in = self._stdin() if self.style == "stdin" else null
+        out = os.pipe() if self.style == "stdin" else (-1, null)
         err, says = os.pipe(), os.pipe()
-        folder = self.box.place.prepare(int(self.limits["files_mb"]))
-        hears = os.pipe() if session else (-1, -1)
-        pid = os.fork()
-        if not pid:
-            extra = [says[1], self._file, hears[0]] if session else [says[1], self._file]
-            return self._become([own_in, out[1], err[1]], extra, folder)
-        for fd in (own_in, out[1], err[1], says[1], hears[0]):
-            if fd not in (self.box.null, -1):
-                os.close(fd)
-        watch = Watch(pid, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers)
+        hears = os.pipe() if self.session else (-1, -1)
+        theirs = [own_in, out[1], err[1], says[1], self._file]
+        cases = self.tests - self.index if self.style == "call" else 1
+        self.box.zygote.start(
+            1 + self.index,
+            int(self.limits["cpu_s"] * cases) + 2,
+            [*theirs, hears[0]] if self.session else theirs,
+            int(self.limits["files_mb"]),
+        )
+        for fd in {own_in, out[1], err[1], says[1], hears[0]} - {-1}:
+            os.close(fd)
+        watch = Watch(
+            self.box.zygote, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers,
+            quiet=self.style == "stdin",
+        )  # fmt: skip
         self._started = self._compiled = self._loaded = False
         try:
             self._follow(watch)
         finally:
             watch.close()
-            self.clean &= self.box.place.restore(pid)
-            for buffer in self.box.buffers:
-                buffer.wipe()
-        return None
+            self.clean &= watch.clean
 
     def _stdin(self) -> int:
         """The input of the next test as a file that cannot be changed."""
@@ -128,26 +132,11 @@ class Job:
         seal_file(file)
         return file
 
-    def _become(self, first: list[int], extra: list[int], folder: str) -> Launch:
-        """In the new process: confine it."""
-        cases = self.tests - self.index if self.style == "call" else 1
-        pipe = os.fstat(extra[0]).st_ino
-        try:
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # flags and locks of its own
-            first = [null if fd == self.box.null else fd for fd in first]
-            confine(self.box.plan, self.limits, cases, first, extra, folder)
-            say(b"S")
-        except BaseException as error:
-            confess(extra[0], pipe, error)
-        rest = self.places[1 + self.index :] if self.style != "stdin" else []
-        most = int(self.limits["output_bytes"])
-        return Launch(self.style, self.entry, [self.places[0], *rest], most)
-
     def _follow(self, watch: Watch) -> None:
         """Send the cases of this process as they come."""
         first = self.index
         while watch.status is None and not watch.fault and not self._over:
-            if watch.step(self.channel.source):
+            if self.channel.waiting or watch.step(self.channel.source):
                 self._from_host(watch)
             while not self._over and (record := watch.record()):
                 with record[1] as content:
@@ -171,16 +160,17 @@ class Job:
         """Deal with one record."""
         if kind == b"S" and not self._started:  # a program that says it again keeps its clocks
             self._started = True
-            watch.begin_case()
+            watch.begin(*START.unpack(content))
         elif kind == b"C":
             self._compiled = True
         elif kind == b"L":
             self._loaded = True
+            self._over |= self._stopping
         elif kind == b"F" and not self._started:
             self._send_rest(watch, "setup", content)
         elif kind == b"X" and not self._compiled:
             self._send_rest(watch, "compile", content)
-        elif kind == b"Q" and self.style in ("serve", "check"):
+        elif kind == b"Q" and self.session:
             self.channel.send(DATA, {"id": self.id}, [content])
         elif kind in _CALL_RESULTS and self.style != "stdin":
             self._take_result(watch, kind, content)
@@ -199,18 +189,21 @@ class Job:
         self._send_case(watch, outcome, content if text else b"", blob)
         if self.stop and outcome != "returned":
             self._over = True
-        watch.err.wipe()
+        watch.err.size = 0
         watch.begin_case()
 
     def _send_end(self, watch: Watch, first: int) -> None:
         """The case of the test during which the process ended."""
         outcome, code, number = watch.fault, 0, 0
         status = watch.status or 0
+        starved = self._is_out_of_memory(status)
         detail: bytes | memoryview = b""
         if not self._started and outcome != "wall":
             outcome, detail = "setup", _DIED_EARLY.encode()
-        elif not outcome and oom_kills() > self._oom_before:
+        elif not outcome and starved:
             outcome = "memory"
+        elif not outcome and watch.cpu > self.limits["cpu_s"]:
+            outcome = "cpu"
         elif not outcome and not self._compiled:
             outcome, detail = "compile", b"the compiler did not survive it"
         elif not outcome and os.WIFSIGNALED(status):
@@ -227,6 +220,11 @@ class Job:
             return
         self._send_case(watch, outcome, detail, None, code, number)
         self._over = self.stop and not (outcome == "exited" and code == 0)
+
+    def _is_out_of_memory(self, status: int) -> bool:
+        """Whether the kernel killed it for want of memory."""
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        return killed and self.box.kills.more()
 
     def _ends_with_memory_error(self, watch: Watch) -> bool:
         """Whether the last line on stderr is that of a MemoryError."""
@@ -266,7 +264,9 @@ class Job:
         stderr = watch.err.view(max(0, watch.err.size - STDERR_KEPT), watch.err.size)
         if not _PLAIN_TEXT.fullmatch(detail):
             detail = b"(a message that cannot be shown)"
-        self.channel.send(CASE, head, [output, stderr], detail)
+        # The last case leaves together with the end of the job.
+        hold = self.index == self.tests - 1 and watch.status is not None
+        self.channel.send(CASE, head, [output, stderr], detail, hold)
         if blob is None:
             output.release()
         stderr.release()
@@ -278,18 +278,17 @@ class Job:
         if frame is None:
             raise BadFrame("the stream ended within a job")
         kind, head, sizes = frame
-        session = self.style in ("serve", "check")
-        if kind == DATA and len(sizes) == 1 and head.get("id") == self.id and session:
+        if kind == DATA and len(sizes) == 1 and head.get("id") == self.id and self.session:
             _, _, _, outbox = self.box.buffers
             outbox.ensure(outbox.size + LENGTH.size + sizes[0])
-            place = outbox.size
-            LENGTH.pack_into(outbox.bytes, place, sizes[0])
-            outbox.size += LENGTH.size
-            self.channel.read_blob(outbox, sizes[0])
+            outbox.append(LENGTH.pack(sizes[0]))
+            for part in self.channel.read_blob(sizes[0]):
+                outbox.append(part)
             watch.send()
         elif kind == STOP and not sizes:
             if head.get("id") == self.id:
-                self._over = True
+                self._stopping = True
+                self._over = self.style != "serve" or self._loaded
         else:
             raise BadFrame(f"frame {kind} within a job")
 
@@ -299,20 +298,3 @@ def seal_file(file: int) -> None:
     if hasattr(fcntl, "F_ADD_SEALS"):
         seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
-
-
-def confess(before: int, pipe: int, error: BaseException) -> None:
-    """Say that this process could not be confined, and end it.
-
-    Args:
-        before: where the descriptor of the records was at first; by now it may be `SAYS`.
-        pipe: its inode, by which it is known.
-        error: why.
-    """
-    text = plain_line(f"{type(error).__name__}: {error}")
-    for fd in (SAYS, before):
-        with contextlib.suppress(OSError):
-            if os.fstat(fd).st_ino == pipe:
-                os.write(fd, LENGTH.pack(1 + len(text)) + b"F" + text)
-                break
-    os._exit(1)

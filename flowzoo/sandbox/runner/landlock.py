@@ -30,9 +30,9 @@ def handled_rights(abi: int) -> list[int]:
 def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
     """A ruleset: read the standard library, libraries and devices, use `scratch`; nothing else.
 
-    The folder of the standard library itself cannot be listed, since a right on a folder holds for
-    everything beneath it, and other packages lie there; the import system knows its content from
-    before the fork.
+    Where other packages lie in the folder of the standard library, it cannot be listed, since a
+    right on a folder holds for everything beneath it; the import system knows its content from
+    before the fork. Elsewhere the folder itself is named: each rule costs each process 0.5 us.
     """
     masks = handled_rights(abi)
     files = masks[0]

@@ -57,5 +57,8 @@ def _names(path: str) -> set[str]:
 
 
 def library_entries() -> list[str]:
-    """What of the library folder programs may read."""
-    return [os.path.join(STDLIB, name) for name in os.listdir(STDLIB) if name not in HIDDEN]
+    """What of the library folder programs may read: the folder, or its entries but the hidden."""
+    names = os.listdir(STDLIB)
+    if not set(names) & set(HIDDEN):
+        return [STDLIB]
+    return [os.path.join(STDLIB, name) for name in names if name not in HIDDEN]

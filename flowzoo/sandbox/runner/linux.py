@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
@@ -26,13 +27,16 @@ if sys.platform == "linux":  # elsewhere the module is there, but none of it is 
     _text, _long = ctypes.c_char_p, ctypes.c_ulong
     _libc.syscall.restype = ctypes.c_long
     _libc.mount.argtypes = [_text, _text, _text, _long, _text]
-    _libc.prctl.argtypes = [ctypes.c_int, _long, _long, _long, _long]
 
 
 class _Program(ctypes.Structure):
     """`struct sock_fprog`: a seccomp filter."""
 
-    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+_kept: list[Any] = []
+"""Memory that the arguments of calls to come point to."""
 
 
 class _PathRule(ctypes.Structure):
@@ -43,16 +47,28 @@ class _PathRule(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
+def fail(call: str) -> NoReturn:
+    """Raise what the last call of the C library left in `errno`."""
+    error = ctypes.get_errno()
+    raise OSError(error, f"{call}: {os.strerror(error)}")
+
+
 def _need(result: int, call: str) -> int:
     if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{call}: {os.strerror(error)}")
+        fail(call)
     return result
+
+
+def trim_heap() -> None:
+    """Give free memory of the C library back to the kernel, where the library can (glibc)."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def prctl(option: int, value: int, address: int = 0) -> None:
     """`prctl` with one or two arguments."""
-    _need(_libc.prctl(option, value, address, 0, 0), f"prctl {option}")
+    name, function, arguments = prctl_call(option, value, address)
+    _need(function(*arguments), name)
 
 
 def unshare(flags: int) -> None:
@@ -76,22 +92,41 @@ def unmount(target: str) -> None:
 def enter_root(folder: str) -> None:
     """Make `folder`, a mount, the root and let go of the old one."""
     os.chdir(folder)
-    number = ctypes.c_long(_PIVOT_ROOT[platform.machine()])
+    number = ctypes.c_long(_PIVOT_ROOT[os.uname().machine])
     _need(_libc.syscall(number, b".", b"."), "pivot_root")
     unmount(".")
     os.chdir("/")
 
 
-def drop_capabilities() -> None:
-    """Give up all capabilities of this thread."""
+Call = tuple[str, Callable[..., int], tuple[Any, ...]]
+"""A call that is ready to be made: its name, the function, all arguments as the C library's."""
+
+
+def prctl_call(option: int, value: int, address: int = 0) -> Call:
+    """`prctl`, to be made later."""
+    words = [ctypes.c_ulong(word) for word in (value, address, 0, 0)]
+    return f"prctl {option}", _libc.prctl, (ctypes.c_int(option), *words)
+
+
+def capset_call() -> Call:
+    """Giving up all capabilities of the thread, to be done later."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    _need(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    return "capset", _libc.capset, (header, (ctypes.c_uint32 * 6)())
 
 
-def set_filter(program: bytes) -> None:
-    """Install a seccomp filter; needs no_new_privs."""
-    record = _Program(len(program) // 8, program)
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(record))
+def filter_call(program: bytearray) -> Call:
+    """Installing a seccomp filter, which needs no_new_privs, to be done later.
+
+    Args:
+        program: of the filter; what it holds at the time of the call counts.
+    """
+    text = (ctypes.c_char * len(program)).from_buffer(program)
+    record = _Program(len(program) // 8, ctypes.addressof(text))
+    _kept.extend((text, record))
+    _, function, arguments = prctl_call(
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(record)
+    )
+    return "seccomp", function, arguments
 
 
 def landlock_abi() -> int:
@@ -119,7 +154,7 @@ def landlock_allow(ruleset: int, path: str, rights: int) -> None:
         os.close(folder)
 
 
-def landlock_restrict(ruleset: int) -> None:
-    """Put this thread under `ruleset`; needs no_new_privs."""
+def landlock_call(ruleset: int) -> Call:
+    """Putting the thread under `ruleset`, which needs no_new_privs, to be done later."""
     call = (ctypes.c_long(_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint32(0))
-    _need(_libc.syscall(*call), "landlock_restrict_self")
+    return "landlock_restrict_self", _libc.syscall, call

@@ -6,10 +6,10 @@ bound into it at their usual paths, and nothing else of the host: no /proc, /sys
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import os
 import signal
-import socket
 
 import linux
 from libraries import DEVICES, HIDDEN, LINKER_CACHE, STDLIB
@@ -72,7 +72,7 @@ def build_root(libraries: list[str]) -> None:
     os.makedirs(_BUILD + SCRATCH, exist_ok=True)
     linux.enter_root(_BUILD)
     linux.mount("none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | _SEALED)
-    socket.sethostname("box")
+    _socket.sethostname("box")
 
 
 def fresh_scratch(size_mb: int, old: bool) -> None:

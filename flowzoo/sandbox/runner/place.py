@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import signal
-import tempfile
 import time
 
 import namespaces
@@ -18,16 +17,6 @@ CLEAN_SECONDS = 1
 TMP = "/tmp"
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
-
-
-def oom_kills() -> int:
-    """How many processes of this cgroup the kernel killed for want of memory; 0 where unknown."""
-    for path in _OOM_COUNTERS:
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
-            for line in file:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
 
 
 def owns_processes() -> bool:
@@ -110,6 +99,31 @@ def remove_all(folder: str) -> None:
         os.rmdir(path)
 
 
+class OomKills:
+    """How many processes of this cgroup the kernel has killed for want of memory."""
+
+    def __init__(self) -> None:
+        self._file = -1
+        for path in _OOM_COUNTERS:
+            if self._file < 0:
+                with contextlib.suppress(OSError):
+                    self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._count = self._read()
+
+    def more(self) -> bool:
+        """Whether it has killed any since the last time; never where that is not known."""
+        before, self._count = self._count, self._read()
+        return self._count > before
+
+    def _read(self) -> int:
+        if self._file >= 0:
+            with contextlib.suppress(OSError, ValueError):
+                for line in os.pread(self._file, 4096, 0).splitlines():
+                    if line.startswith(b"oom_kill "):
+                        return int(line.split()[1])
+        return 0
+
+
 class Place:
     """The folder programs stand in, and their processes.
 
@@ -117,18 +131,24 @@ class Place:
         mode: of the box.
         user: whom programs run as; None: the runner's user.
         owner_may_mark: programs own /tmp, so that being empty does not prove that it is untouched.
+        everybody: all processes but this one and process 1 belong to programs.
     """
 
-    def __init__(self, mode: str, user: int | None, owner_may_mark: bool) -> None:
+    def __init__(self, mode: str, user: int | None, owner_may_mark: bool, everybody: bool) -> None:
         self.mode = mode
         self._user = user
         self._owner_may_mark = owner_may_mark
-        self._everybody = mode != "unsafe" and mode != "landlock" and owns_processes()
+        self._everybody = everybody
         self._mounted = -1
         """Size in MB of the /tmp that is mounted; -1: none."""
         self._touched = False
-        self._private = ""
-        """A folder made for one program, under `unsafe`."""
+        self.private = ""
+        """How the path of a process's own folder begins, which it makes itself; under `unsafe`."""
+        if mode == "unsafe":
+            import tempfile  # brings a dozen modules along
+
+            name = f"flowzoo-{os.urandom(8).hex()}-"
+            self.private = os.path.join(tempfile.gettempdir(), name)
         self.writable = mode == "namespaces" or (
             mode in ("docker", "container-user") and os.access(TMP, os.W_OK)
         )
@@ -136,9 +156,6 @@ class Place:
 
     def prepare(self, files_mb: int) -> str:
         """An empty folder for the next process: its path."""
-        if self.mode == "unsafe":
-            self._private = tempfile.mkdtemp(prefix="flowzoo-")
-            return self._private
         if self.mode == "namespaces" and (self._touched or self._mounted != files_mb):
             namespaces.fresh_scratch(files_mb, self._mounted >= 0)
             self._mounted, self._touched = files_mb, False
@@ -147,11 +164,13 @@ class Place:
     def restore(self, pid: int) -> bool:
         """Remove what the process `pid` left; whether nothing is left of it."""
         clean = kill_rest(pid, self._everybody)
-        if self.mode == "unsafe":
-            empty_folder(self._private, None)
-            with contextlib.suppress(OSError):
-                os.rmdir(self._private)
-            return clean and not os.path.exists(self._private)
+        if self.private:
+            folder = f"{self.private}{pid}"
+            if os.path.isdir(folder):
+                empty_folder(folder, None)
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+            return clean and not os.path.exists(folder)
         if not self.writable:
             return clean
         if self.mode == "namespaces":

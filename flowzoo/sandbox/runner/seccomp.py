@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import struct
 
 from syscalls import AARCH64, ALLOWED, ATTRIBUTES, CHANGES, CONDITIONAL, MODES_AND_TIMES, X86_64
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_JUMP, _FARTHEST = 0x05, 255  # a condition skips so many steps at most
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in `struct seccomp_data`
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
@@ -103,6 +103,47 @@ def _conditions() -> dict[str, list[Step]]:
     }
 
 
+def _answers(machine: int, keeps_files: bool) -> dict[int, list[Step]]:
+    """What the listed system calls get, by number."""
+    allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
+    answers: dict[int, list[Step]] = {}
+    for numbers in allowed.values():
+        answers[numbers[machine]] = [_OK]
+    for numbers in ATTRIBUTES.values():
+        answers[numbers[machine]] = [_refuse(errno.ENOTSUP)]
+    for name, condition in _conditions().items():
+        answers[CONDITIONAL[name][machine]] = condition
+    answers.pop(-1, None)  # not on this machine
+    return answers
+
+
+def _runs(answers: dict[int, list[Step]]) -> list[tuple[int, list[Step]]]:
+    """The answers to all numbers: each stands with the first of those that it is for."""
+    runs: list[tuple[int, list[Step]]] = []
+    for number in range(max(_FIRST_NEW, *answers) + 2):
+        unlisted = errno.ENOSYS if number >= _FIRST_NEW else errno.EPERM
+        answer = answers.get(number, [_refuse(unlisted)])
+        if not runs or runs[-1][1] != answer:
+            runs.append((number, answer))
+    return runs
+
+
+def _search(runs: list[tuple[int, list[Step]]]) -> list[Step]:
+    """A binary search among `runs`.
+
+    The kernel runs a new filter over all numbers to learn which it always allows, so that the
+    length of its paths is what each program pays for.
+    """
+    if len(runs) == 1:
+        return runs[0][1]
+    middle = len(runs) // 2
+    below, above = _search(runs[:middle]), _search(runs[middle:])
+    first = runs[middle][0]
+    if len(below) > _FARTHEST:
+        return [(_AT_LEAST, 0, 1, first), (_JUMP, 0, 0, len(below)), *below, *above]
+    return [(_AT_LEAST, len(below), 0, first), *below, *above]
+
+
 def _steps(machine: int, keeps_files: bool) -> list[Step]:
     """The whole filter, with `_PID` where the id of the process goes."""
     steps: list[Step] = [
@@ -113,22 +154,11 @@ def _steps(machine: int, keeps_files: bool) -> list[Step]:
     ]
     if machine == X86_64:
         steps += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL)]
-    for name, condition in _conditions().items():
-        number = CONDITIONAL[name][machine]
-        if number >= 0:
-            steps += [(_EQUAL, 0, len(condition), number), *condition]
-    allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
-    for numbers in allowed.values():
-        if numbers[machine] >= 0:
-            steps += [(_EQUAL, 0, 1, numbers[machine]), _OK]
-    for numbers in ATTRIBUTES.values():
-        steps += [(_EQUAL, 0, 1, numbers[machine]), _refuse(errno.ENOTSUP)]
-    steps += [(_AT_LEAST, 0, 1, _FIRST_NEW), _refuse(errno.ENOSYS), _refuse(errno.EPERM)]
-    return steps
+    return steps + _search(_runs(_answers(machine, keeps_files)))
 
 
 class Filter:
-    """The filter for this machine, made once and completed for each process.
+    """The filter for this machine, to be completed for each process.
 
     Args:
         keeps_files: programs may have files of their own, and name, move and remove them.
@@ -138,16 +168,10 @@ class Filter:
     """
 
     def __init__(self, keeps_files: bool) -> None:
-        machine = {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine())
+        machine = {"x86_64": X86_64, "aarch64": AARCH64}.get(os.uname().machine)
         if machine is None:
-            raise OSError(errno.ENOSYS, f"no seccomp filter for {platform.machine()}")
+            raise OSError(errno.ENOSYS, f"no seccomp filter for {os.uname().machine}")
         steps = _steps(machine, keeps_files)
-        self._bytes = b"".join(struct.pack("=HBBI", *step) for step in steps)
-        self._places = [8 * row + 4 for row, step in enumerate(steps) if step[3] == _PID]
-
-    def for_process(self, pid: int) -> bytes:
-        """The filter for the process `pid`, as its own namespace counts."""
-        program = bytearray(self._bytes)
-        for place in self._places:
-            struct.pack_into("=I", program, place, pid)
-        return bytes(program)
+        self.program = b"".join(struct.pack("=HBBI", *step) for step in steps)
+        self.places = [8 * row + 4 for row, step in enumerate(steps) if step[3] == _PID]
+        """Where the id of the process goes, as its own namespace counts: four bytes each."""

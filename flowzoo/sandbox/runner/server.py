@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import _socket
 import contextlib
-import gc
 import os
+import signal
 import sys
 from typing import Any
 
 import linux
 import namespaces
-from channel import Buffer, Channel
-from confine import Plan
-from job import Box, Job, Launch
+from channel import Channel
+from confine import Plan, limit_all
+from inside import prepare
+from job import Box, Job
 from landlock import make_ruleset, make_small_ruleset
 from libraries import STDLIB, shared_libraries
-from place import TMP, Place, owns_processes
+from place import TMP, OomKills, Place, owns_processes
+from quiet import register_hooks
+from rehearse import rehearse, streams_in_place
 from seccomp import Filter
 from warm import warm_up
 from wire import DATA, DONE, JOB, READY, STOP, BadFrame
+from zygote import Breeder, Zygote
 
 CONTAINER_USER = 10001
 FIRST_OWN_USER = 1 << 30
@@ -41,16 +46,14 @@ class Server:
         self.mode = mode
         self.channel = channel
         self.plan = Plan(mode)
-        self.path: list[str] = []
-        """Module path of programs."""
+        self.scope: dict[str, Any] = {}
+        """Namespace of programs."""
         self._uid = options.get("uid")
         self._landlock = 0
-        self._null = -1
         self._place: Place | None = None
-        self._buffers = (Buffer(0), Buffer(0), Buffer(0), Buffer(0))
 
     def get_ready(self) -> None:
-        """Make the box and say READY.
+        """Make the box, up to what is done after `split`.
 
         Raises:
             OSError: the machine refuses what this mode needs.
@@ -65,43 +68,65 @@ class Server:
         owned_tmp = self.mode == "namespaces" and self._enter_namespaces(libraries)
         if self.mode in ("docker", "container-user") and not owns_processes():
             raise OSError(f"mode {self.mode} is for a container of its own, and this is none")
+        if self.plan.proc is None and sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self._choose_user(owned_tmp)
-        self._place = Place(self.mode, self.plan.user, owned_tmp)
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        if sys.platform == "linux":  # who is left behind by a program becomes a child of this one
-            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        everybody = self.mode not in ("unsafe", "landlock") and os.getpid() == 1
+        self._place = Place(self.mode, self.plan.user, owned_tmp, everybody)
         if self.mode != "unsafe":
             self._build_walls(libraries)
-        self.path = warm_up(own_modules)
+        else:
+            register_hooks()
+        path = warm_up(own_modules)
+        rehearse()
+        with streams_in_place():
+            self.scope = prepare(path)
         self.plan.base_memory = self._address_space()
-        self.channel.send(READY, self._facts())
 
-    def serve(self) -> Launch | None:
-        """Take jobs; None at the end of the stream. In a program's process: what it runs."""
-        gc.disable()
+    def split(self) -> Zygote | Breeder:
+        """Fork: the hold on the new process here, and there what it does.
+
+        Raises:
+            OSError: no process can be had.
+        """
+        if self._place is None:
+            raise RuntimeError("a fork before the box is ready")
+        jobs, control = _socket.socketpair(), _socket.socketpair()
+        if os.fork():
+            jobs[1].close()
+            control[1].close()
+            return Zygote(jobs[0], control[0])
+        jobs[0].close()
+        control[0].close()
+        if sys.platform == "linux":
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            # Who is left behind by a program becomes a child of this process.
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        if self.plan.user is not None:
+            os.setgroups([])
+        os.umask(0o022)
+        limit_all(self.plan)
+        side = Breeder(jobs[1], control[1], self._place, self.plan.make_walls(), self.plan.proc)
+        self.channel.close()
+        return side
+
+    def serve(self, zygote: Zygote) -> None:
+        """Say READY, and take jobs until the end of the stream."""
+        box = Box(self.channel, self.plan, zygote, OomKills())
+        self.channel.send(READY, self._facts())
         while (frame := self.channel.next_frame()) is not None:
             kind, head, sizes = frame
             if kind in (DATA, STOP):  # for a job that has ended
                 for size in sizes:
-                    self.channel.skip(size)
+                    for _ in self.channel.read_blob(size):
+                        pass
                 continue
             if kind != JOB:
                 raise BadFrame(f"frame {kind} from the host")
-            launch = self._run_job(head, sizes)
-            if launch is not None:
-                return launch
-        return None
-
-    def _run_job(self, head: dict, sizes: list[int]) -> Launch | None:
-        if self._place is None:
-            raise RuntimeError("a job before the box is ready")
-        box = Box(self.channel, self.plan, self._place, self._buffers, self._null)
-        job = Job(box, head, sizes)
-        launch = job.run()
-        if launch is None:
-            self.channel.wipe()
+            job = Job(box, head, sizes)
+            job.run()
             self.channel.send(DONE, {"id": job.id, "clean": job.clean})
-        return launch
 
     def _enter_namespaces(self, libraries: list[str]) -> bool:
         """Become process 1 of a box; whether its only user is the caller's."""
@@ -128,7 +153,6 @@ class Server:
         """Everything that is made once and put on by each process."""
         plan = self.plan
         linux.prctl(linux.PR_SET_DUMPABLE, 0)
-        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         plan.filter = Filter(keeps_files=self.mode != "landlock")
         if self._place is not None and self._place.writable:
             plan.scratch = TMP
@@ -139,9 +163,6 @@ class Server:
             plan.ruleset = make_ruleset(self._landlock, libraries, plan.scratch)
         elif self.mode == "landlock":
             raise OSError("the kernel has no Landlock, or it is switched off")
-        if plan.proc is None:
-            with contextlib.suppress(OSError):
-                plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
 
     def _address_space(self) -> int:
         """Bytes of address space that this process has, and so every program from its start."""

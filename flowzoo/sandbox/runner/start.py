@@ -29,10 +29,14 @@ import calls
 import inside
 from channel import Channel
 from server import Server
+from task import Task
 from wire import BROKEN
+from zygote import Zygote
 
 MODES = ("docker", "container-user", "namespaces", "landlock", "unsafe")
-ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1"}
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1", "LD_BIND_NOW": "1",
+}  # fmt: skip
 _ASIDE = 16
 """The stream to the host moves to descriptors from here on: 0, 1 and 2 belong to programs."""
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -51,53 +55,56 @@ def main() -> Program:
         mode, options = _read_arguments(sys.argv[1:])
         server = Server(mode, options, channel)
         server.get_ready()
-        launch = server.serve()
+        side = server.split()
+        if isinstance(side, Zygote):
+            server.serve(side)
+            os._exit(0)
     except BaseException as error:  # the host is told whatever it is, and starts another box
         text = inside.plain_line(f"{type(error).__name__}: {error}")
         try:
             channel.send(BROKEN, {}, detail=text)
         finally:
             os._exit(1)
-    if launch is None:
-        os._exit(0)
-    path = server.path
+    scope = server.scope
     del server, channel
-    code, scope = begin(launch, path)
-    return code, scope, inside.report, inside.finish
-
-
-def begin(launch: inside.Launch, path: list[str]) -> tuple[types.CodeType, dict[str, Any]]:
-    """Code and namespace of a stdin program; the other styles are run to their end here."""
-    scope = inside.prepare(path)
+    task = side.breed()
+    inside.wake_up()
     gc.enable()
-    texts = launch.places if launch.style == "check" else launch.places[:1]
-    blobs = [os.pread(inside.JOB, size, start) for start, size in texts]
-    if launch.style == "check":
-        calls.check(blobs, launch.entry, scope)
+    return begin(task, scope), scope, inside.report, inside.finish
+
+
+def begin(task: Task, scope: dict[str, Any]) -> types.CodeType:
+    """The code of a stdin program; the other styles are run to their end here."""
+    sources = task.blobs if task.style == "check" else task.blobs[:1]
+    blobs = [os.pread(inside.JOB, size, start) for start, size in sources]
+    if task.style == "check":
+        calls.check(blobs, task.entry, scope)
         os._exit(0)
     code = inside.compile_program(blobs[0])
     if code is None:
         os._exit(1)
     inside.say(b"C")
-    if launch.style == "stdin":
+    if task.style == "stdin":
         os.closerange(inside.SAYS, inside.HEARS + 1)
-        return code, scope
-    found = calls.load(code, scope, launch.entry)
-    if found is not None and launch.style == "call":
-        calls.answer_calls(found, launch.places[1:], launch.most)
+        return code
+    found = calls.load(code, scope, task.entry)
+    if found is not None and task.style == "call":
+        calls.answer_calls(found, task.blobs[1:], task.most)
     elif found is not None:
-        calls.serve(found, launch.most)
+        calls.serve(found, task.most)
     os._exit(0)
 
 
 def _take_stream() -> Channel:
-    """Move the stream away from 0 and 1, and leave nothing there."""
+    """Move the stream away from 0 and 1; nothing stands where a program's descriptors go."""
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     target = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
+    for number in (0, 1, *range(inside.SAYS, inside.HEARS + 1)):
+        if number != null:
+            os.dup2(null, number, inheritable=False)
+    if null > inside.HEARS:
+        os.close(null)
     for fd in (source, target):
         os.set_blocking(fd, True)
     return Channel(source, target)

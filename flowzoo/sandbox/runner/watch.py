@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import sys
 import time
 
 from channel import BLOCK, Buffer
+from zygote import Zygote
 
 STDERR_KEPT = 2048
 STDERR_MOST = 4 * 2**20
@@ -20,8 +20,9 @@ SLACK = 8192
 """Bytes a record may have beyond the output allowed."""
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit of `ru_maxrss`."""
-_TICK = 0.002
-"""Seconds between two looks where the kernel does not tell of a process's end."""
+QUIET = 0.02
+"""Seconds for which nobody looks at the pipes of a process that only has to run to its end: most
+have ended by then, and being woken by each thing it says costs more than what it says."""
 
 
 def cpu_clock(pid: int) -> int:
@@ -33,59 +34,68 @@ class Watch:
     """One process and its pipes, up to its end.
 
     Args:
-        pid: of the process.
+        zygote: has started it.
         out: descriptor of its stdout, or -1.
         err: of its stderr.
         says: of its records.
         hears: of the messages to it, or -1.
         limits: of the job.
-        buffers: for stdout, stderr and records; empty.
+        buffers: for stdout, stderr, records and messages.
+        quiet: its records can wait.
     """
 
     def __init__(
-        self, pid: int, out: int, err: int, says: int, hears: int, limits: dict,
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer],
+        self, zygote: Zygote, out: int, err: int, says: int, hears: int, limits: dict,
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer], quiet: bool,
     ) -> None:  # fmt: skip
-        self.pid = pid
+        self.zygote = zygote
         self.limits = limits
         self.out, self.err, self.records, self.outbox = buffers
+        for buffer in buffers:
+            buffer.size = 0
         self.most = int(limits["output_bytes"])
         self.out.ensure(self.most + 1)
         self.err.ensure(BLOCK)
         self.records.ensure(self.most + SLACK)
         self.status: int | None = None
-        """As `wait4` tells it, once it has ended."""
+        """As `wait` tells it, once it has ended."""
         self.peak = 0
         """Peak memory in bytes, once it has ended."""
+        self.clean = True
+        """Nothing is left of it, once it has ended."""
         self.fault = ""
         """Why it was killed: cpu, wall or output."""
         self.err_total = 0
+        self._pid = 0
         self._cpu_total = 0.0
-        self._says, self._hears = says, hears
+        self._hears, self._end = hears, zygote.fileno()
         self._fds = {fd: buffer for fd, buffer in ((out, self.out), (err, self.err)) if fd >= 0}
         self._fds[says] = self.records
         self._poll = select.poll()
+        self._poll.register(self._end, select.POLLIN)
         for fd in self._fds:
             os.set_blocking(fd, False)
-            self._poll.register(fd, select.POLLIN)
         if hears >= 0:
             os.set_blocking(hears, False)
-        self._end = -1
-        with contextlib.suppress(OSError, AttributeError):
-            self._end = os.pidfd_open(pid)  # type: ignore[attr-defined] - Linux
-            self._poll.register(self._end, select.POLLIN)
-        self._wall_start = self._cpu_start = 0.0
-        self.begin_case()
+        self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
+        self._quiet = quiet
+        if not quiet:
+            self._listen()
+
+    def begin(self, pid: int, cpu: float, at: float) -> None:
+        """The process has said that it starts: its id and its clocks at that time."""
+        self._pid = pid
+        self._cpu_start, self._wall_start = cpu, at
 
     def begin_case(self) -> None:
-        """Start the clocks of a test."""
+        """Start the clocks of another test."""
         self._wall_start = time.monotonic()
         self._cpu_start = self._cpu_now()
 
     @property
     def wall(self) -> float:
         """Seconds since the test began."""
-        return time.monotonic() - self._wall_start
+        return (self._wall_end or time.monotonic()) - self._wall_start
 
     @property
     def cpu(self) -> float:
@@ -93,9 +103,9 @@ class Watch:
         return max(0.0, self._cpu_now() - self._cpu_start)
 
     def _cpu_now(self) -> float:
-        if self.status is None:
+        if self.status is None and self._pid:
             with contextlib.suppress(OSError, OverflowError):
-                self._cpu_total = time.clock_gettime(cpu_clock(self.pid))
+                self._cpu_total = time.clock_gettime(cpu_clock(self._pid))
         return self._cpu_total
 
     def step(self, host: int = -1) -> bool:
@@ -106,23 +116,30 @@ class Watch:
         """
         if host >= 0:
             self._poll.register(host, select.POLLIN)
-        events = dict(self._poll.poll(1000 * self._patience()))
+        events = dict(self._poll.poll(1000 * (QUIET if self._quiet else self._patience())))
         if host >= 0:
             self._poll.unregister(host)
+        if self._end in events:
+            self._take_end()
+            return host in events
+        if self._quiet and not events:
+            self._listen()
         for fd in self._fds.keys() & events.keys():
             self._read(fd)
         if self._hears in events:
             self._write()
         if not self.fault:
             self._check_clocks()
-        if self._end in events or self._end < 0:
-            self._reap(os.WNOHANG)
         return host in events
+
+    def _listen(self) -> None:
+        """From now on, wake up for what it says."""
+        self._quiet = False
+        for fd in self._fds:
+            self._poll.register(fd, select.POLLIN)
 
     def _patience(self) -> float:
         """Seconds until a clock could run out."""
-        if self._end < 0:
-            return _TICK
         wall = self.limits["wall_s"] - self.wall
         # Threads outside the interpreter's lock can use CPU faster than the wall clock goes.
         cpu = (self.limits["cpu_s"] - self.cpu) / 2
@@ -186,7 +203,7 @@ class Watch:
         except BlockingIOError:
             return
         except OSError:  # nobody reads any more
-            self.outbox.wipe()
+            self.outbox.size = 0
         if not self.outbox.size:
             self._poll.unregister(self._hears)
 
@@ -196,19 +213,16 @@ class Watch:
             return
         self.fault = fault
         if self.status is None:
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, signal.SIGKILL)
+            self.zygote.kill()
 
-    def _reap(self, flag: int) -> None:
-        pid, status, usage = os.wait4(self.pid, flag)
-        if not pid:
-            return
-        self._cpu_total = usage.ru_utime + usage.ru_stime
-        self.status, self.peak = status, usage.ru_maxrss * PEAK_UNIT
-        if not self.fault and self.cpu > self.limits["cpu_s"]:
-            self.fault = "cpu"
+    def _take_end(self) -> None:
+        """Learn how it ended, and read what is left in its pipes."""
+        end = self.zygote.end()
+        self._wall_end = time.monotonic()
+        self._cpu_total, self.status = end.cpu, end.status
+        self.peak, self.clean = end.peak * PEAK_UNIT, end.clean
         for fd in list(self._fds):
-            while fd in self._fds and (self.fault != "output"):
+            while fd in self._fds and self.fault != "output":
                 size = self._fds[fd].size, self.err_total
                 self._read(fd)
                 if (self._fds[fd].size if fd in self._fds else -1, self.err_total) == size:
@@ -216,15 +230,16 @@ class Watch:
 
     def _close(self, fd: int) -> None:
         del self._fds[fd]
-        self._poll.unregister(fd)
+        if not self._quiet:
+            self._poll.unregister(fd)
         os.close(fd)
 
     def close(self) -> None:
         """Make sure that the process is gone, and let go of the pipes."""
         if self.status is None:
             self.kill()
-            self._reap(0)
-        for fd in (*self._fds, self._hears, self._end):
+            self._take_end()
+        for fd in (*self._fds, self._hears):
             if fd >= 0:
                 os.close(fd)
         self._fds.clear()

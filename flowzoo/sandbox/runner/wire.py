@@ -35,7 +35,8 @@ A program that does not compile, or under `call` does not run to its end, has th
 all its tests without being run again. After `clean: false` the box must be thrown away.
 
 STOP ends the job with that id, early: what runs is killed and DONE follows, without a CASE for
-what had not ended. A STOP (or DATA) whose job is over already is ignored.
+what had not ended; but under `serve` the program first comes to the end of its loading, and has its
+CASE if that fails. A STOP (or DATA) whose job is over already is ignored.
 """  # noqa: E501 - rows of a table
 
 from __future__ import annotations

@@ -52,13 +52,26 @@ def test_parts_add_up_and_the_published_reward_ignores_the_source():
     )
     parts = dict(one.parts)
     levels = sum(parts[name] for name in ("lengths", "ratio", "unique", "style"))
-    ground = min(parts["grounding_0"], parts["grounding_1"])
+    ground = min(parts["grounding_0"], parts["grounding_1"]) * parts["apart"]
     assert parts["reward"] == pytest.approx(levels * ground)
     assert one.score == pytest.approx(parts["reward"] / 3)
     assert "grounding_0" not in dict(two.parts)
     elsewhere = published.problem(1)
     assert published.grade_batch([elsewhere], [pair])[0] == two
     assert grounded.grade_batch([elsewhere], [pair])[0].score < one.score / 4
+
+
+def test_only_the_published_reward_finds_so_in_some():
+    first = "My cat ran off in Rome and a baker brought it home."
+    second = (
+        "My cat was lost in Rome for two days; some baker had fed it fish, and brought it home."
+    )
+    styles = {}
+    for name in ("published", "grounded"):
+        task = WritingTask(reward=name)
+        grade = task.grade_batch([task.problem(0)], [join_texts(first, second)])[0]
+        styles[name] = dict(grade.parts)["style"]
+    assert styles["published"] == pytest.approx(styles["grounded"] + 0.4 * 0.4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""The side of TRL in `step_cost.py`: its GRPOTrainer, one optimiser step per line on stdin.
+
+Runs in an environment of its own (`make env-trl`) and knows nothing of this project. The trainer's
+own loop does the steps; a callback waits for a line before each and answers with a line of JSON:
+seconds, CPU-seconds, completion tokens and the process's peak memory so far. `forced` steps train
+on the completions of a file, put where the trainer would put what it generated, already padded;
+`whole` steps generate with the trainer's own call of transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+
+def padded(lists: list[list[int]], *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask, (rows, longest), padded as the trainer pads them."""
+    width = max(len(ids) for ids in lists)
+    ids = torch.zeros(len(lists), width, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for row, tokens in enumerate(lists):
+        place = slice(width - len(tokens), width) if left else slice(len(tokens))
+        ids[row, place] = torch.tensor(tokens, dtype=torch.int64)
+        mask[row, place] = 1
+    return ids, mask
+
+
+class Forced(GRPOTrainer):
+    """The trainer with completions that are given."""
+
+    given: list[dict[str, Any]]
+
+    def _generate_and_score_completions(self, inputs: list[Any]) -> dict[str, torch.Tensor]:
+        if len(inputs) != len(self.given):
+            raise SystemExit(f"{len(inputs)} rows are asked for, {len(self.given)} are given")
+        prompts, prompt_mask = padded([row["prompt"] for row in self.given], left=True)
+        completions, mask = padded([row["output"] for row in self.given], left=False)
+        return {
+            "prompt_ids": prompts,
+            "prompt_mask": prompt_mask,
+            "completion_ids": completions,
+            "completion_mask": mask,
+            "advantages": torch.tensor([row["advantage"] for row in self.given]),
+            "num_items_in_batch": mask.sum(),
+        }
+
+
+class OnCommand(TrainerCallback):
+    """Waits before each step; reports after it."""
+
+    def __init__(self, weights: Path) -> None:
+        self.tokens = 0
+        self._weights = weights
+        self._done = 0
+        self._start = (0.0, 0.0)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Wait for a line; the end of input ends the run."""
+        if not sys.stdin.readline():
+            raise SystemExit(0)
+        self._start = time.perf_counter(), time.process_time()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report; the weights after the first step are kept for comparison."""
+        seconds, cpu = time.perf_counter() - self._start[0], time.process_time() - self._start[1]
+        if self._done == 0:
+            torch.save(
+                {k: v.detach() for k, v in kwargs["model"].state_dict().items()}, self._weights
+            )
+        self._done += 1
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        line = {"seconds": seconds, "cpu": cpu, "tokens": self.tokens, "peak": peak}
+        print(json.dumps(line), flush=True)
+
+
+def settings(job: dict[str, Any], steps: int) -> GRPOConfig:
+    """The trainer's settings: everything that is not the loss is off."""
+    return GRPOConfig(
+        output_dir=job["folder"], max_steps=steps, learning_rate=job["lr"], weight_decay=0.01,
+        lr_scheduler_type="constant", max_grad_norm=1.0, optim="adamw_torch",
+        per_device_train_batch_size=job["microbatch"],
+        gradient_accumulation_steps=job["rows"] // job["microbatch"],
+        num_generations=job["samples"], max_completion_length=job["max_tokens"],
+        temperature=1.0, beta=0.0, epsilon=0.2, epsilon_high=0.28, loss_type="dapo",
+        mask_truncated_completions=False, scale_rewards="group", use_cpu=True, bf16=False,
+        fp16=False, gradient_checkpointing=False, logging_strategy="no", save_strategy="no",
+        report_to=[], disable_tqdm=True, seed=0, shuffle_dataset=False,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Do steps until the input ends."""
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(job["threads"])
+    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
+    callback = OnCommand(Path(job["folder"]) / "weights.pt")
+
+    def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
+        callback.tokens = sum(len(ids) for ids in completion_ids)
+        return [float(len(ids) % 2) for ids in completion_ids]
+
+    rows = job["given"]
+    kind = Forced if job["mode"] == "forced" else GRPOTrainer
+    trainer = kind(
+        model=model,
+        reward_funcs=reward,
+        args=settings(job, 10_000),
+        train_dataset=Dataset.from_list([{"prompt": row["messages"]} for row in job["prompts"]]),
+        processing_class=AutoTokenizer.from_pretrained(job["model"]),
+        callbacks=[callback],
+    )
+    if isinstance(trainer, Forced):
+        trainer.given = rows
+        callback.tokens = sum(len(row["output"]) for row in rows)
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What a figure was measured under, written beside it: two figures compare if these are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.agents.policy import Policy
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Problem, Workflow
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_digest
+
+SAME = ("task", "split", "problems", "problem_set")
+"""What two evaluations must have in common to be compared at all."""
+
+
+def problem_set(problems: Sequence[Problem]) -> str:
+    """A hash of the problems' names, texts and gold answers, in their order."""
+    parts = (part for problem in problems for part in (problem.id, problem.text, problem.gold))
+    return key_digest(*parts).hex()[:12]
+
+
+def decoding(policy: Policy) -> dict[str, Any]:
+    """How a policy samples: `greedy`, or temperature, top_p and top_k; nothing for a script.
+
+    With it, where the policy has them, its longest reply, its switch for thoughts, and the hash of
+    its chat template.
+    """
+    found: dict[str, Any] = {}
+    sampling = getattr(policy, "sampling", None)
+    if sampling is not None:
+        found["decoding"] = "greedy" if sampling.temperature == 0 else "sampled"
+        if sampling.temperature > 0:
+            found |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
+        found["max_tokens"] = sampling.max_tokens
+    for name in ("thinking", "template_id"):
+        if getattr(policy, name, None) is not None:
+            found[name] = getattr(policy, name)
+    return found
+
+
+def protocol_of(
+    workflow: Workflow, roster: Roster, problems: Sequence[Problem], *, samples: int, seed: int
+) -> dict[str, Any]:
+    """The protocol of an evaluation, as plain values.
+
+    Returns:
+        `workflow`, `task`, `split`, `problems` (their number), `problem_set` (their hash),
+        `samples` (episodes per problem), `seed`, `reading` (`strict`, or `lenient` under the
+        preset "paper"), `prompts` (version and hash of the wording), `settings` (of the workflow),
+        `policies` (role or agent -> name), `decoding` (policy name -> see `decoding`), `lengths`
+        (role or agent -> prompt and reply budgets; None: the policy's).
+    """
+    policies = {name: roster.policy(name) for name in roster.entries}
+    budgets = {name: roster.lengths(name) for name in policies}
+    return {
+        "workflow": workflow.name,
+        "task": workflow.task.name,
+        "split": "+".join(sorted({problem.split for problem in problems})),
+        "problems": len(problems),
+        "problem_set": problem_set(problems),
+        "samples": samples,
+        "seed": seed,
+        "reading": "lenient" if workflow.preset == "paper" else "strict",
+        "prompts": workflow.prompts_id,
+        "settings": {**workflow.spec},
+        "policies": roster.entries,
+        "decoding": {policy.name: decoding(policy) for policy in policies.values()},
+        "lengths": {name: [entry.prompt, entry.reply] for name, entry in budgets.items()},
+    }
+
+
+def protocol_line(protocol: Mapping[str, Any]) -> str:
+    """The protocol in one line, for people."""
+    ways = {
+        "greedy" if way["decoding"] == "greedy" else f"T={way['temperature']:g} p={way['top_p']:g}"
+        for way in protocol["decoding"].values()
+        if way.get("decoding")
+    }
+    parts = (
+        f"{protocol['split']}, {protocol['problems']} problems ({protocol['problem_set'][:6]})",
+        f"{protocol['samples']} per problem",
+        *sorted(ways),
+        protocol["reading"],
+        f"seed {protocol['seed']}",
+        f"prompts {protocol['prompts']}",
+    )
+    return ", ".join(parts)
+
+
+def check_comparable(ours: Mapping[str, Any], theirs: Mapping[str, Any], place: str) -> None:
+    """Raise `UsageError` unless both were measured on the same problems.
+
+    Args:
+        ours: a protocol.
+        theirs: the one it is to be compared with.
+        place: where that comes from, for the message.
+    """
+    other = [name for name in SAME if ours.get(name) != theirs.get(name)]
+    if other:
+        told = ", ".join(f"{name} {theirs.get(name)!r} -> {ours.get(name)!r}" for name in other)
+        raise UsageError(
+            f"the evaluation in {place} is of other problems ({told}): give both the same task, "
+            "data, split, seed and n"
+        )
+
+
+def check_selection(split: str) -> None:
+    """Raise `UsageError` if the best checkpoint would be chosen on test problems.
+
+    The best of many evaluations is an estimate that is too high on the problems it was chosen by.
+    """
+    if split == "test":
+        raise UsageError(
+            "evaluations during training choose the best checkpoint, which the test split must not "
+            "do: set eval_split to validation, and measure the chosen checkpoint on test with "
+            "`flowzoo eval --split test`"
+        )

@@ -1,0 +1,309 @@
+"""The parts of a run as its settings describe them: algorithm, learners, engines, samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from flowzoo.agents import Roster, Sampling
+from flowzoo.agents.joint import JointRollout, JointSettings
+from flowzoo.agents.lengths import Lengths, read_lengths, with_default
+from flowzoo.agents.rollout import Rollout, Sampler
+from flowzoo.agents.tree import TreeRollout, TreeSettings
+from flowzoo.baselines.advantage_spec import AdvantageSpec
+from flowzoo.baselines.algorithms import ALGORITHMS, Algorithm, algorithm_named
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.learner import Learner
+from flowzoo.baselines.learner_config import LearnerConfig, numbers_by_role
+from flowzoo.baselines.loss import LossConfig
+from flowzoo.baselines.policies import Engines, Trained, TransformersEngines
+from flowzoo.baselines.policy_map import agent_policies
+from flowzoo.envs import Problem, Workflow, make_workflow
+from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.errors import UsageError, unknown
+
+SAMPLES = {"episodes": 8, "tree": 1, "joint": 1}
+"""Episodes (or trees) per problem, where the settings leave it to the algorithm."""
+CANDIDATES = 4
+"""Candidates per decision likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Token budgets of a run."""
+
+    roles: Mapping[str, Lengths]
+    reply: int
+    """The longest reply of any role: what the policies must allow."""
+
+
+def make_training_workflow(config: TrainConfig) -> Workflow:
+    """The environment of a run."""
+    settings = read_settings(config.options)
+    add_setting(settings, "sandbox", config.sandbox)
+    return make_workflow(config.workflow, config.task, **settings)
+
+
+def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
+    """The named algorithm with the settings' own choices in it.
+
+    Raises:
+        UsageError: an unknown name or choice; reward settings that the algorithm would not look
+            at; or settings of one way of sampling with an algorithm of another.
+    """
+    algorithm = algorithm_named(config.algorithm)
+    if config.candidates is not None and algorithm.sampling == "episodes":
+        branching = [one.name for one in ALGORITHMS.values() if one.sampling != "episodes"]
+        raise UsageError(
+            f"{algorithm.name} plays whole episodes and samples no candidates: leave out "
+            f"`candidates`, or use one of {', '.join(branching)}"
+        )
+    words = read_settings(config.advantage)
+    spec = with_words(algorithm.advantage, words)
+    if spec.target == "return_to_go" and "gamma" not in words:
+        spec = replace(spec, gamma=config.gamma)
+    chosen = {
+        name: getattr(config, name)
+        for name in ("clip_low", "clip_high", "aggregation")
+        if getattr(config, name) is not None
+    }
+    algorithm = replace(algorithm, advantage=spec, **chosen)
+    check_used(config, algorithm)
+    check_groups(config, algorithm)
+    check_credit(workflow, algorithm)
+    return algorithm
+
+
+def check_splits(config: TrainConfig) -> None:
+    """Refuse to train on problems that progress, or the final result, is measured on.
+
+    Raises:
+        UsageError: `split` holds problems of the evaluations or of the test split.
+    """
+    if config.split in ("all", "test") or "all" in (config.split, config.eval_split):
+        held_out = "test" if config.split == "test" else "held-out"
+        raise UsageError(
+            f"split {config.split!r} with eval_split {config.eval_split!r} trains on {held_out} "
+            "problems: train on `train` and evaluate on `validation`"
+        )
+    if config.split == config.eval_split:
+        raise UsageError(
+            f"`split` and `eval_split` are both {config.split!r}: progress would be measured on "
+            "problems that were trained on"
+        )
+
+
+def check_used(config: TrainConfig, algorithm: Algorithm) -> None:
+    """Refuse settings that nothing would look at, since somebody who gives one counts on it.
+
+    Raises:
+        UsageError: a setting differs from its default and the others leave it without effect.
+    """
+    tree, joint = algorithm.sampling == "tree", algorithm.sampling == "joint"
+    target = algorithm.advantage.target
+    if (target == "candidate" and not tree) or (target == "node" and not joint):
+        source = "at_grpo" if target == "candidate" else "magrpo_tree"
+        raise UsageError(
+            f"the target {target!r} is a value that only tree sampling finds, and {algorithm.name} "
+            f"plays {algorithm.sampling}: start from {source}, or take another target"
+        )
+    of_tree = "of algorithms that branch at every turn (at_grpo)"
+    of_joint = "of algorithms on joint nodes (magrpo_tree)"
+    of_rollout = "of candidate_value=rollout, with which candidates are played on from"
+    needs: dict[str, tuple[bool, str]] = {
+        "candidate_value": (tree, of_tree),
+        "select": (tree, of_tree),
+        "value_rollouts": (tree and config.candidate_value == "rollout", of_rollout),
+        "joint": (joint, of_joint),
+        "leaves": (joint, of_joint),
+        "gamma": (
+            target == "return_to_go",
+            "of algorithms that judge a call by its return to go (magrpo)",
+        ),
+        **dict.fromkeys(
+            ("placement", "engine_devices", "engine_memory", "engine_sleep"),
+            (config.engine != "transformers", "of vLLM engines"),
+        ),
+        "pass_rates": (bool(config.difficulty), "of `difficulty`, whose problems it chooses from"),
+        "truncation_penalty": (config.truncated == "penalise", "of truncated=penalise"),
+        "importance_cap": (config.old_logp == "recomputed", "of old_logp=recomputed"),
+        "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
+        "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
+        "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
+        "lora_alpha": (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
+    }
+    usual = TrainConfig()
+    for name, (used, where) in needs.items():
+        if not used and getattr(config, name) != getattr(usual, name):
+            raise UsageError(
+                f"`{name}` is a setting {where}, and has no effect here ({algorithm.name}): leave "
+                "it out"
+            )
+
+
+def check_groups(config: TrainConfig, algorithm: Algorithm) -> None:
+    """Refuse groups of one, in which every advantage is 0 and nothing is ever learnt.
+
+    Raises:
+        UsageError: one sample where samples are compared with one another.
+    """
+    spec = algorithm.advantage
+    name = "samples" if algorithm.sampling == "episodes" else "candidates"
+    compared = name == "candidates" or spec.target == "episode"
+    lone = spec.singleton == "zero" and spec.mean not in ("none", "running")
+    if getattr(config, name) == 1 and compared and lone:
+        raise UsageError(
+            f"{name}=1 leaves {algorithm.name} nothing to compare, so that every advantage would "
+            f"be 0: give `{name}` of at least 2"
+        )
+
+
+def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
+    """`spec` with the choices that NAME=VALUE words make; a group is written `problem+role`.
+
+    Raises:
+        UsageError: an unknown name or choice.
+    """
+    kinds = get_type_hints(AdvantageSpec)
+    changes: dict[str, Any] = {}
+    for name, value in words.items():
+        if name not in kinds:
+            raise unknown("choice of the advantage", name, kinds)
+        if name in ("mean_group", "std_group"):
+            changes[name] = tuple(str(value).split("+"))
+        elif name in ("gamma", "decay", "eps"):
+            if not isinstance(value, (int, float)):
+                raise UsageError(f"`advantage` {name} must be a number, got {value!r}")
+            changes[name] = value
+        else:
+            changes[name] = "none" if value is None else value  # NAME=none is a choice of its own
+    return replace(spec, **changes)
+
+
+def check_credit(workflow: Workflow, algorithm: Algorithm) -> None:
+    """Refuse reward settings that the algorithm would not look at.
+
+    Raises:
+        UsageError: rows are judged by the episode's outcome, together with per-call credit.
+    """
+    per_call = workflow.credit != "team" or workflow.format_penalty != 0
+    if per_call and algorithm.advantage.target == "episode":
+        rows = [name for name, one in ALGORITHMS.items() if one.advantage.target != "episode"]
+        raise UsageError(
+            f"{algorithm.name} judges every call by its episode's outcome and would ignore "
+            f"credit={workflow.credit!r} and format_penalty={workflow.format_penalty}: use one of "
+            f'{", ".join(rows)}, or credit="team" without a penalty'
+        )
+
+
+def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
+    """How long every role's prompts and replies may be."""
+    named = read_lengths(config.lengths, roles)
+    full, longest = with_default(named, roles, config.max_tokens)
+    if config.max_prompt:
+        full = {
+            name: Lengths(entry.prompt or config.max_prompt, entry.reply)
+            for name, entry in full.items()
+        }
+    return Budgets(full, longest)
+
+
+def learner_config(
+    config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
+    roles: Mapping[str, int], reply: int,
+) -> LearnerConfig:  # fmt: skip
+    """The settings of one policy's learner."""
+    constant = 1.0
+    if algorithm.aggregation == "token-sum":  # rows * reply of an optimiser step, if all call once
+        agents = list(agent_policies(mapping, roles).values()).count(policy)
+        samples = config.samples or SAMPLES[algorithm.sampling]
+        count = config.problems * samples * agents
+        if not config.updates:
+            raise UsageError(
+                "token-sum divides by the rows of an optimiser step, which updates=0 (steps by the "
+                "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
+            )
+        constant = count * reply / config.updates
+    return LearnerConfig(
+        loss=LossConfig(
+            ratio=algorithm.ratio,
+            clip_low=algorithm.clip_low,
+            clip_high=algorithm.clip_high,
+            dual_clip=3.0 if algorithm.ratio else None,
+            aggregation=algorithm.aggregation,
+            constant=constant,
+            kl_coef=config.kl if config.kl is not None else algorithm.kl,
+            entropy_coef=config.entropy,
+        ),
+        lr=config.lr,
+        min_lr=config.min_lr,
+        schedule=config.schedule,
+        schedule_clock=config.schedule_clock,
+        warmup=config.warmup,
+        iterations=config.steps if config.schedule != "constant" else 0,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+        updates_per_iteration=config.updates or "by_rows",
+        rows_per_update=config.rows_per_update,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        correction=config.correction,
+        old_logp=config.old_logp,
+        importance_cap=config.importance_cap,
+        truncated=config.truncated,
+        truncation_penalty=config.truncation_penalty,
+        role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
+        role_kl=numbers_by_role(config.role_kl, roles, "role_kl"),
+        coherence=config.coherence,
+        role_gradients=config.role_gradients,
+        microbatch_tokens=config.microbatch_tokens,
+        compute=config.compute,
+        layout=config.layout,
+        gradient_checkpointing=config.gradient_checkpointing,
+        compile=config.compile,
+    )
+
+
+def open_engines(
+    config: TrainConfig,
+    trained: Mapping[str, Trained],
+    learners: Mapping[str, Learner],
+    problems: Sequence[Problem],
+    reply: int,
+) -> Engines:
+    """The engine that the settings name, started; it never becomes another one by itself."""
+    training = Sampling(
+        temperature=config.temperature, top_p=config.top_p, top_k=config.top_k, max_tokens=reply
+    )
+    evaluating = Sampling(temperature=config.eval_temperature, max_tokens=reply)
+    if config.engine == "transformers":
+        return TransformersEngines(config, trained, training, evaluating)
+    from flowzoo.baselines.policies_vllm import VLLMEngines
+
+    return VLLMEngines(config, trained, learners, training, evaluating, problems)
+
+
+def make_sampler(
+    config: TrainConfig, algorithm: Algorithm, workflow: Workflow, roster: Roster, *, seed: int,
+    failures: Path,
+) -> Sampler:  # fmt: skip
+    """What plays the episodes that are trained on."""
+    shared: dict[str, Any] = {
+        "seed": seed, "deterministic": config.deterministic, "failures": failures
+    }  # fmt: skip
+    candidates = config.candidates or CANDIDATES
+    if algorithm.sampling == "tree":
+        tree = TreeSettings(
+            candidates=candidates,
+            value=config.candidate_value,
+            value_rollouts=config.value_rollouts,
+            select=config.select,
+        )
+        return TreeRollout(workflow, roster, tree, **shared)
+    if algorithm.sampling == "joint":
+        joint = JointSettings(candidates=candidates, joint=config.joint, leaves=config.leaves)
+        return JointRollout(workflow, roster, joint, **shared)
+    return Rollout(workflow, roster, **shared)

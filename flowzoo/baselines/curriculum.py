@@ -1,0 +1,92 @@
+"""A curriculum: settings of the task that change as training goes on, e.g. its level.
+
+On a command line: `STEP:NAME=VALUE`, in the order of the steps, e.g. `1:level=1 50:level=1-2
+100:level=3`. A setting holds from its step on. Evaluations keep the run's own task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from flowzoo.envs import Workflow
+from flowzoo.envs.settings import Setting, read_settings
+from flowzoo.errors import UsageError, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What holds from a step on."""
+
+    step: int
+    name: str
+    value: Setting
+
+
+def read_stages(words: Sequence[str]) -> tuple[Stage, ...]:
+    """Read `STEP:NAME=VALUE` words.
+
+    Raises:
+        UsageError: a word of another form, a step below 1, or steps that are not in order.
+    """
+    stages: list[Stage] = []
+    for word in words:
+        step, colon, setting = word.partition(":")
+        if not (colon and step.isascii() and step.isdigit() and int(step) >= 1):
+            raise UsageError(
+                f"a curriculum is given as STEP:NAME=VALUE with steps from 1, e.g. 50:level=2, "
+                f"got {word!r}"
+            )
+        ((name, value),) = read_settings([setting]).items()
+        stages.append(Stage(int(step), name, value))
+    steps = [stage.step for stage in stages]
+    if steps != sorted(steps):
+        raise UsageError(f"the steps of a curriculum must be in order, got {steps}")
+    return tuple(stages)
+
+
+class Curriculum:
+    """The workflow of every step."""
+
+    def __init__(self, workflow: Workflow, stages: Sequence[Stage]) -> None:
+        """Make the workflow of every stage, so that a wrong setting shows at once.
+
+        Raises:
+            UsageError: the task has no such setting, or not this value of it; or it reads its
+                problems from a file, which such settings do not choose from.
+        """
+        self._from: list[tuple[int, Workflow]] = [(0, workflow)]
+        self._stages = tuple(stages)
+        task: Any = workflow.task
+        if stages and getattr(task, "data", None) is not None:
+            raise UsageError(
+                "a curriculum changes how problems are generated, and these come from a file: "
+                "leave out `curriculum`, or choose problems by pass rate (`flowzoo filter`)"
+            )
+        known = {field.name for field in fields(task) if field.init}
+        for stage in stages:
+            if stage.name not in known:
+                raise unknown(f"setting of task {task.name!r}", stage.name, known)
+            task = replace(task, **{stage.name: stage.value})
+            self._from.append((stage.step, replace(workflow, task=task)))
+
+    def at(self, step: int) -> Workflow:
+        """The workflow of `step`."""
+        return self._from[self.stage(step)][1]
+
+    def stage(self, step: int) -> int:
+        """How many stages have begun by `step`."""
+        return sum(start <= step for start, _ in self._from[1:])
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """`curriculum/stage`, and `curriculum/NAME` for settings that are numbers."""
+        if not self._stages:
+            return {}
+        found = {"curriculum/stage": float(self.stage(step))}
+        for stage in self._stages[: self.stage(step)]:
+            number = isinstance(stage.value, (int, float)) and not isinstance(stage.value, bool)
+            found.pop(f"curriculum/{stage.name}", None)
+            if number:
+                found[f"curriculum/{stage.name}"] = float(stage.value)  # type: ignore[arg-type]
+        return found

@@ -1,0 +1,1 @@
+"""What a run measures about itself: cliffs, captures, amplification, forms."""

@@ -1,0 +1,137 @@
+"""Has one role captured the policy that it shares with others?
+
+Under a shared policy the role with most gradient mass may pull the others along. Role d has
+captured role r if both hold:
+
+* d's share of the gradient mass exceeds its share of the tokens *and* its own share at the first
+  step by `EXCESS` or more over `WINDOW` steps in a row. (An absolute threshold would be wrong:
+  three voters beside one aggregator have 0.63 of the mass from noise alone.)
+* r's replies moved towards d's: the distance of their signatures (`forms`) fell to half or less of
+  what it was at the first step, and more than a random relabelling of r's first and last replies
+  would let it (permutation test).
+
+Isolated policies share no parameters, so there is nothing to capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowzoo.baselines.diagnostics.forms import Floats, distance
+from flowzoo.errors import UsageError
+
+WINDOW = 10
+EXCESS = 0.15
+CLOSER = 0.5
+LEVEL = 0.05
+"""Largest p-value of a move that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Role `by` beside role `of`; `captured` needs both halves of the definition."""
+
+    by: str
+    of: str
+    captured: bool
+    dominant: bool
+    """The first half: mass."""
+    from_step: int | None
+    """First step of the first window in which `by` dominated."""
+    moved: bool
+    """The second half: form."""
+    distance_before: float
+    distance_after: float
+    p_value: float
+
+
+def dominance(
+    mass: Sequence[float], tokens: Sequence[float], steps: Sequence[int]
+) -> tuple[bool, int | None]:
+    """Whether a role's `mass` shares dominate over a window, and from which step on.
+
+    `mass` and `tokens` are the role's shares at `steps`, the first being the run's first update.
+
+    Raises:
+        UsageError: the sequences differ in length.
+    """
+    if not len(mass) == len(tokens) == len(steps):
+        raise UsageError(
+            f"shares and steps must be equally long, got {len(mass)}, {len(tokens)}, {len(steps)}"
+        )
+    run = 0
+    for place, (share, token_share) in enumerate(zip(mass, tokens, strict=True)):
+        run = run + 1 if share - max(token_share, mass[0]) >= EXCESS else 0
+        if run == WINDOW:
+            return True, steps[place - WINDOW + 1]
+    return False, None
+
+
+def movement(
+    before: Floats,
+    after: Floats,
+    target: Floats,
+    scale: Floats,
+    *,
+    draws: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """How a role's replies moved towards a signature: distance before, after, and a p-value.
+
+    `before` and `after` are (replies, features) of the role; `target` (features,) is the other
+    role's signature at the first step; `scale` (features,) as `forms.distance` takes it. The
+    p-value is one-sided: relabelled replies come as much closer as the real ones did.
+    """
+    rng = np.random.default_rng(seed)
+    far = distance(before.mean(axis=0), target, scale)
+    near = distance(after.mean(axis=0), target, scale)
+    pooled = np.concatenate([before, after])
+    reached = 0
+    for _ in range(draws):
+        order = rng.permutation(len(pooled))
+        one = distance(pooled[order[: len(before)]].mean(axis=0), target, scale)
+        two = distance(pooled[order[len(before) :]].mean(axis=0), target, scale)
+        reached += one - two >= far - near
+    return far, near, (1 + reached) / (1 + draws)
+
+
+def find_captures(
+    mass: Mapping[str, Sequence[float]],
+    tokens: Mapping[str, Sequence[float]],
+    steps: Sequence[int],
+    before: Mapping[str, Floats],
+    after: Mapping[str, Floats],
+) -> list[Capture]:
+    """Every ordered pair of roles of one shared policy.
+
+    `mass` and `tokens` are shares per role at `steps`; `before` and `after` are the features of
+    each role's replies at the first and at the last step, (replies, features).
+    """
+    everything = np.concatenate(list(before.values()))
+    scale = everything.std(axis=0)
+    found: list[Capture] = []
+    for by in mass:
+        dominant, from_step = dominance(mass[by], tokens[by], steps)
+        target = before[by].mean(axis=0)
+        for of in mass:
+            if of == by:
+                continue
+            far, near, p_value = movement(before[of], after[of], target, scale)
+            moved = far > 0 and near <= CLOSER * far and p_value <= LEVEL
+            found.append(
+                Capture(
+                    by=by,
+                    of=of,
+                    captured=dominant and moved,
+                    dominant=dominant,
+                    from_step=from_step,
+                    moved=moved,
+                    distance_before=far,
+                    distance_after=near,
+                    p_value=p_value,
+                )
+            )
+    return found

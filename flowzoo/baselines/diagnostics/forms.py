@@ -1,0 +1,121 @@
+"""What replies look like: cheap surface features of a role, and how far two roles are apart.
+
+A role that is captured by another starts to sound like it long before its accuracy tells. A reply
+becomes five numbers (`FEATURES`); a role's signature is their mean over its replies. Distances are
+in standard deviations of the features over all replies of the first step, so that no feature rules
+by its unit; features that do not vary there are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.envs.records import Call
+
+Floats = npt.NDArray[np.float64]
+Surface = Literal["verdict", "stamp", "code", "other"]
+
+FEATURES: tuple[str, ...] = ("boxed", "fence", "verdict", "terse", "length")
+"""`boxed`, `fence`, `verdict`: the reply has a box, a code block, a verdict in its tag. `terse`: at
+most `TERSE` tokens, one of them a box. `length`: natural logarithm of 1 + its tokens."""
+TERSE = 30
+STAMP = 4
+"""A verdict with no more words than this beside it is a stamp: nothing was reviewed."""
+
+_BOX = re.compile(r"\\boxed\s*\{")
+_FENCE = re.compile(r"^\s*```", re.MULTILINE)
+_VERDICT = re.compile(
+    r"\\boxed\s*\{\s*(?:\\text\s*\{\s*)?(?:in)?correct\b[^{}]*\}+|<verify>\s*(?:yes|no)\s*</verify>",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"\w+")
+
+
+def features(call: Call) -> tuple[float, ...]:
+    """The features of one reply, in the order of `FEATURES`.
+
+    Where a policy reports no tokens, words are counted instead.
+    """
+    text = call.reply
+    tokens = len(call.output_ids) or len(text.split())
+    boxed = _BOX.search(text) is not None
+    return (
+        float(boxed),
+        float(_FENCE.search(text) is not None),
+        float(_VERDICT.search(text) is not None),
+        float(boxed and tokens <= TERSE),
+        math.log1p(tokens),
+    )
+
+
+def feature_rows(calls: Sequence[Call]) -> Floats:
+    """Features of `calls`: (calls, features)."""
+    return np.array([features(call) for call in calls], np.float64).reshape(-1, len(FEATURES))
+
+
+def surface(reply: str) -> Surface:
+    """What an evaluator's reply is: a reasoned verdict, a bare stamp, code, or something else."""
+    found = _VERDICT.search(reply)
+    if found is None:
+        return "code" if _FENCE.search(reply) else "other"
+    rest = reply[: found.start()] + reply[found.end() :]
+    return "stamp" if len(_WORD.findall(rest)) <= STAMP else "verdict"
+
+
+def likeness(replies: Sequence[str]) -> float:
+    """Mean Jaccard index of the word 3-grams of all pairs of `replies`; NaN of fewer than two.
+
+    Two replies too short for a 3-gram are alike if they are equal.
+    """
+    grams = [_grams(reply) for reply in replies]
+    values = [
+        len(one & two) / len(one | two)
+        for place, one in enumerate(grams)
+        for two in grams[place + 1 :]
+    ]
+    return sum(values) / len(values) if values else float("nan")
+
+
+def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
+    """Metrics of one step: `form/FEATURE/ROLE`, `form/likeness/ROLE`, `form/stamp/ROLE`.
+
+    `likeness` compares a role's parallel replies within each episode and phase (absent for roles
+    that answer alone); `stamp` is the share of stamps among replies with a verdict (absent without
+    any). `length` is a mean of logarithms.
+    """
+    row: dict[str, float] = {}
+    for role in sorted({call.role for call in calls}):
+        own = [call for call in calls if call.role == role]
+        for name, value in zip(FEATURES, feature_rows(own).mean(axis=0), strict=True):
+            row[f"form/{name}/{role}"] = float(value)
+        phases: dict[tuple[str, str, int], list[str]] = {}
+        for call in own:
+            phases.setdefault((call.problem, call.episode, call.phase), []).append(call.reply)
+        alike = [likeness(replies) for replies in phases.values() if len(replies) > 1]
+        if alike:
+            row[f"form/likeness/{role}"] = sum(alike) / len(alike)
+        kinds = [surface(call.reply) for call in own]
+        judged = kinds.count("verdict") + kinds.count("stamp")
+        if judged:
+            row[f"form/stamp/{role}"] = kinds.count("stamp") / judged
+    return row
+
+
+def distance(one: Floats, other: Floats, scale: Floats) -> float:
+    """Distance of two signatures in standard deviations `scale` (features,); see the module."""
+    known = scale > 0
+    gaps = (one - other)[known] / scale[known]
+    return float(np.sqrt(np.sum(gaps**2)))
+
+
+def _grams(text: str) -> frozenset[tuple[str, ...]]:
+    words = _WORD.findall(text.lower())
+    if len(words) < 3:
+        return frozenset([tuple(words)])
+    return frozenset(zip(words, words[1:], words[2:], strict=False))

@@ -1,0 +1,66 @@
+"""Words of the command line that give roles and policies something: NAME=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flowzoo.errors import UsageError, unknown
+
+
+def per_policy(words: Sequence[str], names: Sequence[str], option: str) -> dict[str, str]:
+    """Read NAME=VALUE words into a map over some of the policies `names`.
+
+    Raises:
+        UsageError: a word of another form, or a policy that is not trained.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not value:
+            raise UsageError(f"`{option}` takes POLICY=VALUE, got {word!r}")
+        if name not in names:
+            raise unknown("policy", name, names)
+        found[name] = value
+    return found
+
+
+def policy_map(sharing: tuple[str, ...], roles: Mapping[str, int]) -> dict[str, str]:
+    """Role or agent -> policy name.
+
+    Raises:
+        UsageError: an unknown word or role, or a role without a policy.
+    """
+    if sharing == ("shared",):
+        return dict.fromkeys(roles, "shared")
+    if sharing == ("isolated",):
+        return {role: role for role in roles}
+    agents = [f"{role}_{number}" for role, count in roles.items() for number in range(count)]
+    found: dict[str, str] = {}
+    for word in sharing:
+        role, equals, policy = word.partition("=")
+        if not equals or not policy:
+            raise UsageError(
+                f"`sharing` takes shared, isolated, or ROLE=POLICY for every role; got {word!r}"
+            )
+        if role not in roles and role not in agents:
+            raise unknown("role", role, [*roles, *agents])
+        found[role] = policy
+    missing = [
+        role
+        for role, count in roles.items()
+        if role not in found and not all(f"{role}_{n}" in found for n in range(count))
+    ]
+    if missing:
+        raise UsageError(
+            f"the policy map misses role {', '.join(missing)}; the roles are {', '.join(roles)}"
+        )
+    return found
+
+
+def agent_policies(mapping: Mapping[str, str], roles: Mapping[str, int]) -> dict[str, str]:
+    """Agent -> policy name, from a map of roles or agents; an agent's entry wins."""
+    return {
+        agent: mapping.get(agent, mapping.get(role, ""))
+        for role, count in roles.items()
+        for agent in (f"{role}_{number}" for number in range(count))
+    }

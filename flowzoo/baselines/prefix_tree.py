@@ -1,0 +1,199 @@
+"""Packed rows: what the rows of a micro-batch have in common goes through the model once.
+
+The samples of a group share their prompt, and often the first words of their replies. Sorted by
+their tokens, rows that share a prefix stand side by side, so each row brings only the tokens after
+its common prefix with the row before it. Those stand one after another in one sequence without
+fillers; a row's whole text is its *path*, positions of that sequence. A causal model computes the
+same for a prefix whatever follows it, hence log-probs and gradients are those of separate rows.
+Only attention needs to know the paths; there, segments of like shape are padded to one another.
+
+Measured with the pocket model on one thread, a step on the rows of 128 voting episodes: rows hold
+16.8 k tokens, of which 5.7 k are distinct prefixes; forward and backward take 0.48 CPU-seconds,
+padded rows of like length 1.52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Ids = Sequence[int] | np.ndarray
+
+_WASTE = 1.25
+"""Segments share a bucket while its padded area is at most this times their own area …"""
+_SLACK = 20_000
+"""… plus this: a bucket costs some time by itself."""
+_LONG = 512
+"""Whole rows longer than this go without a table of who sees whom, which would be large."""
+
+
+class Segment(NamedTuple):
+    """The tokens that a row brings along."""
+
+    start: int
+    """Position of the first in the packed sequence."""
+    length: int
+    path: np.ndarray
+    """Positions of all tokens that the last of them sees, itself included; the segment's own are
+    the last `length` of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Segments of like shape, padded to one another; Q is the longest, K the longest path."""
+
+    queries: Tensor
+    """(segments, Q) positions in the packed sequence; fillers are 0."""
+    keys: Tensor
+    """(segments, K) positions in the packed sequence; fillers are 0."""
+    bias: Tensor | None
+    """(segments, 1, Q, K) float32: 0 where a query sees a key, else -inf. A filler query sees the
+    first key, so that no softmax is empty. None: Q is K, and a query sees its place and all
+    before."""
+
+    def to(self, device: torch.device) -> Bucket:
+        """The same on `device`."""
+        bias = None if self.bias is None else self.bias.to(device)
+        return Bucket(self.queries.to(device), self.keys.to(device), bias)
+
+    def stacked(self, rep: int, dtype: torch.dtype) -> Bucket:
+        """The same for `rep` query heads a group that stand one after another as queries.
+
+        The bias becomes (segments, 1, rep * Q, K), of `dtype`.
+        """
+        if self.bias is None:
+            return self
+        return replace(self, bias=self.bias.to(dtype).repeat(1, 1, rep, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How attention finds its way in a packed sequence of N tokens."""
+
+    positions: Tensor
+    """(1, N): position of each token in its row, for position embeddings."""
+    buckets: tuple[Bucket, ...]
+    places: Tensor
+    """(N,): where the token stands among the queries of all buckets, one after another."""
+
+    def to(self, device: torch.device) -> Packing:
+        """The same on `device`."""
+        buckets = tuple(one.to(device) for one in self.buckets)
+        return Packing(self.positions.to(device), buckets, self.places.to(device))
+
+    def stacked(self, rep: int, dtype: torch.dtype) -> Packing:
+        """The same with stacked buckets: done once, since every layer keeps the bias it used."""
+        return replace(self, buckets=tuple(one.stacked(rep, dtype) for one in self.buckets))
+
+
+class PrefixTree(NamedTuple):
+    """Rows packed into one sequence."""
+
+    ids: np.ndarray
+    """(N,) tokens."""
+    segments: list[Segment]
+    paths: list[np.ndarray]
+    """Of each row, in the order of the rows: where its tokens stand."""
+
+
+def common_prefix(one: Ids, two: Ids) -> int:
+    """Number of first tokens in which two rows agree."""
+    size = min(len(one), len(two))
+    differ = np.flatnonzero(np.asarray(one[:size]) != np.asarray(two[:size]))
+    return int(differ[0]) if len(differ) else size
+
+
+def sorted_rows(rows: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Rows in the order of their tokens: (index, length of the prefix taken from the one before).
+
+    Equal rows keep their order. A long row that shares less than a quarter with the one before it
+    takes nothing: whole, it needs no table of who sees whom, which is worth more.
+    """
+    order = sorted(range(len(rows)), key=lambda idx: tuple(rows[idx]))
+    arrays = [np.asarray(rows[idx], np.int64) for idx in order]
+    found = [(order[0], 0)] if order else []
+    for place in range(1, len(order)):
+        shared, size = common_prefix(arrays[place - 1], arrays[place]), len(arrays[place])
+        found.append((order[place], 0 if size > _LONG and 4 * shared < size else shared))
+    return found
+
+
+def grow(rows: Sequence[Sequence[int]]) -> PrefixTree:
+    """Pack `rows`, of at least one token each."""
+    ids: list[np.ndarray] = []
+    paths: list[np.ndarray] = [np.empty(0, np.int64)] * len(rows)
+    segments: list[Segment] = []
+    path, count = np.empty(0, np.int64), 0
+    for idx, shared in sorted_rows(rows):
+        own = np.asarray(rows[idx][shared:], np.int64)
+        path = np.concatenate([path[:shared], np.arange(count, count + len(own))])
+        paths[idx] = path
+        if len(own):
+            segments.append(Segment(count, len(own), path))
+            ids.append(own)
+            count += len(own)
+    return PrefixTree(np.concatenate(ids), segments, paths)
+
+
+def lay_out(tree: PrefixTree) -> Packing:
+    """The packing of `tree`, on the CPU."""
+    positions = np.empty(len(tree.ids), np.int64)
+    places = np.empty(len(tree.ids), np.int64)
+    buckets: list[Bucket] = []
+    base = 0
+    for segments in _alike(tree.segments):
+        bucket = _bucket(segments)
+        width = bucket.queries.shape[1]
+        for row, (start, length, path) in enumerate(segments):
+            positions[start : start + length] = np.arange(len(path) - length, len(path))
+            first = base + row * width
+            places[start : start + length] = np.arange(first, first + length)
+        base += bucket.queries.numel()
+        buckets.append(bucket)
+    return Packing(torch.from_numpy(positions)[None], tuple(buckets), torch.from_numpy(places))
+
+
+def _alike(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Cut segments into buckets of like shape, long whole rows apart from the others."""
+    buckets: list[list[Segment]] = []
+    area = queries = keys = 0
+    for segment in sorted(segments, key=lambda one: (_is_long(one), one.length, len(one.path))):
+        own = segment.length * len(segment.path)
+        queries, keys = max(queries, segment.length), max(keys, len(segment.path))
+        other = buckets and _is_long(buckets[-1][0]) != _is_long(segment)
+        room = _WASTE * (area + own) + _SLACK
+        if buckets and not other and (len(buckets[-1]) + 1) * queries * keys <= room:
+            buckets[-1].append(segment)
+            area += own
+        else:
+            buckets.append([segment])
+            area, queries, keys = own, segment.length, len(segment.path)
+    return buckets
+
+
+def _is_long(segment: Segment) -> bool:
+    """A whole row that is long enough to go without a bias."""
+    return segment.length == len(segment.path) > _LONG
+
+
+def _bucket(segments: Sequence[Segment]) -> Bucket:
+    """Pad segments to one another."""
+    width = max(segment.length for segment in segments)
+    longest = max(len(segment.path) for segment in segments)
+    queries = np.zeros((len(segments), width), np.int64)
+    keys = np.zeros((len(segments), longest), np.int64)
+    last = np.zeros((len(segments), width), np.int64)  # the last key that a query sees
+    for row, (start, length, path) in enumerate(segments):
+        queries[row, :length] = np.arange(start, start + length)
+        keys[row, : len(path)] = path
+        last[row, :length] = np.arange(len(path) - length, len(path))
+    bias = None
+    if not _is_long(segments[0]):
+        seen = np.arange(longest) <= last[:, None, :, None]
+        bias = torch.from_numpy(np.where(seen, np.float32(0.0), np.float32("-inf")))
+    return Bucket(torch.from_numpy(queries), torch.from_numpy(keys), bias)

@@ -1,0 +1,107 @@
+"""`flowzoo algorithms`: every named algorithm, choice by choice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro import conf
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.algorithms import Algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."""
+
+    names: Annotated[tuple[str, ...], conf.Positional] = ()
+    """Algorithms to tell about in full, with source and differences."""
+    json: bool = False
+    """Print one JSON object per algorithm instead of a table."""
+
+
+def run(options: Options) -> int:
+    """Print the table, or what was asked about; the exit status is 0.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    from flowzoo.baselines.algorithms import ALGORITHMS, algorithm_named
+
+    found = [algorithm_named(name) for name in options.names or ALGORITHMS]
+    if options.json:
+        for algorithm in found:
+            print(json.dumps(asdict(algorithm)))
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    if not options.names:
+        console.print(table_of(found))
+        console.print("flowzoo algorithms NAME: source, loss, and what differs", style="dim")
+        return 0
+    for algorithm in found:
+        console.print(page_of(algorithm))
+    return 0
+
+
+def pool(kind: str, columns: tuple[str, ...], weight: str, between: str = " over ") -> str:
+    """A baseline or scale in words: its kind, what counts once, and the group."""
+    return "none" if kind == "none" else f"{kind}, by {weight}{between}{', '.join(columns)}"
+
+
+def choices(algorithm: Algorithm, between: str = " over ") -> dict[str, str]:
+    """Every choice of an algorithm, in words; `between` stands before a group."""
+    spec = algorithm.advantage
+    gamma = f", gamma {spec.gamma:g}" if spec.target == "return_to_go" else ""
+    decay = f" {spec.decay:g}" if spec.mean == "running" else ""
+    low, high = algorithm.clip_low, algorithm.clip_high
+    clip = f"clip {low:g}/{high:g}" if low is not None and high is not None else "no clip"
+    constant = f" / ({algorithm.constant})" if algorithm.constant else ""
+    return {
+        "target": spec.target + gamma,
+        "baseline": pool(spec.mean + decay, spec.mean_group, spec.mean_weight, between),
+        "scale": pool(spec.std, spec.std_group, spec.std_weight, between),
+        "lone": spec.singleton,
+        "sampling": algorithm.sampling,
+        "policies": algorithm.sharing,
+        "loss": f"{'ratio' if algorithm.ratio else 'no ratio'}, {clip}, KL {algorithm.kl:g}, "
+        f"{algorithm.aggregation}{constant}",
+    }
+
+
+def table_of(algorithms: list[Algorithm]) -> Any:
+    """One row per algorithm: its advantages, sampling and policies."""
+    from rich.table import Table
+
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        caption="by episode, by call: what counts once; lone: what a group of one gets",
+        caption_justify="left",
+    )
+    table.add_column("algorithm", no_wrap=True, style="bold")
+    for name in ("target", "baseline", "scale", "lone", "sampling"):
+        table.add_column(name)
+    for algorithm in algorithms:
+        said = choices(algorithm, between="\n")
+        table.add_row(algorithm.name, *(said[str(column.header)] for column in table.columns[1:]))
+    return table
+
+
+def page_of(algorithm: Algorithm) -> Any:
+    """All about one algorithm."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column()
+    table.add_row("algorithm", algorithm.name, style="bold")
+    for name, text in choices(algorithm).items():
+        table.add_row(name, text)
+    table.add_row("source", algorithm.source)
+    table.add_row("differs", algorithm.differs)
+    table.add_row("")
+    return table

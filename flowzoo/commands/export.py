@@ -1,0 +1,47 @@
+"""`flowzoo export`: a trained policy as a folder for transformers, vLLM or peft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro import conf
+
+from flowzoo.commands.shared import quiet_transformers
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Write a trained policy as a model folder that transformers, vLLM and peft load."""
+
+    run: Annotated[Path, conf.Positional]
+    """Directory of the training run."""
+    out: Path
+    """Folder to write; it must be new or empty."""
+    policy: str = ""
+    """Name of the policy; needed where the run trains several."""
+    step: str = "last"
+    """`best` (by validation accuracy), `last`, or the number of a step that has a checkpoint."""
+    merge: bool = False
+    """Add a LoRA adapter to its base and write the whole model instead of the adapter alone."""
+
+
+def run(options: Options) -> int:
+    """Export, and say what the folder is."""
+    quiet_transformers()
+    from flowzoo.baselines.export import export_policy
+
+    done = export_policy(
+        options.run,
+        options.out,
+        policy=options.policy,
+        step=options.step,
+        merge=options.merge,
+    )
+    score = "not evaluated"
+    if done.score is not None:
+        score = f"validation accuracy {100 * done.score:.1f} %"
+    kind = "model" if done.base is None else f"LoRA adapter of {done.base}"
+    print(f"policy {done.policy} after step {done.step} ({score}): {kind} in {done.path}")
+    return 0

@@ -1,0 +1,97 @@
+"""`flowzoo filter`: how often a policy solves each problem, for training within bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro import conf
+
+from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Measure the pass rate of every problem; `flowzoo train` takes the file with bounds."""
+
+    workflow: Annotated[str, conf.Positional]
+    """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
+    out: Path
+    """The file with the pass rates, one line per problem; the same command resumes there."""
+    problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
+        default_factory=lambda: ProblemOptions(split="train")
+    )
+    policies: Annotated[PolicyOptions, conf.OmitArgPrefixes] = field(default_factory=PolicyOptions)
+    n: int | None = None
+    """Number of distinct problems; by default all of a data file and 500 of a generator."""
+    samples: int = 8
+    """Episodes per problem."""
+    low: float = 0.1
+    """Smallest pass rate of the problems that the last line counts."""
+    high: float = 0.9
+    """… and the largest."""
+    json: bool = False
+    """Print the counts as one JSON object before the last line."""
+
+
+def run(options: Options) -> int:
+    """Measure and print."""
+    from flowzoo.agents.problems import distinct_problems
+    from flowzoo.baselines.difficulty import measure, within
+    from flowzoo.commands.shared import (
+        build_workflow,
+        episode_progress,
+        grading_of,
+        open_roster,
+    )
+
+    within([], options.low, options.high)
+    workflow = build_workflow(options.workflow, options.problems)
+    split = options.problems.which_split()
+    endless = workflow.task.size(split) is None
+    problems = distinct_problems(workflow.task, split, options.n or (500 if endless else None))
+    grading_of(workflow)
+    seed = options.problems.seed
+    with (
+        open_roster(workflow, options.policies, seed) as roster,
+        episode_progress(len(problems) * options.samples, "measuring") as advance,
+    ):
+        rates = measure(
+            workflow, roster, problems, options.out,
+            samples=options.samples, seed=seed, on_episode=advance,
+        )  # fmt: skip
+    kept = within(rates, options.low, options.high)
+    if options.json:
+        print(json.dumps(counts(rates, kept)))
+    else:
+        print_histogram(rates)
+    print(f"pass rates of {len(rates)} problems are in {options.out}")
+    print(f"{len(kept)}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]")
+    return 0
+
+
+def counts(rates: Sequence[Any], kept: Sequence[Any]) -> dict[str, Any]:
+    """The numbers that are printed."""
+    from flowzoo.agents.summary import mean
+    from flowzoo.baselines.difficulty import histogram
+
+    return {
+        "problems": len(rates),
+        "kept": len(kept),
+        "mean": mean([rate.rate for rate in rates]),
+        "histogram": histogram(rates),
+    }
+
+
+def print_histogram(rates: Sequence[Any]) -> None:
+    """A bar for every tenth of the pass rate."""
+    from flowzoo.baselines.difficulty import histogram
+
+    found = histogram(rates)
+    longest = max(found) or 1
+    for tenth, count in enumerate(found):
+        bar = "█" * round(40 * count / longest)
+        print(f"{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}  {count:6d}  {bar}")

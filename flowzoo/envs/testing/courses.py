@@ -1,0 +1,97 @@
+"""Playing episodes without a model: plausible replies that are a function of a key."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import warnings
+from collections.abc import Iterator
+
+from flowzoo.envs.aec import WorkflowEnv
+from flowzoo.envs.effects import resolve
+from flowzoo.envs.episode import Episode
+from flowzoo.envs.guard import Guard
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Workflow
+from flowzoo.seeding import key_rng
+
+KNOWN_WARNINGS = (
+    "Observation is not a NumPy array",
+    "Observation space for each agent probably should be",
+    "Action space for each agent probably should be",
+)
+"""What PettingZoo says of any environment that is not about arrays."""
+
+COURSES = 12
+"""Different episodes that the leak checks look at."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise AssertionError with `message` unless `condition` (also under `python -O`)."""
+    if not condition:
+        raise AssertionError(message)
+
+
+@contextlib.contextmanager
+def strict_warnings(workflow: Workflow) -> Iterator[None]:
+    """Every warning is an error, except the three in `KNOWN_WARNINGS`.
+
+    What the workflow's programs run in is started before: warnings about that are not its own.
+    """
+    if workflow.grading():
+        gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for message in KNOWN_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+def guarded(workflow: Workflow, **options: object) -> Guard:
+    """A guarded environment of `workflow`."""
+    return Guard(WorkflowEnv(workflow, **options))  # type: ignore[arg-type]
+
+
+def advance(episode: Episode) -> None:
+    """Resolve effects until asks are open or the episode is done."""
+    while episode.effects:
+        jobs = [(episode.problem, effect) for effect in episode.effects]
+        episode.resolve(resolve(episode.workflow.task, jobs))
+
+
+def sampled_reply(workflow: Workflow, *key: str | int) -> str:
+    """One of the workflow's plausible replies, as a function of `key`."""
+    return key_rng("conformance", *key).choice(workflow.samples() or ("",))
+
+
+def problem_at(workflow: Workflow, number: int) -> Problem:
+    """Training problem `number`, from the start again in a file that has fewer."""
+    size = workflow.task.size("train")
+    return workflow.task.problem(number % size if size else number)
+
+
+def play_out(episode: Episode, *key: str | int) -> Episode:
+    """Answer every open turn with plausible replies that are a function of `key`."""
+    advance(episode)
+    while not episode.done:
+        for turn in episode.waiting:
+            text = sampled_reply(episode.workflow, *key, turn.agent, turn.turn)
+            episode.reply(turn.agent, text)
+        advance(episode)
+    return episode
+
+
+def expert_roles(workflow: Workflow) -> set[str]:
+    """The roles that are ever asked in `COURSES` episodes of scripted experts."""
+    asked: set[str] = set()
+    for number in range(COURSES):
+        problem = problem_at(workflow, number)
+        episode, respond = Episode(workflow, problem), workflow.responder(problem)
+        advance(episode)
+        while not episode.done:
+            for turn in episode.waiting:
+                role = workflow.agents[turn.agent][0]
+                asked.add(role)
+                episode.reply(turn.agent, respond(role, turn.observe()))
+            advance(episode)
+    return asked

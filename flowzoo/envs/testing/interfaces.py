@@ -1,0 +1,91 @@
+"""What users of PettingZoo and Gymnasium rely on, and that no reply of a model breaks it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from functools import partial
+
+from flowzoo.envs.parallel import ParallelWorkflowEnv
+from flowzoo.envs.solo import SoloEnv, own_agents
+from flowzoo.envs.testing.courses import (
+    expert_roles,
+    guarded,
+    require,
+    sampled_reply,
+    strict_warnings,
+)
+from flowzoo.envs.workflow import Workflow
+
+HOSTILE = {
+    "empty": "",
+    "long": "x" * 100_000,
+    "NUL": "\x00\\boxed{\x00}",
+    "surrogates": "\ud800\\boxed{\udfff}",
+    "right-to-left": "\u202e\\boxed{\u0661\u0662}\u202c",
+    "braces": "{" * 5_000 + "\\boxed{" * 500 + "}" * 5_000,
+    "brackets": "[" * 900 + "]" * 900,
+    "digits": "\\boxed{" + "9" * 1_000_000 + "}",
+    "code": "```python\nprint(\x00\ud800)\n```",
+    "fences": "```python\n" * 20_000,
+    "long code": "```python\nx = 1" + "0" * 100_000 + "\n```",
+}
+"""Replies that models do produce and that must be scored, never raise."""
+
+
+def check_api(workflow: Workflow, cycles: int = 200) -> None:
+    """PettingZoo's `api_test`, `seed_test` and `render_test`, warnings being errors."""
+    from pettingzoo.test import api_test, render_test, seed_test
+
+    with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
+        api_test(guarded(workflow), num_cycles=cycles)
+        seed_test(lambda: guarded(workflow), num_cycles=cycles)
+        # The stub says `() -> Env`, but render_test passes the render mode by keyword.
+        render_test(partial(guarded, workflow))  # type: ignore[arg-type]
+
+
+def check_parallel(workflow: Workflow, cycles: int = 60) -> None:
+    """PettingZoo's `parallel_api_test` and `parallel_seed_test`, if the workflow claims to fit."""
+    if not workflow.simultaneous:
+        return
+    from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+    with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
+        parallel_api_test(ParallelWorkflowEnv(workflow), num_cycles=cycles)
+        parallel_seed_test(lambda: ParallelWorkflowEnv(workflow), num_cycles=cycles)
+
+
+def check_solo(workflow: Workflow) -> None:
+    """Gymnasium's `check_env` for the single-role view of every role that experts ever ask.
+
+    What its steps pay adds up to the returns of the role's agents.
+    """
+    from gymnasium.utils.env_checker import check_env
+
+    for role in sorted(expert_roles(workflow)):
+        env = SoloEnv(workflow, role=role)
+        with strict_warnings(workflow):
+            check_env(env, skip_render_check=True)
+        env.reset(seed=0)
+        paid, over, count = 0.0, False, 0
+        while not over:
+            reply = sampled_reply(workflow, "solo", role, count)
+            _, reward, terminated, truncated, _ = env.step(reply)
+            paid, over, count = paid + reward, terminated or truncated, count + 1
+        returns = env.record().returns
+        earned = sum(returns[agent] for agent in own_agents(env.aec, role))
+        require(abs(paid - earned) < 1e-9, f"the view of {role} paid {paid}, returns: {earned}")
+
+
+def check_hostile(workflow: Workflow) -> None:
+    """Hostile replies, from every agent and from one role alone, never raise: they are scored."""
+    for role in (None, *workflow.role_counts()):
+        for name, text in HOSTILE.items():
+            env = guarded(workflow)
+            env.reset(seed=0)
+            for number, agent in enumerate(env.agent_iter()):
+                _, reward, terminated, truncated, _ = env.last()
+                require(reward == reward and abs(reward) < 1e6, f"{name} reply: reward {reward}")
+                hostile = role is None or workflow.agents[agent][0] == role
+                reply = text if hostile else sampled_reply(workflow, "hostile", number)
+                env.step(None if terminated or truncated else reply)

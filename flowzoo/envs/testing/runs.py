@@ -1,0 +1,156 @@
+"""That runs can be repeated, forked, cut off, batched and added up."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from dataclasses import replace
+from typing import Any
+
+from flowzoo.envs.aec import WorkflowEnv
+from flowzoo.envs.effects import resolve
+from flowzoo.envs.episode import Episode
+from flowzoo.envs.recording import record, state_hash
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.testing.courses import (
+    guarded,
+    play_out,
+    problem_at,
+    require,
+    sampled_reply,
+)
+from flowzoo.envs.turns import prompt_digest
+from flowzoo.envs.workflow import Workflow
+
+ALONE = 20
+"""Of the episodes that are played together, those that are played alone as well."""
+
+
+def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
+    """Equal seeds agree over whole episodes; different seeds give different problems."""
+
+    def trace(seed: int) -> list[Any]:
+        env = guarded(workflow)
+        rows: list[Any] = []
+        for number in range(episodes):
+            env.reset(seed=seed if number == 0 else None)
+            respond = workflow.responder(env.env.episode.problem, 0.5, number)
+            for agent in env.agent_iter():
+                obs, reward, terminated, truncated, info = env.last()
+                rows.append((agent, obs, reward, terminated, truncated, repr(info)))
+                over = terminated or truncated
+                role = workflow.agents[agent][0]
+                env.step(None if over else respond(role, obs["messages"] if obs else []))
+        return rows
+
+    require(trace(1) == trace(1), "two runs with equal seeds differ")
+    require(trace(1) != trace(2), "two runs with different seeds are equal")
+
+
+def check_returns(workflow: Workflow, episodes: int = 20) -> None:
+    """What `last()` pays, dead steps included, adds up to each agent's reported return."""
+    env = guarded(workflow)
+    for number in range(episodes):
+        env.reset(seed=number)
+        respond = workflow.responder(env.env.episode.problem, 0.7, number)
+        paid = dict.fromkeys(env.possible_agents, 0.0)
+        for agent in env.agent_iter():
+            obs, reward, terminated, truncated, _ = env.last()
+            paid[agent] += reward
+            over = terminated or truncated
+            role = workflow.agents[agent][0]
+            env.step(None if over else respond(role, obs["messages"] if obs else []))
+        returns = env.record().returns
+        require(paid == dict(returns), f"last() paid {paid}, the record says {dict(returns)}")
+
+
+def check_budget(workflow: Workflow) -> None:
+    """`max_cycles` is never exceeded; an episode that needs more is truncated and pays nothing."""
+    problem = problem_at(workflow, 0)
+    needed = len(play_out(Episode(workflow, problem), "budget").turns)
+    for limit in range(1, needed + 1):
+        episode = play_out(Episode(workflow, problem, max_cycles=limit), "budget")
+        asked = len(episode.turns)
+        require(asked <= limit, f"{asked} turns were opened under max_cycles={limit}")
+        short = limit < needed
+        require(episode.truncated == short, f"truncated is {not short} under max_cycles={limit}")
+        paid = set(record(episode).returns.values())
+        require(not short or paid == {0.0}, f"a truncated episode paid {paid}")
+
+
+def check_forks(workflow: Workflow) -> None:
+    """At every step, forks and pickles have the same prompts and state and end the same way."""
+    env = WorkflowEnv(workflow)
+    env.reset(seed=3)
+    copies: list[WorkflowEnv] = []
+    while env.agents:
+        state = state_hash(env.episode)
+        thawed = pickle.loads(pickle.dumps(env))  # noqa: S301 - made one line before
+        for twin in (env.fork(), thawed):
+            require(state_hash(twin.episode) == state, "a copy has another state hash")
+            mine = [prompt_digest(turn.messages) for turn in env.episode.waiting]
+            theirs = [prompt_digest(turn.messages) for turn in twin.episode.waiting]
+            require(mine == theirs, "a copy asks something else")
+            require(twin.agent_selection == env.agent_selection, "a copy selects another agent")
+            require(twin.last() == env.last(), "last() of a copy says something else")
+            copies.append(twin)
+        env.step(_forked_reply(env))
+    final = record(env.episode)
+    for twin in copies:
+        while twin.agents:
+            twin.step(_forked_reply(twin))
+        require(record(twin.episode) == final, "a copy that got the same replies ended otherwise")
+
+
+def _forked_reply(env: WorkflowEnv) -> str | None:
+    if env.episode.done:
+        return None
+    return sampled_reply(env.workflow, "fork", env.episode.waiting[0].call)
+
+
+def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
+    """Many episodes moved in random order, their effects in shared batches.
+
+    No problem's text reaches another's prompts, and an episode ends as it does alone.
+    """
+    problems = [_marked(problem_at(workflow, index), index) for index in range(episodes)]
+    finished = [Episode(workflow, problem, str(number)) for number, problem in enumerate(problems)]
+    _move_together(finished, random.Random(0))
+    for episode in finished:
+        own = _marker(episode.key)
+        for turn in episode.turns:
+            for message in turn.messages:
+                rest = message["content"].replace(own, "")
+                require("marker-" not in rest, f"{turn.agent} saw text of another episode")
+    for episode in finished[:ALONE]:
+        alone = Episode(workflow, episode.problem, episode.key)
+        _move_together([alone], random.Random(1))
+        require(record(alone) == record(episode), "an episode ends otherwise among others")
+
+
+def _move_together(episodes: list[Episode], rng: random.Random) -> None:
+    """Answer and resolve, a random few of the episodes at a time."""
+    alive = list(episodes)
+    while alive:
+        few = rng.sample(alive, min(len(alive), 16))
+        jobs = [(e, (e.problem, effect)) for e in few for effect in e.effects]
+        if jobs:
+            results = resolve(few[0].workflow.task, [job for _, job in jobs])
+            for episode in few:
+                own = [r for (of, _), r in zip(jobs, results, strict=True) if of is episode]
+                if own:
+                    episode.resolve(own)
+        for episode in few:
+            if episode.waiting:
+                turn = rng.choice(episode.waiting)
+                text = sampled_reply(episode.workflow, episode.key, turn.call)
+                episode.reply(turn.agent, f"{_marker(episode.key)} {text}")
+        alive = [episode for episode in alive if not episode.done]
+
+
+def _marker(key: str | int) -> str:
+    return f"marker-{key}-end"
+
+
+def _marked(problem: Problem, number: int) -> Problem:
+    return replace(problem, text=f"{problem.text} ({_marker(number)})")

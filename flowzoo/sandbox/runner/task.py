@@ -1,0 +1,58 @@
+"""A job as its process finds it: a sealed file in memory, which the zygote never opens.
+
+`HEAD`, the entry, the sizes of the blobs (8 bytes each), then the blobs: the source and the tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from os import pread
+from typing import NamedTuple
+
+from inside import JOB
+
+HEAD = struct.Struct("<BiqqqII")
+"""Style, threads (-1: any number), bytes of memory, of a file, of output, blobs, entry's bytes."""
+STYLES = ("stdin", "call", "serve", "check")
+_FIRST_LOOK = 1024
+
+
+class Task(NamedTuple):
+    """What a process is to do."""
+
+    style: str
+    entry: str
+    blobs: list[tuple[int, int]]
+    """Offset and size in the job's file: the source, and what else the process needs."""
+    most: int
+    """Bytes of output allowed."""
+    limits: tuple[int, int, int]
+    """See `confine.job_limits`."""
+
+
+def pack_head(
+    style: str, entry: str, most: int, limits: tuple[int, int, int], sizes: list[int]
+) -> bytes:
+    """What stands in the file before the blobs."""
+    memory, files, threads = limits
+    name = entry.encode("utf-8", "surrogatepass")
+    head = HEAD.pack(STYLES.index(style), threads, memory, files, most, len(sizes), len(name))
+    return head + name + struct.pack(f"<{len(sizes)}Q", *sizes)
+
+
+def read_task(first: int) -> Task:
+    """The task of this process; `first` is the blob of the first test that is left."""
+    data = pread(JOB, _FIRST_LOOK, 0)
+    number, threads, memory, files, most, count, length = HEAD.unpack_from(data)
+    start = HEAD.size + length
+    place = start + 8 * count
+    if place > len(data):
+        data = pread(JOB, place, 0)
+    style = STYLES[number]
+    blobs = []
+    for row, size in enumerate(struct.unpack_from(f"<{count}Q", data, start)):
+        if not row or (row >= first and style != "stdin"):
+            blobs.append((place, size))
+        place += size
+    entry = data[HEAD.size : start].decode("utf-8", "surrogatepass")
+    return Task(style, entry, blobs, most, (memory, files, threads))

@@ -1,0 +1,263 @@
+"""The process that programs are copies of, and the runner's hold on it.
+
+It never sees a job, so that each of its copies finds the same: a warm interpreter, and nothing of
+an earlier program. A copy is made and confined in advance; it waits for its job, runs it and ends.
+The zygote waits for that end, kills and wipes what is left, and makes the next.
+
+The runner sends a job to the copy that waits: a stream carries a few numbers and the job's
+descriptors. Over another one it speaks with the zygote, in records of a fixed size. Copies are
+counted, so that neither a job nor an order to kill reaches another one than it was meant for.
+"""
+
+from __future__ import annotations
+
+import _socket
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import signal
+import struct
+from collections.abc import Callable
+from os import closerange, dup2, getpid
+from time import monotonic, process_time
+from typing import Any, NamedTuple
+
+import linux
+from confine import Walls, confine, set_limits
+from inside import START, plain_line, say
+from place import Place
+from task import Task, read_task
+
+TASK = struct.Struct("<QII")
+"""For which copy it is, which of the job's blobs is the first test's, seconds of CPU time."""
+ORDER = struct.Struct("<cQ")
+"""To the zygote: K, kill the copy with this number; F, give copies so many megabytes of files."""
+END = struct.Struct("<cidQ?")
+"""From it: E, wait status, CPU seconds, peak memory, whether nothing is left; F, done; or X and
+the length of the text that follows: it cannot go on."""
+MOST_DESCRIPTORS = 6
+pack_start, unpack_task = START.pack, TASK.unpack
+each_number = struct.Struct("i").iter_unpack
+_TASK_SIZE = TASK.size
+_SPACE = _socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
+_SORTING = 100_000
+"""Bytes for which the C library looks through all free chunks, and sorts them: in the zygote."""
+_TICK = 0.002
+"""Seconds between two looks where the kernel does not tell of a process's end."""
+
+
+class End(NamedTuple):
+    """How the process of a program ended."""
+
+    status: int
+    """As `wait` tells it."""
+    cpu: float
+    """Seconds."""
+    peak: int
+    """`ru_maxrss`."""
+    clean: bool
+    """Nothing is left of it."""
+
+
+class Zygote:
+    """The runner's hold on its zygote.
+
+    Args:
+        jobs: stream to the copy that waits.
+        control: stream to the zygote.
+    """
+
+    def __init__(self, jobs: _socket.socket, control: _socket.socket) -> None:
+        self._jobs, self._control = jobs, control
+        self._files_mb = -1
+        self._number = 0
+
+    def start(self, first: int, seconds: int, descriptors: list[int], files_mb: int) -> None:
+        """Give the copy that waits its job.
+
+        Args:
+            first: which blob is its first test's.
+            seconds: of CPU time.
+            descriptors: stdin, stdout, stderr, records, the job and, in a session, messages.
+            files_mb: size of its /tmp.
+
+        Raises:
+            OSError: the zygote has died.
+        """
+        if files_mb != self._files_mb:
+            self._files_mb = files_mb
+            self._control.sendall(ORDER.pack(b"F", files_mb))
+            self._receive(b"F")
+        self._number += 1
+        rights = struct.pack(f"{len(descriptors)}i", *descriptors)
+        ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
+        self._jobs.sendmsg([TASK.pack(self._number, first, seconds)], ancillary)
+
+    def kill(self) -> None:
+        """End the process that was started last."""
+        self._control.sendall(ORDER.pack(b"K", self._number))
+
+    def fileno(self) -> int:
+        """The descriptor that is readable once that process has ended."""
+        return self._control.fileno()
+
+    def end(self) -> End:
+        """Its end, for which this waits.
+
+        Raises:
+            OSError: the zygote has died.
+        """
+        return End(*self._receive(b"E"))
+
+    def _receive(self, kind: bytes) -> tuple:
+        data = self._control.recv(END.size)
+        trouble = b"the process that programs are copies of has died"
+        if len(data) == END.size and data[:1] == b"X":
+            trouble = self._control.recv(END.unpack(data)[3])
+        if len(data) != END.size or data[:1] != kind:
+            raise OSError(trouble.decode("ascii", "replace"))
+        return END.unpack(data)[1:]
+
+
+class Breeder:
+    """The zygote's own side.
+
+    Args:
+        jobs: stream from which copies take their job.
+        control: stream to the runner.
+        place: where programs stand.
+        walls: what confines them.
+        proc: descriptor of a /proc that knows this process, where there is one.
+    """
+
+    def __init__(
+        self, jobs: _socket.socket, control: _socket.socket, place: Place, walls: Walls,
+        proc: int | None,
+    ) -> None:  # fmt: skip
+        self._jobs, self._control = jobs, control
+        self._place, self._walls = place, walls
+        self._number = 0
+        self._files_mb = 0
+        self._score, self._own_score = open_score(proc)
+
+    def breed(self) -> Task:
+        """Make copies until the runner is gone; comes back in a copy that has a task."""
+        receive, walls, private = self._jobs.recvmsg, self._walls, self._place.private
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # no copy has to take it apart
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        linux.trim_heap()
+        bytes(_SORTING)
+        try:
+            self._obey(0)
+            self._control.sendall(END.pack(b"F", 0, 0.0, 0, True))
+            while pid := self._fork():
+                self._follow(pid)
+        except BaseException as error:
+            text = plain_line(f"{type(error).__name__}: {error}")
+            self._control.sendall(END.pack(b"X", 0, 0.0, len(text), False) + text)
+            os._exit(1)
+        return await_task(receive, walls, self._number, private)
+
+    def _fork(self) -> int:
+        """A copy; it is what the kernel kills first when memory is short."""
+        os.chdir(self._place.prepare(self._files_mb))
+        self._number += 1
+        if self._score < 0:
+            return os.fork()
+        os.write(self._score, b"1000")
+        pid = os.fork()
+        if pid:
+            os.write(self._score, self._own_score)
+        return pid
+
+    def _follow(self, pid: int) -> None:
+        """Wait for a copy's end, see that nothing is left of it, and tell."""
+        control, kind = self._control, b"E"
+        end = -1
+        with contextlib.suppress(OSError, AttributeError):
+            end = os.pidfd_open(pid)  # type: ignore[attr-defined] - Linux
+        watched, patience = ([end, control], None) if end >= 0 else ([control], _TICK)
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        while not ended:
+            ready, _, _ = select.select(watched, (), (), patience)
+            if end < 0 or end in ready:
+                ended, status, usage = os.wait4(pid, os.WNOHANG)
+            elif self._obey(pid):
+                kind = b"F"
+                self._number -= 1
+        if end >= 0:
+            os.close(end)
+        clean = self._place.restore(pid)
+        cpu = usage.ru_utime + usage.ru_stime
+        control.sendall(END.pack(kind, status, cpu, usage.ru_maxrss, clean))
+
+    def _obey(self, pid: int) -> bool:
+        """Do what the runner orders; whether the copy `pid` is to be replaced."""
+        data = self._control.recv(ORDER.size)
+        if len(data) != ORDER.size:
+            os._exit(0)  # the runner is gone
+        kind, value = ORDER.unpack(data)
+        if kind == b"F":
+            self._files_mb = value
+        if pid and (kind == b"F" or value == self._number):
+            os.kill(pid, signal.SIGKILL)
+        return kind == b"F"
+
+
+def open_score(proc: int | None) -> tuple[int, bytes]:
+    """Descriptor and value of this process's `oom_score_adj`; -1 where it cannot be changed."""
+    if proc is None:
+        return -1, b""
+    score = -1
+    try:
+        score = os.open("self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
+        own = os.read(score, 16).strip()
+        os.write(score, b"1000")
+        os.write(score, own)
+    except OSError:
+        if score >= 0:
+            os.close(score)
+        return -1, b""
+    return score, own
+
+
+def await_task(receive: Callable[..., Any], walls: Walls, own: int, private: str) -> Task:
+    """In the copy with the number `own`: be confined, wait for a job, take what it brings.
+
+    Small, because each page it touches is copied. See `Place` for `private`.
+    """
+    trouble = b""
+    try:
+        confine(walls)
+    except BaseException as error:
+        trouble = plain_line(f"{type(error).__name__}: {error}")
+    while True:
+        data, ancillary, _, _ = receive(_TASK_SIZE, _SPACE)
+        if not data:
+            os._exit(0)  # the runner is gone
+        meant, first, seconds = unpack_task(data)
+        if meant == own:  # else it was for an earlier copy, which was stopped before it took it
+            break
+    ((_, _, rights),) = ancillary
+    number = 0
+    for (fd,) in each_number(rights):
+        dup2(fd, number)
+        number += 1
+    closerange(number, 1 << 20)
+    if not trouble:
+        try:
+            if private:
+                os.mkdir(f"{private}{getpid()}", 0o700)
+                os.chdir(f"{private}{getpid()}")
+            task = read_task(first)
+            set_limits(seconds, *task.limits)
+            say(b"S", pack_start(getpid(), process_time(), monotonic()))
+            return task
+        except BaseException as error:
+            trouble = plain_line(f"{type(error).__name__}: {error}")
+    say(b"F", trouble)
+    os._exit(1)

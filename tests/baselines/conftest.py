@@ -1,0 +1,91 @@
+"""A tiny random model and rows for it, as fixtures that are functions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flowzoo.envs.records import Call
+
+VOCAB = 23
+
+
+@pytest.fixture
+def tiny_model() -> Callable[..., Any]:
+    """`tiny_model(seed)`: a Qwen3 of two layers, the same for the same seed."""
+
+    def make(seed: int = 0) -> Any:
+        import torch
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        config = Qwen3Config(
+            vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
+            max_position_embeddings=64, initializer_range=0.3,
+        )  # fmt: skip
+        return Qwen3ForCausalLM(config).eval()
+
+    return make
+
+
+@pytest.fixture
+def role_rows() -> Callable[..., list[Call]]:
+    """`role_rows(count)`: rows of unequal lengths of the roles a, b and c in turn."""
+
+    def make(count: int = 9, seed: int = 0) -> list[Call]:
+        rng = random.Random(seed)
+        calls: list[Call] = []
+        for number in range(count):
+            role = "abc"[number % 3]
+            output = tuple(rng.randrange(VOCAB) for _ in range(rng.choice((1, 2, 5, 9))))
+            calls.append(
+                Call(
+                    problem=f"p{number % 2}", episode=f"e{number:03d}", agent=f"{role}_0",
+                    role=role, slot=0, turn=0, phase=0, messages=(), reply="", strict=True,
+                    lenient=True, truth=None, parts={}, reward=0.0, state_hash="", prompts="",
+                    policy="shared", output_ids=output, logps=(-3.0,) * len(output),
+                    prompt_ids=tuple(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 7))),
+                )
+            )  # fmt: skip
+        return calls
+
+    return make
+
+
+@pytest.fixture
+def row_logps() -> Callable[..., Any]:
+    """`row_logps(model, call, temperature)`: (tokens, vocabulary), one row at a time."""
+
+    def compute(model: Any, call: Call, temperature: float = 1.0) -> Any:
+        import torch
+
+        ids = torch.tensor([[*call.prompt_ids, *call.output_ids]])
+        logits = model(input_ids=ids, use_cache=False).logits[0] / temperature
+        start = len(call.prompt_ids) - 1
+        return logits.log_softmax(-1)[start : start + len(call.output_ids)]
+
+    return compute
+
+
+@pytest.fixture
+def own_logps(row_logps: Callable[..., Any]) -> Callable[..., list[Call]]:
+    """`own_logps(model, calls)`: the calls as if the model had sampled them."""
+
+    def record(model: Any, calls: list[Call], temperature: float = 1.0) -> list[Call]:
+        import torch
+
+        found = []
+        for call in calls:
+            with torch.no_grad():
+                logps = row_logps(model, call, temperature)
+            chosen = [float(logps[t, token]) for t, token in enumerate(call.output_ids)]
+            found.append(replace(call, logps=tuple(chosen)))
+        return found
+
+    return record

@@ -1,0 +1,85 @@
+"""Amplification of planted gradients: aligned, orthogonal, opposed, and drowned in noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.diagnostics.amplification import FEWEST, amplification, cross_products
+from flowzoo.errors import UsageError
+
+SIZE, SLOTS, BLOCKS = 200, 3, 8
+
+
+def probe(means: np.ndarray, noise: float, rng: np.random.Generator) -> np.ndarray:
+    """Gram array of one probe whose slot gradients have the norm of `means` and that of noise."""
+    scale = noise * math.sqrt(BLOCKS / SIZE)
+    blocks = means[:, None] + scale * rng.standard_normal((len(means), BLOCKS, SIZE))
+    return np.einsum("sbd,tcd->sbtc", blocks, blocks)
+
+
+def aligned() -> np.ndarray:
+    """One direction for all slots."""
+    return np.repeat(np.eye(1, SIZE), SLOTS, axis=0)
+
+
+def test_aligned_slots_amplify_n_times() -> None:
+    """N = 3."""
+    rng = np.random.default_rng(0)
+    found = amplification([probe(aligned(), 0.05, rng) for _ in range(3)])
+    assert found.value == pytest.approx(3, abs=0.02)
+    assert found.low <= 3 <= found.high < 3.1
+    assert found.coherence == pytest.approx(1, abs=0.01)
+
+
+def test_orthogonal_slots_amplify_root_n_times() -> None:
+    """sqrt(3), outside what exchangeable agents would show."""
+    rng = np.random.default_rng(1)
+    found = amplification([probe(np.eye(SLOTS, SIZE), 0.05, rng) for _ in range(3)])
+    assert found.value == pytest.approx(math.sqrt(3), abs=0.05)
+    assert found.low <= math.sqrt(3) <= found.high < 2
+    assert found.naive < found.null_low
+
+
+@pytest.mark.parametrize(("snr", "naive"), [(10, 2.99), (1, 2.45), (0.3, 1.87), (0.1, 1.75)])
+def test_exchangeable_slots_amplify_n_times_at_any_noise(snr: float, naive: float) -> None:
+    """The naive value sinks with the signal; the corrected interval covers 3."""
+    rng = np.random.default_rng(2)
+    found = [amplification([probe(aligned(), 1 / snr, rng)], shuffles=5) for _ in range(60)]
+    covered = sum(one.low <= SLOTS <= one.high for one in found)
+    assert covered >= 53
+    assert np.mean([one.naive for one in found]) == pytest.approx(naive, abs=0.04)
+
+
+def test_no_signal_gives_no_bound() -> None:
+    """Pure noise: the interval says that nothing is known."""
+    rng = np.random.default_rng(3)
+    found = amplification([probe(np.zeros((SLOTS, SIZE)), 1.0, rng)])
+    assert found.high == math.inf
+
+
+def test_probes_of_other_scales_count_alike() -> None:
+    """A gradient a thousand times larger does not decide alone."""
+    rng = np.random.default_rng(4)
+    two = [probe(aligned(), 0.05, rng), probe(np.eye(SLOTS, SIZE), 0.05, rng)]
+    scaled = [two[0] * 1e6, two[1]]
+    assert amplification(two).value == pytest.approx(amplification(scaled).value)
+
+
+def test_cross_products_are_unbiased() -> None:
+    """Their mean over many noisy probes is the product of the expected gradients."""
+    rng = np.random.default_rng(5)
+    means = np.stack([np.eye(1, SIZE)[0], 0.5 * np.eye(1, SIZE)[0]])
+    found = np.mean([cross_products(probe(means, 1.0, rng)) for _ in range(300)], axis=0)
+    assert found == pytest.approx(np.array([[1, 0.5], [0.5, 0.25]]), abs=0.04)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 1, 8), (2, FEWEST - 1, 2, FEWEST - 1), (2, 8, 3, 8)])
+def test_mistakes_are_named(shape: tuple[int, ...]) -> None:
+    """Too few slots or blocks, or no square."""
+    with pytest.raises(UsageError, match="a probe must be"):
+        amplification([np.ones(shape)])
+    with pytest.raises(UsageError, match="at least one"):
+        amplification([])

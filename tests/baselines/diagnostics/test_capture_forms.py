@@ -1,0 +1,135 @@
+"""Form signatures and the capture verdict on planted roles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.diagnostics.capture import dominance, find_captures, movement
+from flowzoo.baselines.diagnostics.forms import (
+    FEATURES,
+    feature_rows,
+    features,
+    form_metrics,
+    likeness,
+    surface,
+)
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
+
+
+def call(reply: str, role: str = "generator", slot: int = 0, episode: str = "e") -> Call:
+    """A call that says `reply`."""
+    return Call(
+        problem="p", episode=episode, agent=f"{role}_{slot}", role=role, slot=slot, turn=0, phase=0,
+        messages=(), reply=reply, strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+        state_hash="", prompts="",
+    )  # fmt: skip
+
+
+def test_features_of_typical_replies() -> None:
+    """By name, in order."""
+    assert dict(zip(FEATURES, features(call("so \\boxed{7}")), strict=True)) == {
+        "boxed": 1.0, "fence": 0.0, "verdict": 0.0, "terse": 1.0, "length": math.log1p(2),
+    }  # fmt: skip
+    code = dict(zip(FEATURES, features(call("```python\nx\n```")), strict=True))
+    assert code["fence"] == 1.0
+    assert code["boxed"] == code["terse"] == 0.0
+    verdict = features(call("\\boxed{\\text{Incorrect}}"))
+    assert verdict[2] == 1.0
+    assert features(call("<verify>YES</verify>"))[2] == 1.0
+    assert features(call("word " * 40 + "\\boxed{1}"))[3] == 0.0
+    assert features(call("inline ``` is no block"))[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("The second step adds 3 instead of 4, so \\boxed{Incorrect}", "verdict"),
+        ("\\boxed{Correct}", "stamp"),
+        ("My verdict: \\boxed{Correct}", "stamp"),
+        ("```python\nprint(1)\n```", "code"),
+        ("looks fine to me", "other"),
+    ],
+)
+def test_surface_classes(reply: str, kind: str) -> None:
+    """What an evaluator's reply is."""
+    assert surface(reply) == kind
+
+
+def test_likeness_is_the_mean_over_pairs() -> None:
+    """Equal 1, disjoint 0, and the mean between."""
+    assert likeness(["a b c d", "a b c d"]) == 1.0
+    assert likeness(["a b c", "x y z"]) == 0.0
+    assert likeness(["a b c d", "a b c e"]) == pytest.approx(1 / 3)
+    assert likeness(["a b c", "a b c", "x y z"]) == pytest.approx(1 / 3)
+    assert math.isnan(likeness(["alone"]))
+
+
+def test_form_metrics_compare_only_replies_of_one_phase() -> None:
+    """Equal replies in different episodes do not make voters alike."""
+    calls = [
+        call("a b c", slot=0, episode="1"), call("x y z", slot=1, episode="1"),
+        call("a b c", slot=0, episode="2"), call("u v w", slot=1, episode="2"),
+        call("\\boxed{Correct}", role="evaluator"),
+    ]  # fmt: skip
+    row = form_metrics(calls)
+    assert row["form/likeness/generator"] == 0.0
+    assert "form/likeness/evaluator" not in row
+    assert row["form/stamp/evaluator"] == 1.0
+    assert "form/stamp/generator" not in row
+
+
+def test_dominance_needs_a_whole_window_above_both_shares() -> None:
+    """Nine steps are not ten; a high share from the start is no rise."""
+    steps = list(range(1, 16))
+    rises = [0.5] + [0.7] * 14
+    assert dominance(rises, [0.5] * 15, steps) == (True, 2)
+    assert dominance([0.5] + [0.7] * 9 + [0.5] * 5, [0.5] * 15, steps) == (False, None)
+    assert dominance([0.9] * 15, [0.5] * 15, steps) == (False, None)
+    assert dominance(rises, [0.6] * 15, steps) == (False, None)
+    with pytest.raises(UsageError, match="equally long"):
+        dominance([0.1], [0.1, 0.2], [1])
+
+
+def replies(mean: float, rng: np.random.Generator) -> np.ndarray:
+    """Sixty replies of a role in a feature space of five."""
+    return rng.normal(mean, 1.0, (60, len(FEATURES)))
+
+
+def test_planted_capture_is_found_and_only_that() -> None:
+    """Role b ends where a began, and a has the mass: a captured b, b not a."""
+    rng = np.random.default_rng(0)
+    steps = list(range(1, 16))
+    mass = {"a": [0.5] + [0.8] * 14, "b": [0.5] + [0.2] * 14}
+    tokens = {"a": [0.5] * 15, "b": [0.5] * 15}
+    before = {"a": replies(0, rng), "b": replies(4, rng)}
+    captured = {"a": replies(0, rng), "b": replies(0.3, rng)}
+    found = {(one.by, one.of): one for one in find_captures(mass, tokens, steps, before, captured)}
+    assert found["a", "b"].captured
+    assert found["a", "b"].from_step == 2
+    assert not found["b", "a"].captured
+    still = {"a": replies(0, rng), "b": replies(4, rng)}
+    assert not any(one.captured for one in find_captures(mass, tokens, steps, before, still))
+    even = {"a": [0.5] * 15, "b": [0.5] * 15}
+    quiet = find_captures(even, tokens, steps, before, captured)
+    assert [one.moved for one in quiet if one.of == "b"] == [True]
+    assert not any(one.captured for one in quiet)
+
+
+def test_movement_of_noise_is_not_significant() -> None:
+    """Replies that did not change: p-values are not small more often than they should."""
+    rng = np.random.default_rng(1)
+    scale = np.ones(len(FEATURES))
+    values = [
+        movement(replies(2, rng), replies(2, rng), np.zeros(len(FEATURES)), scale, draws=200)[2]
+        for _ in range(60)
+    ]
+    assert sum(value <= 0.05 for value in values) <= 8
+
+
+def test_feature_rows_of_nothing_are_empty() -> None:
+    """No calls: no rows, but the columns are there."""
+    assert feature_rows([]).shape == (0, len(FEATURES))

@@ -1,0 +1,126 @@
+"""The cliff verdict on runs whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.diagnostics.cliff import (
+    change_point,
+    discoveries,
+    find_cliff,
+    power,
+    simulate,
+)
+from flowzoo.errors import UsageError
+
+STEPS = list(range(0, 100, 5))
+
+
+def course(fall: float) -> np.ndarray:
+    """A rise to 0.7, then a fall after evaluation 13."""
+    return np.concatenate([np.linspace(0.4, 0.7, 8), np.full(5, 0.7), np.full(7, 0.7 - fall)])
+
+
+def test_planted_collapse_is_found_where_it_was_planted() -> None:
+    """A fall of 25 points with 500 items: a cliff, at its step, with an honest interval."""
+    scores = simulate(course(0.25), 500, np.random.default_rng(0))
+    found = find_cliff([scores], STEPS)
+    assert found.verdict == "cliff"
+    assert found.cliff_step == STEPS[13]
+    assert found.low < 0.25 < found.high
+    assert found.p_value < 0.01
+    assert not found.below_base
+
+
+def test_fall_below_the_start_is_told() -> None:
+    """Terminal accuracy under that of step 0."""
+    scores = simulate(course(0.4), 500, np.random.default_rng(1))
+    assert find_cliff([scores], STEPS).below_base
+
+
+def test_steady_run_is_no_cliff() -> None:
+    """A run that only rises."""
+    scores = simulate(np.linspace(0.4, 0.7, 20), 500, np.random.default_rng(2))
+    found = find_cliff([scores], STEPS)
+    assert found.verdict == "no cliff"
+    assert found.cliff_step is None
+
+
+def test_few_items_give_no_verdict() -> None:
+    """With 40 items a fall of 15 points cannot be told from noise."""
+    scores = simulate(course(0.25), 40, np.random.default_rng(3))
+    found = find_cliff([scores], STEPS)
+    assert found.verdict == "not enough items"
+    assert found.detectable > 0.15
+
+
+@pytest.mark.parametrize("items", [100, 500])
+def test_selection_bias_of_the_peak_is_removed(items: int) -> None:
+    """Noise about 0.5: the best of 20 evaluations is well above it, the cross-fitted one is not."""
+    rng = np.random.default_rng(4)
+    runs = [simulate(np.full(20, 0.5), items, rng) for _ in range(80)]
+    found = [find_cliff([run], STEPS, splits=4, resamples=50) for run in runs]
+    excess = np.array([one.peak - run.mean() for one, run in zip(found, runs, strict=True)])
+    naive = np.array([one.naive_peak - run.mean() for one, run in zip(found, runs, strict=True)])
+    error = excess.std(ddof=1) / np.sqrt(len(runs))
+    assert abs(excess.mean()) < 3 * error
+    assert naive.mean() > 10 * error
+
+
+def test_noise_alone_is_no_cliff() -> None:
+    """False positives over 60 runs of noise: at most 3 (5 %)."""
+    rng = np.random.default_rng(5)
+    verdicts = [
+        find_cliff([simulate(np.full(20, 0.5), 500, rng)], STEPS, splits=4, resamples=200).verdict
+        for _ in range(60)
+    ]
+    assert verdicts.count("cliff") <= 3
+
+
+def test_power_grows_with_the_fall_and_the_items() -> None:
+    """More to find, or more to find it with: found more often."""
+    assert power(0.1, 500, 20, simulations=20) > power(0.03, 500, 20, simulations=20)
+    assert power(0.1, 500, 20, simulations=20) > power(0.1, 60, 20, simulations=20)
+
+
+def test_seeds_are_blocks() -> None:
+    """Seeds that disagree widen the interval beyond what their items alone would say."""
+    rng = np.random.default_rng(6)
+    same = [simulate(course(0.2), 300, rng) for _ in range(3)]
+    mixed = [simulate(course(fall), 300, rng) for fall in (0.0, 0.2, 0.4)]
+    assert find_cliff(mixed, STEPS).se > 2 * find_cliff(same, STEPS).se
+
+
+def test_verdict_repeats_and_does_not_depend_on_the_order_of_seeds() -> None:
+    """The same scores give the same verdict."""
+    scores = simulate(course(0.2), 200, np.random.default_rng(7))
+    assert find_cliff([scores], STEPS) == find_cliff([scores], STEPS)
+
+
+def test_change_point_lies_after_the_peak() -> None:
+    """The rise before the peak is no change that counts."""
+    assert change_point([0.0, 0.0, 0.9, 0.9, 0.8, 0.2, 0.2]) == 5
+
+
+def test_false_discoveries_are_controlled() -> None:
+    """Benjamini-Hochberg by hand: 0.005 <= .05/5, 0.009 <= .1/5, 0.02 <= .15/5, 0.04 = .2/5."""
+    assert discoveries([0.04, 0.005, 0.9, 0.02, 0.009]) == [True, True, False, True, True]
+    assert discoveries([0.02, 0.9]) == [True, False]
+    assert discoveries([0.03, 0.9]) == [False, False]
+    assert discoveries([]) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "steps", "said"),
+    [
+        ([np.zeros((5, 10)), np.zeros((5, 9))], range(5), "one (evaluations, items) array"),
+        ([np.zeros((5, 10))], range(6), "6 evaluations each"),
+        ([np.zeros((3, 10))], range(3), "needs 5 evaluations"),
+        ([np.full((5, 10), np.nan)], range(5), "not finite"),
+    ],
+)
+def test_mistakes_are_named(scores: list[np.ndarray], steps: range, said: str) -> None:
+    """Shapes and values that cannot be judged."""
+    with pytest.raises(UsageError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        find_cliff(scores, steps)

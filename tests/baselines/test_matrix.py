@@ -1,0 +1,339 @@
+"""Matrices: reading, running in processes, killing and resuming, and the numbers of the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.config_file import config_names, load_config
+from flowzoo.baselines.matrix import cell_text, load_matrix, matrix_names, read_matrix
+from flowzoo.baselines.matrix_run import Run, execute, plan
+from flowzoo.baselines.matrix_table import as_json, as_text, cell_row, item_scores, table_rows
+from flowzoo.baselines.rundir import VOLATILE
+from flowzoo.baselines.trainer import train
+from flowzoo.errors import DataError, UsageError
+
+SMALL = {
+    "steps": 4, "problems": 2, "samples": 2, "eval_problems": 4, "eval_every": 4,
+    "checkpoint_every": 1, "max_tokens": 16, "threads": 1, "options": ["level=1"],
+}  # fmt: skip
+TABLE = """
+seeds = [0]
+[settings]
+steps = 4
+problems = 2
+samples = 2
+eval_problems = 4
+eval_every = 4
+checkpoint_every = 1
+max_tokens = 16
+threads = 1
+[[cells]]
+workflow = ["single"]
+algorithm = ["grpo", "dr_mas"]
+"""
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    """The metrics of a run without what depends on the machine's speed."""
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
+        for line in (root / "metrics.jsonl").read_text().splitlines()
+    ]
+
+
+def made(table: Mapping[str, Any]) -> list[str]:
+    """Names of the cells of a table."""
+    return [cell.name for cell in read_matrix(table, "m", "here").cells]
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:
+    """Return as soon as `true()`."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def test_lists_of_a_block_are_multiplied_and_later_settings_win() -> None:
+    table = {
+        "seeds": [3, 1],
+        "settings": {"steps": 5, "problems": 4},
+        "cells": [
+            {"workflow": ["voting", "eval_opt"], "sharing": ["shared", ["generator=a"]],
+             "settings": {"problems": 8}},
+            {"workflow": ["voting"], "algorithm": ["magrpo"], "label": "long",
+             "settings": {"steps": 50}},
+        ],
+    }  # fmt: skip
+    matrix = read_matrix(table, "m", "here")
+    assert matrix.seeds == (3, 1)
+    assert [cell.name for cell in matrix.cells] == [
+        "voting-math-grpo-shared", "voting-math-grpo-generator_a", "eval_opt-math-grpo-shared",
+        "eval_opt-math-grpo-generator_a", "voting-math-magrpo-isolated-long",
+    ]  # fmt: skip
+    assert [cell.config.steps for cell in matrix.cells] == [5, 5, 5, 5, 50]
+    assert [cell.config.problems for cell in matrix.cells] == [8, 8, 8, 8, 4]
+    run = matrix.cells[0].run(1, Path("runs/m"))
+    assert (run.seed, run.out) == (1, "runs/m/voting-math-grpo-shared/seed-1")
+
+
+def test_models_have_their_part_in_the_name() -> None:
+    block = {"workflow": ["single"], "model": ["pocket", "pocket:code", "Qwen/Qwen3-0.6B"]}
+    assert made({"cells": [block]}) == [
+        "single-math-grpo-shared", "single-math-grpo-shared-pocket-code",
+        "single-math-grpo-shared-Qwen3-0.6B",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"cells": [{"workflow": ["voting"]}] * 2}, "the cell voting-math-grpo-shared twice"),
+        ({"cells": [{"worklow": ["voting"]}]}, r"unknown field of a cell in here 'worklow'"),
+        ({"cells": [{"workflow": "voting"}]}, "`workflow` of a cell in here must be a list"),
+        ({"cells": [{"workflow": []}]}, "`workflow` of a cell in here must be a list"),
+        ({"cells": [{"workflow": ["votin"]}]}, r"unknown workflow 'votin'"),
+        ({"cells": [{"algorithm": ["gpro"]}]}, r"unknown algorithm 'gpro'.*'grpo'"),
+        ({"cells": [{"settings": {"stpes": 1}}]}, r"unknown field in here 'stpes'"),
+        ({"cells": []}, r"here has no \[\[cells\]\]"),
+        ({"cell": []}, "unknown field in here 'cell'"),
+        ({"seeds": [1, 1], "cells": [{}]}, "must be different whole numbers"),
+        ({"seeds": [True], "cells": [{}]}, "must be different whole numbers"),
+    ],
+)
+def test_mistakes_in_a_matrix_are_named(table: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_matrix(table, "m", "here")
+
+
+def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None:
+    assert "learning" in matrix_names()
+    matrix = load_matrix("learning")
+    names = {cell.name for cell in matrix.cells}
+    wanted = {
+        f"voting-math-{cell}"
+        for cell in ("grpo-shared", "grpo-isolated", "dr_mas-shared", "dr_mas-isolated",
+                     "dr_grpo-shared", "at_grpo-isolated", "magrpo-isolated")
+    }  # fmt: skip
+    wanted |= {f"eval_opt-math-{one}-isolated" for one in ("grpo", "dr_mas")}
+    wanted |= {f"tool_planner-plan_path-{one}-isolated" for one in ("grpo", "at_grpo")}
+    assert wanted | {"search_team-search-dr_mas-isolated"} == names
+    assert len(matrix.seeds) == 3
+    assert all(cell.config.eval_problems >= 500 for cell in matrix.cells)
+
+
+def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown matrix 'lerning'.*'learning'"):
+        load_matrix("lerning")
+    with pytest.raises(UsageError, match="there is no file"):
+        load_matrix("nowhere.toml")
+    (tmp_path / "m.toml").write_text("seeds = [")
+    with pytest.raises(DataError, match="is not TOML"):
+        load_matrix(str(tmp_path / "m.toml"))
+
+
+CONFIGS = [
+    TrainConfig(),
+    *(load_config(name) for name in config_names()),
+    *(load_config(f"{name}@pocket") for name in config_names()),
+    TrainConfig(
+        options=('data=a "b"\\c.jsonl', "level=1-2", "naïve=\U0001f600"), kl=0.0, lr=1e-6,
+        deterministic=False, pass_rates=(0.0, 1.0), out="somewhere/é", samples=3,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=range(len(CONFIGS)))
+def test_the_settings_of_a_run_survive_its_file(config: TrainConfig, tmp_path: Path) -> None:
+    path = tmp_path / "cell.toml"
+    path.write_text(cell_text(config), encoding="utf-8")
+    assert load_config(str(path)) == config
+
+
+# -- running -----------------------------------------------------------------------------------
+
+
+def test_what_was_killed_goes_on_and_what_is_finished_stays(tmp_path: Path) -> None:
+    matrix = read_matrix(
+        {"seeds": [0], "settings": SMALL, "cells": [{"workflow": ["single"],
+         "algorithm": ["grpo", "dr_mas"]}]},
+        "m", "here",
+    )  # fmt: skip
+    out = tmp_path / "runs"
+    victim = plan(matrix, out)[0]
+
+    def kill_the_first(runs: Any) -> None:
+        process = runs[0].process
+        begun = victim.folder / "checkpoints" / "step-00000001"
+        if process is not None and process.poll() is None and begun.exists():
+            process.kill()
+
+    runs = plan(matrix, out)
+    execute(runs, 2, kill_the_first)
+    assert [run.state for run in runs] == ["failed", "finished"]
+    assert not (victim.folder / "summary.json").exists()
+    finished = (runs[1].folder / "summary.json").stat().st_mtime_ns
+
+    again = plan(matrix, out)
+    assert [run.state for run in again] == ["waiting", "finished"]
+    execute(again, 2)
+    assert [run.state for run in again] == ["finished", "finished"]
+    assert (runs[1].folder / "summary.json").stat().st_mtime_ns == finished
+    assert [row["step"] for row in rows(victim.folder)] == [0, 1, 2, 3, 4]
+    assert again[0].newest()["step"] == 4
+    train(replace(matrix.cells[0].config, out=str(tmp_path / "alone")))
+    assert rows(victim.folder) == rows(tmp_path / "alone")
+
+    named_otherwise = plan(matrix, Path(os.path.relpath(out)))
+    assert [run.state for run in named_otherwise] == ["finished", "finished"]
+    with pytest.raises(UsageError, match="holds a run of other settings"):
+        plan(read_matrix({"seeds": [0], "settings": {**SMALL, "lr": 1e-3},
+             "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
+
+
+def alive(folder: Path) -> list[int]:
+    """Processes that train in `folder`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"train" in words and any(str(folder).encode() in word for word in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
+def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(TABLE)
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "two.toml"),
+             f"--out={out}", "--jobs=1", "--json"]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env=environment)  # fmt: skip
+    first = out / "single-math-grpo-shared" / "seed-0"
+    wait_until((first / "checkpoints" / "step-00000001").exists)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not alive(out), 10)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
+    assert [row["cell"] for row in table] == [
+        "single-math-grpo-shared",
+        "single-math-dr_mas-shared",
+    ]
+    assert json.loads((out / "table.json").read_text()) == table
+    assert (out / "table.md").read_text().count("\n") == 4
+    assert [row["step"] for row in rows(first)] == [0, 1, 2, 3, 4]
+
+
+def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path: Path) -> None:
+    text = TABLE.replace('["grpo", "dr_mas"]', '["grpo"]')
+    # Training on held-out problems: found by the run, not by the file.
+    text += '[[cells]]\nworkflow = ["single"]\nlabel = "bad"\nsettings = { split = "all" }\n'
+    (tmp_path / "m.toml").write_text(text.replace("steps = 4", "steps = 1"))
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "m.toml"), f"--out={out}",
+         "--jobs=2", "--json"],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    bad = out / "single-math-grpo-shared-bad" / "seed-0"
+    assert f"failed: {bad}; why: {bad / 'log.txt'}" in done.stderr
+    assert "trains on held-out problems" in (bad / "log.txt").read_text()
+    assert [row["cell"] for row in json.loads(done.stdout)] == ["single-math-grpo-shared"]
+
+
+def test_two_processes_never_train_in_one_folder(tmp_path: Path) -> None:
+    from flowzoo.baselines.trainer import Trainer
+
+    config = TrainConfig(**{**SMALL, "options": (), "workflow": "single", "out": str(tmp_path)})  # type: ignore[arg-type]
+    trainer = Trainer(config)
+    with pytest.raises(UsageError, match="another process is training in"):
+        Trainer(config)
+    trainer.close()
+    Trainer(config).close()
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_no_jobs_is_a_mistake(jobs: int) -> None:
+    with pytest.raises(UsageError, match="`jobs` must be at least 1"):
+        execute([], jobs)
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+
+def finished(root: Path, first: list[float], last: list[float], **summary: float) -> Run:
+    """A finished run with these scores."""
+    matrix = read_matrix({"cells": [{"workflow": ["single"]}]}, "m", "here")
+    root.mkdir()
+    lines = [{"step": 0, "eval/scores": first}, {"step": 1}, {"step": 2, "eval/scores": last}]
+    (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    usual = {"training_tokens": 100, "updates": 2, "minutes": 1.0}
+    (root / "summary.json").write_text(json.dumps(usual | summary))
+    config = replace(matrix.cells[0].config, out=str(root))
+    return Run(matrix.cells[0], config, state="finished")
+
+
+def test_the_numbers_of_the_table_by_hand(tmp_path: Path) -> None:
+    runs = [
+        finished(tmp_path / "0", [0, 0, 1, 0], [1, 1, 1, 0], training_tokens=100, minutes=1.0),
+        finished(tmp_path / "1", [0, 1, 1, 0], [1, 1, 1, 0], training_tokens=301, minutes=2.0),
+    ]
+    assert item_scores(tmp_path / "0") == ([0, 0, 1, 0], [1, 1, 1, 0])
+    (row,) = table_rows(runs)
+    assert (row.seeds, row.items, row.tokens, row.updates, row.minutes) == (2, 4, 200, 2.0, 1.5)
+    assert (row.before, row.after, row.gain, row.lowest) == (0.375, 0.75, 0.375, 0.25)
+    # Gains of 0.5 and 0.25: a deviation of 0.1768, over the root of 2 seeds.
+    assert row.se == pytest.approx(0.125)
+    # Items' mean gains are 1, 0.5, 0 and 0: means of four of them lie between 0 and 1.
+    assert 0 <= row.low < row.gain < row.high <= 1
+    assert cell_row("x", runs[:1]).se != cell_row("x", runs[:1]).se, "one seed has no spread"
+    assert as_json([cell_row("x", runs[:1])])[0]["se"] is None
+    line = as_text([row]).splitlines()[2]
+    assert line.startswith("| single-math-grpo-shared | 2 | 37.5 % | 75.0 % | +37.5 |")
+
+
+def test_runs_that_are_not_finished_are_not_in_the_table(tmp_path: Path) -> None:
+    run = finished(tmp_path / "0", [0.0], [1.0])
+    run.state = "failed"
+    assert table_rows([run]) == []
+    (tmp_path / "0" / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(DataError, match="has no evaluation"):
+        item_scores(tmp_path / "0")
+
+
+def test_the_newest_metrics_are_read_line_by_line_and_again_after_a_resumption(
+    tmp_path: Path,
+) -> None:
+    run = finished(tmp_path / "0", [0.0], [1.0])
+    path = tmp_path / "0" / "metrics.jsonl"
+    path.write_text('{"step": 0, "a": 1}\n{"step": 1}\n{"ste')
+    assert run.newest() == {"step": 1, "a": 1}
+    with path.open("a") as file:
+        file.write('p": 2}\n')
+    assert run.newest()["step"] == 2
+    path.write_text('{"step": 1}\n')
+    assert run.newest()["step"] == 1
