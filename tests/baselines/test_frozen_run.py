@@ -55,6 +55,23 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]
 
 
+def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
+    trainer = Trainer(config(tmp_path))
+    before = {
+        name: {key: value.clone() for key, value in one.weights.model.state_dict().items()}
+        for name, one in trainer.trained.items()
+    }
+    trainer.train()
+    moved = {
+        name: any(
+            not value.equal(before[name][key])
+            for key, value in one.weights.model.state_dict().items()
+        )
+        for name, one in trainer.trained.items()
+    }
+    assert moved == {"solver": True, "judge": False}
+
+
 def test_mistakes(tmp_path: Path) -> None:
     for frozen, text in ((("juge",), "Did you mean 'judge'"), (("judge", "solver"), "frozen")):
         with pytest.raises(UsageError, match=text):

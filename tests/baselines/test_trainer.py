@@ -172,6 +172,79 @@ def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> No
     run(tmp_path, options=("credit=mix",), algorithm="dr_mas", steps=1)
 
 
+def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(tmp_path: Path) -> None:
+    summary = run(tmp_path / "a", steps=9, workflow="single")
+    needed = rows(tmp_path / "a")[2]["tokens/total"]
+    short = run(tmp_path / "b", steps=9, workflow="single", token_budget=needed)
+    assert (summary["steps"], short["steps"], short["training_tokens"]) == (9, 2, needed)
+    assert "eval/reward/mean" in rows(tmp_path / "b")[-1]
+    again = run(tmp_path / "b", steps=9, workflow="single", token_budget=needed)
+    assert again["training_tokens"] == needed, "a finished run plays nothing more"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"split": "validation"}, "`split` and `eval_split` are both 'validation'"),
+    ({"split": "all"}, "trains on held-out problems"),
+    ({"split": "test"}, "trains on test problems"),
+    ({"eval_split": "test"}, "must not do: set eval_split to validation"),
+    ({"gamma": 0.9}, "`gamma` is a setting of algorithms that judge a call by its return to go"),
+    ({"select": "first"}, "`select` is a setting of algorithms that branch at every turn"),
+    ({"joint": "cross"}, "`joint` is a setting of algorithms on joint nodes"),
+    ({"algorithm": "at_grpo", "value_rollouts": 2}, "of candidate_value=rollout"),
+    ({"candidates": 4}, "grpo plays whole episodes and samples no candidates"),
+    ({"rows_per_update": 8}, "of updates=0"),
+    ({"lora_alpha": 8}, r"of LoRA adapters \(`lora_rank` above 0\)"),
+    ({"pass_rates": (0.2, 0.3)}, "`pass_rates` is a setting of `difficulty`"),
+    ({"importance_cap": 3.0}, "of old_logp=recomputed"),
+    ({"engine_sleep": True}, "`engine_sleep` is a setting of vLLM engines"),
+    ({"samples": 1}, "samples=1 leaves grpo nothing to compare"),
+    ({"algorithm": "at_grpo", "candidates": 1}, "candidates=1 leaves at_grpo nothing to compare"),
+    ({"advantage": ("target=candidate",)}, "start from at_grpo"),
+    ({"advantage": ("mean_group=problem+colour",)}, "unknown column in `mean_group` 'colour'"),
+    ({"aggregation": "token-sum", "updates": 0}, "choose `updates` above 0"),
+    ({"device": "tpu"}, "device 'tpu' cannot be used here .*: use auto or cpu"),
+    ({"model": "pocket:writing"}, "unknown task with a pocket model 'writing'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_settings_that_cannot_be_meant_are_refused_before_anything_is_written(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        Trainer(TrainConfig(**{**SMALL, **settings, "out": str(tmp_path)}))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="leave `thinking` out"):
+        run(tmp_path, steps=1, thinking=("on",))
+    run(tmp_path, steps=1, workflow="single")
+    with pytest.raises(UsageError, match="holds a run with other settings"):
+        run(tmp_path, steps=1)
+
+
+def test_choices_of_the_advantage_are_read_as_words() -> None:
+    from flowzoo.baselines.advantage_spec import PRESETS
+    from flowzoo.baselines.assemble import with_words
+    from flowzoo.envs.settings import read_settings
+
+    words = ["std=none", "mean_group=problem+role", "mean_weight=call", "eps=1e-3"]
+    spec = with_words(PRESETS["grpo"], read_settings(words))
+    assert (spec.std, spec.mean_group, spec.mean_weight) == ("none", ("problem", "role"), "call")
+    assert spec.eps == 1e-3
+    assert spec.std_group == PRESETS["grpo"].std_group
+
+
+def test_agents_of_one_role_may_have_policies_of_their_own(tmp_path: Path) -> None:
+    sharing = ("generator_0=a", "generator_1=b", "generator_2=b", "aggregator=judge")
+    summary = run(tmp_path, steps=1, sharing=sharing, frozen=("judge",), max_prompt=400)
+    last = rows(tmp_path)[-1]
+    assert (last["learn/rows/a"], last["learn/rows/b"]) == (8, 16)
+    assert "learn/rows/judge" not in last
+    assert set(summary["protocol"]["policies"].values()) == {"a", "b", "judge"}
+
+
 @pytest.mark.parametrize(("name", "value"), [("steps", 0), ("lr", -1.0), ("warmup", -1)])
 def test_bad_numbers_are_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=f"`{name}` must be"):

@@ -93,6 +93,18 @@ def test_a_task_without_a_pocket_model_is_played_by_experts_and_says_so(capsys):
     assert second.startswith("sandbox: ")
 
 
+def test_a_pocket_model_plays_the_boards_it_was_made_for_and_says_so(capsys):
+    pytest.importorskip("torch", reason="a pocket model needs flowzoo[train]")
+    assert main(["play", "plan_path"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == "the pocket model plays plan_path with side=4"
+    assert "plan_path/validation/0/4-0.22:0" in captured.out
+    assert main(["play", "plan_path", "--options", "side=5", "max_turns=1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("sandbox: ")
+    assert "plan_path/validation/0/5-0.22:0" in captured.out
+
+
 def test_two_tasks_are_a_contradiction(capsys):
     assert main(["play", "sokoban", "--task", "sudoku"]) == 2
     assert "play 'sokoban' names a task, and --task names 'sudoku'" in capsys.readouterr().err

@@ -3,9 +3,9 @@
 The best of many noisy evaluations is too good by chance. The peak is therefore cross-fitted: the
 checkpoint is chosen on one half of the items and scored on the other, both ways, averaged over
 several splits into halves. `drop` is peak minus terminal, the mean of the last evaluations. Its
-interval is a bootstrap over items, the same for all evaluations (they are paired); an item drawn
-twice stays in its half, so the choice never sees its own score. Several seeds are blocks, resampled
-as wholes.
+standard error is a bootstrap over items, the same for all evaluations (they are paired); an item
+drawn twice stays in its half, so the choice never sees its own score. Several seeds are blocks,
+resampled as wholes.
 
 A run is a cliff if the drop is at least `THRESHOLD`, its interval excludes 0, and none of the last
 evaluations is within one standard error of the peak. The threshold of the paper whose question this
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -32,9 +33,13 @@ LAST = 3
 """Evaluations that the terminal accuracy is the mean of."""
 TOO_COARSE = 0.15
 """A run whose smallest detectable drop is larger has no verdict but `not enough items`."""
+FEWEST = 30
+"""Items below which halves say nothing."""
 _AT_ONCE = 500
 """Resamples computed together, which bounds the memory."""
-Z_POWER = 1.959964 + 0.841621
+Z_95 = 1.959964
+"""Standard errors between an estimate and the ends of its 95 % interval."""
+Z_POWER = Z_95 + 0.841621
 """Standard errors that a drop must have to be found with probability 0.8 by a 95 % interval."""
 
 
@@ -84,8 +89,8 @@ def find_cliff(
     same order everywhere.
 
     Raises:
-        UsageError: shapes that do not belong together, fewer than `LAST` + 2 evaluations, fewer
-            than 4 items, or a score that is not finite.
+        UsageError: shapes that do not belong together, fewer than `LAST` + 2 evaluations or
+            `FEWEST` items, or a score that is not finite.
     """
     runs = _checked(scores, steps)
     rng = np.random.default_rng(seed)
@@ -95,8 +100,10 @@ def find_cliff(
     peak, terminal = float(peaks.mean()), float(terminals.mean())
     samples = _bootstrap(runs, halves, resamples, rng)
     drop, se = peak - terminal, float(samples.std(ddof=1))
-    low, high = (float(edge) for edge in np.quantile(samples, (0.025, 0.975)))
-    p_value = float((1 + np.sum(samples <= 0)) / (1 + resamples))
+    # Resampled peaks are chosen with more noise than the real ones, so their drops are shifted
+    # downwards: only their spread is used.
+    low, high = drop - Z_95 * se, drop + Z_95 * se
+    p_value = 1 - NormalDist().cdf(drop / se) if se > 0 else float(drop <= 0)
     detectable = max(THRESHOLD, Z_POWER * se)
     near = bool(np.any(mean[-LAST:] > peak - se))
     falls = drop >= THRESHOLD and low > 0 and not near
@@ -212,10 +219,10 @@ def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
             f"got shapes {sorted(shapes)}"
         )
     found = np.stack(runs)
-    if found.shape[1] < LAST + 2 or found.shape[2] < 4:
+    if found.shape[1] < LAST + 2 or found.shape[2] < FEWEST:
         raise UsageError(
-            f"a verdict needs {LAST + 2} evaluations of 4 items or more, got {found.shape[1]} of "
-            f"{found.shape[2]}"
+            f"a verdict needs {LAST + 2} evaluations of {FEWEST} items or more, got "
+            f"{found.shape[1]} of {found.shape[2]}"
         )
     if not np.isfinite(found).all():
         raise UsageError("a score is not finite: every item must be scored at every evaluation")

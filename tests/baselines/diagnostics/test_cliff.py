@@ -114,10 +114,11 @@ def test_false_discoveries_are_controlled() -> None:
 @pytest.mark.parametrize(
     ("scores", "steps", "said"),
     [
-        ([np.zeros((5, 10)), np.zeros((5, 9))], range(5), "one (evaluations, items) array"),
-        ([np.zeros((5, 10))], range(6), "6 evaluations each"),
-        ([np.zeros((3, 10))], range(3), "needs 5 evaluations"),
-        ([np.full((5, 10), np.nan)], range(5), "not finite"),
+        ([np.zeros((5, 40)), np.zeros((5, 39))], range(5), "one (evaluations, items) array"),
+        ([np.zeros((5, 40))], range(6), "6 evaluations each"),
+        ([np.zeros((3, 40))], range(3), "needs 5 evaluations"),
+        ([np.zeros((5, 29))], range(5), "of 30 items or more"),
+        ([np.full((5, 40), np.nan)], range(5), "not finite"),
     ],
 )
 def test_mistakes_are_named(scores: list[np.ndarray], steps: range, said: str) -> None:

@@ -1,0 +1,144 @@
+"""What held-out scores say: accuracies with intervals, gain, and the cliff verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
+from flowzoo.baselines.report.reading import Floats, RunData
+from flowzoo.baselines.stats import paired_gain
+
+Z = 1.959964
+FEWEST_ITEMS = 30
+"""Items below which a bootstrap over them says little."""
+T975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""97.5 % quantiles of Student's t for 1, 2 … degrees of freedom."""
+
+
+def interval(scores: Floats) -> tuple[float, float]:
+    """95 % interval of the mean of independent `scores` (items,).
+
+    Wilson's for scores of 0 and 1, which holds near the ends; the normal one for others.
+    """
+    n, p = len(scores), float(scores.mean())
+    if not np.isin(scores, (0.0, 1.0)).all():
+        half = Z * float(scores.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+        return p - half, p + half
+    centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of values, one a seed, and its 95 % t interval; NaN edges for fewer than two."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    degrees = len(values) - 1
+    quantile = T975[degrees - 1] if degrees <= len(T975) else Z
+    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
+    """The verdict on one cell, and why there is none otherwise."""
+    steps = runs[0].steps
+    shapes = {(run.scores.shape, tuple(run.steps)) for run in runs}
+    if len(shapes) > 1:
+        return None, "the seeds were evaluated at different steps or on different numbers of items"
+    scores = [run.scores for run in runs]
+    if len(steps) < LAST + 2:
+        return None, f"a verdict needs {LAST + 2} evaluations or more and there are {len(steps)}"
+    if scores[0].shape[1] < FEWEST_ITEMS:
+        items = scores[0].shape[1]
+        return None, f"a verdict needs {FEWEST_ITEMS} items or more and there are {items}"
+    if not all(np.isfinite(one).all() for one in scores):
+        return None, "some held-out scores are not finite"
+    return find_cliff(scores, steps), ""
+
+
+def cliff_facts(cliff: Cliff | None, why: str) -> dict[str, Any]:
+    """The verdict as plain values; `why` says why there is none."""
+    if cliff is None:
+        return {"verdict": None, "why": why}
+    return asdict(cliff) | {"why": "", "items_needed": items_needed(cliff)}
+
+
+def items_needed(cliff: Cliff) -> int | None:
+    """Items for which a verdict could be given, at this spread; None where there are enough."""
+    if cliff.detectable <= TOO_COARSE:
+        return None
+    return math.ceil(cliff.items * (cliff.detectable / TOO_COARSE) ** 2)
+
+
+def accuracy_table(run: RunData, cliff: Cliff | None) -> list[dict[str, Any]]:
+    """First, best and last held-out accuracy, each with its interval and what it had cost."""
+    evaluations = run.evaluations
+    if not evaluations:
+        return []
+    scores = run.scores
+    best = int(scores.mean(axis=1).argmax())
+    last = len(scores) - 1
+    rows = [
+        _at(run, 0, "before training", ""),
+        _at(run, best, "best evaluation", "chosen for being best, so biased upwards"),
+        _at(run, last, "last evaluation", ""),
+    ]
+    if cliff is not None:
+        rows.insert(2, _plain("peak, cross-fitted", cliff.peak, "without that bias"))
+    if last >= LAST:
+        end = scores[-LAST:].mean(axis=0)
+        low, high = _normal(end)
+        note = f"mean of the last {LAST} evaluations"
+        rows.append(_plain("terminal", float(end.mean()), note) | {"low": low, "high": high})
+    return rows
+
+
+def gain_facts(run: RunData) -> dict[str, Any] | None:
+    """Paired gain of the last evaluation, and of the terminal accuracy, over step 0."""
+    scores = run.scores
+    if len(scores) < 2:
+        return None
+    gain = paired_gain(scores[0].tolist(), scores[-1].tolist())
+    facts: dict[str, Any] = {"last": gain._asdict(), "step": run.steps[-1]}
+    if len(scores) > LAST:
+        end = scores[-LAST:].mean(axis=0)
+        facts["terminal"] = paired_gain(scores[0].tolist(), end.tolist())._asdict()
+    return facts
+
+
+def _at(run: RunData, place: int, name: str, note: str) -> dict[str, Any]:
+    row, scores = run.evaluations[place], run.scores[place]
+    low, high = interval(scores)
+    return {
+        "name": name,
+        "note": note,
+        "step": row["step"],
+        "accuracy": float(scores.mean()),
+        "low": low,
+        "high": high,
+        "n": len(scores),
+        "tokens": row.get("tokens/total"),
+        "seconds": row.get("time/total"),
+    }
+
+
+def _plain(name: str, accuracy: float, note: str) -> dict[str, Any]:
+    return {
+        "name": name, "note": note, "step": None, "accuracy": accuracy, "low": None, "high": None,
+        "n": None, "tokens": None, "seconds": None,
+    }  # fmt: skip
+
+
+def _normal(values: Floats) -> tuple[float, float]:
+    half = Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return float(values.mean()) - half, float(values.mean()) + half

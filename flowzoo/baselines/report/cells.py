@@ -1,0 +1,160 @@
+"""Several runs as cells: the runs of one configuration under several seeds, and their verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowzoo.baselines.diagnostics.cliff import LAST, discoveries
+from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, over_seeds
+from flowzoo.baselines.report.reading import Floats, RunData
+from flowzoo.baselines.stats import paired_gain
+
+AXES = ("workflow", "task", "model", "sharing", "algorithm")
+_PLACE = ("seed", "out", "threads")
+"""Settings that may differ within a cell."""
+Verdicts = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By the name of a run, what `gradients.capture_facts` found."""
+RATE = 0.05
+"""False-discovery rate of the cliffs of a matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellData:
+    """The runs of one configuration."""
+
+    name: str
+    settings: Mapping[str, Any]
+    runs: Sequence[RunData]
+    """By seed, those with an evaluation before and one after training began."""
+    unfinished: Sequence[RunData]
+    task: str
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of `runs`."""
+        return [int(run.settings.get("seed", 0)) for run in self.runs]
+
+    def axis(self, name: str) -> str:
+        """One coordinate in the matrix as text."""
+        value = self.settings.get(name)
+        if name == "sharing":
+            return " ".join(value or ["shared"])
+        if name == "task":
+            return self.task
+        return Path(str(value)).name if name == "model" else str(value)
+
+    def item_means(self, places: slice) -> Floats:
+        """Mean over seeds and over the evaluations at `places`, (items,)."""
+        return np.mean([run.scores[places].mean(axis=0) for run in self.runs], axis=0)
+
+
+def group_cells(runs: Sequence[RunData]) -> list[CellData]:
+    """Runs whose settings differ in nothing but the seed, in order of first appearance.
+
+    Only finished runs count; a cell of unfinished ones stays in the list without any.
+    """
+    groups: dict[str, list[RunData]] = {}
+    for run in runs:
+        kept = {name: value for name, value in run.settings.items() if name not in _PLACE}
+        groups.setdefault(json.dumps(kept, sort_keys=True), []).append(run)
+    cells: list[CellData] = []
+    for members in groups.values():
+        members.sort(key=lambda run: run.settings.get("seed", 0))
+        done = [run for run in members if run.summary is not None and len(run.evaluations) > 1]
+        left = [run for run in members if run not in done]
+        cells.append(CellData(_name(members), members[0].settings, done, left, members[0].task))
+    return cells
+
+
+def _name(runs: Sequence[RunData]) -> str:
+    """The folder above `seed-N` folders, else the run's own name."""
+    path = Path(runs[0].name)
+    return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
+
+
+def cell_facts(cell: CellData, verdicts: Verdicts) -> dict[str, Any]:
+    """A cell's figures: base, peak, terminal, gain with its intervals, verdicts, cost.
+
+    `verdicts` are those on capture of the runs that were tested, by name.
+    """
+    facts: dict[str, Any] = {
+        "name": cell.name,
+        "axes": {name: cell.axis(name) for name in AXES},
+        "seeds": cell.seeds,
+        "unfinished": len(cell.unfinished),
+        "pages": {},
+    }
+    if not cell.runs or len({run.scores.shape[1] for run in cell.runs}) > 1:
+        why = "no finished run" if not cell.runs else "its seeds have different numbers of items"
+        return facts | {"gain": None, "cliff": {"verdict": None, "why": why}, "captures": []}
+    cliff, why = cliff_of(cell.runs)
+    gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in cell.runs]
+    gain = paired_gain(
+        cell.item_means(slice(0, 1)).tolist(), cell.item_means(slice(-1, None)).tolist()
+    )
+    mean, low, high = over_seeds(gains)
+    return facts | {
+        "items": gain.n,
+        "evaluations": len(cell.runs[0].steps),
+        "gain": gain._asdict(),
+        "gain_seeds": {"mean": mean, "low": low, "high": high, "values": gains},
+        "base": float(np.mean([run.scores[0].mean() for run in cell.runs])),
+        "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
+        "terminal": float(np.mean([run.scores[-LAST:].mean() for run in cell.runs])),
+        "best": float(np.mean([run.scores.mean(axis=1).max() for run in cell.runs])),
+        "cliff": cliff_facts(cliff, why),
+        "captures": captures(cell, verdicts),
+        "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
+        "tokens": _mean(cell, "tokens/total"),
+        "minutes": _mean(cell, "time/total") / 60,
+        "courses": [
+            [
+                [step, float(level)]
+                for step, level in zip(run.steps, run.scores.mean(axis=1), strict=True)
+            ]
+            for run in cell.runs
+        ],
+    }
+
+
+def captures(cell: CellData, verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Every pair of roles of a shared policy: in how many of the tested seeds it was captured."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for run in cell.runs:
+        for verdict in verdicts.get(run.name, ()):
+            for pair in verdict["pairs"]:
+                seen = counts.setdefault((pair["by"], pair["of"]), [0, 0])
+                seen[0] += int(pair["captured"])
+                seen[1] += 1
+    return [
+        {"by": by, "of": of, "captured": captured, "tested": tested}
+        for (by, of), (captured, tested) in counts.items()
+    ]
+
+
+def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
+    """Note in every cell with a verdict whether its cliff stays at the false-discovery rate.
+
+    Returns how many cells were judged together.
+    """
+    judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in ("cliff", "no cliff")]
+    kept = discoveries([verdict["p_value"] for verdict in judged], RATE)
+    for verdict, stays in zip(judged, kept, strict=True):
+        verdict["discovery"] = stays and verdict["verdict"] == "cliff"
+    return len(judged)
+
+
+def same_problems(one: CellData, other: CellData) -> bool:
+    """Whether two cells were evaluated on the same problems."""
+    sets = [cell.runs[0].problem_set for cell in (one, other)]
+    return bool(sets[0]) and sets[0] == sets[1]
+
+
+def _mean(cell: CellData, metric: str) -> float:
+    return float(np.mean([run.rows[-1].get(metric, 0.0) for run in cell.runs]))

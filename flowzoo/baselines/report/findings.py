@@ -1,0 +1,246 @@
+"""What a run's facts mean, in sentences: whether it broke, where, and with what uncertainty.
+
+A finding never says more than its test: a difference whose interval includes 0 is called not told
+from chance, a place where a loss shows is not called its cause, and what was not measured is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from flowzoo.baselines.diagnostics.capture import WINDOW
+from flowzoo.baselines.diagnostics.cliff import LAST, THRESHOLD, TOO_COARSE
+
+Level = Literal["bad", "warn", "good", "unknown", "result"]
+Facts = Mapping[str, Any]
+
+
+class Finding(NamedTuple):
+    """One paragraph of the verdict."""
+
+    level: Level
+    title: str
+    text: str
+
+
+def percent(value: float) -> str:
+    """A fraction as per cent."""
+    return f"{100 * value:.1f}\u00a0%"
+
+
+def points(value: float, *, sign: bool = False) -> str:
+    """A difference of fractions as percentage points."""
+    return f"{100 * value:{'+' if sign else ''}.1f}".replace("-", "−")
+
+
+def between(low: float, high: float) -> str:
+    """A 95 % interval of a difference, in points."""
+    return f"95\u00a0% interval {points(low, sign=True)} to {points(high, sign=True)}"
+
+
+def cliff_finding(cliff: Facts) -> Finding:
+    """The cliff verdict in words, with its n, standard error and smallest detectable drop."""
+    if cliff["verdict"] is None:
+        return Finding("unknown", "No cliff verdict", f"There is none: {cliff['why']}.")
+    over = f"{cliff['items']} held-out problems and {cliff['evaluations']} evaluations"
+    if cliff["seeds"] > 1:
+        over += f" of {cliff['seeds']} seeds"
+    measured = (
+        f"From a cross-fitted peak of {percent(cliff['peak'])} to {percent(cliff['terminal'])} at "
+        f"the end (mean of the last {LAST} evaluations); peak minus end is "
+        f"{points(cliff['drop'])} points "
+        f"({between(cliff['low'], cliff['high'])}, standard error {points(cliff['se'])}; {over})."
+    )
+    power = f"{points(cliff['detectable'])} points"
+    if cliff["verdict"] == "not enough items":
+        text = (
+            f"{measured} At this standard error only a drop of {power} or more would be found with "
+            f"probability 0.8, and no verdict is given above {points(TOO_COARSE)}. About "
+            f"{cliff['items_needed']} problems per evaluation would allow one."
+        )
+        return Finding("unknown", "Not enough held-out problems for a cliff verdict", text)
+    if cliff["verdict"] == "cliff":
+        text = (
+            f"{measured} The accuracy changed level at step {cliff['cliff_step']}. A drop of "
+            f"{power} or more is found with probability 0.8 here."
+        )
+        return Finding("bad", "The run fell off a cliff", text)
+    text = (
+        f"{measured} A cliff is a drop of at least {points(THRESHOLD)} points whose interval "
+        f"excludes 0, with none of the last {LAST} evaluations within one standard error of the "
+        f"peak. Drops smaller than {power} may have been missed."
+    )
+    return Finding("good", "No cliff found", text)
+
+
+def gain_finding(gain: Facts | None) -> Finding:
+    """What training brought over step 0."""
+    if gain is None:
+        return Finding("unknown", "No gain to report", "It takes two evaluations or more.")
+    last = gain["last"]
+    text = (
+        f"The last evaluation (step {gain['step']}) differs from step 0 by "
+        f"{points(last['mean'], sign=True)} points ({between(last['low'], last['high'])}, paired "
+        f"over {last['n']} problems; one run, so not over seeds)."
+    )
+    if "terminal" in gain:
+        end = gain["terminal"]
+        text += (
+            f" The mean of the last {LAST} evaluations differs by "
+            f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
+        )
+    judged = gain.get("terminal", last)
+    if judged["high"] < 0:
+        return Finding("bad", "It ended below where it began", text)
+    if judged["low"] > 0:
+        return Finding("good", "It ended above where it began", text)
+    return Finding("unknown", "Its gain cannot be told from chance", text)
+
+
+def role_finding(changes: Facts, fell: bool) -> Finding:
+    """In which role, and in what of it, a loss from the peak to the end shows."""
+    if changes["why"]:
+        return Finding("unknown", "Roles not compared", f"It was not done: {changes['why']}.")
+    rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
+    losses = [row for row in rows if row["measure"] == "truth" and told(row["from_peak"]) < 0]
+    scope = (
+        f"From step {changes['peak']}, which was best on one half of the problems, to the last "
+        f"{LAST} evaluations, on the {changes['looked']} problems of the other half; the intervals "
+        f"of all {changes['compared']} differences hold together with 95 %."
+    )
+    if not losses:
+        text = " ".join(
+            ["No fall of a role's own accuracy can be told from chance.", *team_words(rows), scope]
+        )
+        return Finding("unknown" if fell else "good", "No role stands out", text)
+    losses.sort(key=lambda row: row["from_peak"]["mean"])
+    worst = losses[0]["role"]
+    parts = [f"{_loss(row)} {_form(rows, row['role'])}" for row in losses]
+    parts += team_words(rows)
+    parts.append(scope + " This is where the loss shows; it does not by itself prove a cause.")
+    title = f"The loss shows in {worst}" if fell else f"{worst} lost accuracy"
+    if len(losses) > 1:
+        title += f" most, and in {listed([row['role'] for row in losses[1:]])}"
+    return Finding("bad" if fell else "warn", title, " ".join(parts))
+
+
+def team_words(rows: Sequence[Facts]) -> list[str]:
+    """What of the team's way to its answer got worse: its candidates, its choice, its repairs."""
+    said = {
+        "any_correct": ("A right candidate was there in", "of the episodes"),
+        "picked": ("Where a candidate was right, the team answered right in", "of the episodes"),
+        "first_correct": ("The first attempt was right in", "of the episodes"),
+        "kept": ("A right first attempt was still right at the end in", "of these episodes"),
+        "repaired": ("A wrong first attempt was right at the end in", "of these episodes"),
+    }
+    found: list[str] = []
+    for row in rows:
+        change = row["from_peak"]
+        if row["measure"] in said and told(change) < 0:
+            start, end = said[row["measure"]]
+            found.append(
+                f"{start} {percent(change['before'])} {end} at the peak and in "
+                f"{percent(change['after'])} at the end "
+                f"({points(change['mean'], sign=True)} points, interval "
+                f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
+            )
+    return found
+
+
+def told(change: Facts) -> int:
+    """-1 or 1 for a fall or a rise whose interval excludes 0, else 0."""
+    if change["low"] is None:
+        return 0
+    return int(change["low"] > 0) - int(change["high"] < 0)
+
+
+def _loss(row: Facts) -> str:
+    change = row["from_peak"]
+    return (
+        f"The own accuracy of {row['role']} went from {percent(change['before'])} to "
+        f"{percent(change['after'])} ({points(change['mean'], sign=True)} points, interval "
+        f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
+    )
+
+
+def _form(rows: Sequence[Facts], role: str) -> str:
+    """Whether a role's replies became unreadable or were cut off, or are simply wrong."""
+    names = {
+        "strict": "the share of its replies that the strict parser reads",
+        "truncated": "the share of its replies cut off by the length limit",
+    }
+    seen: list[str] = []
+    for row in rows:
+        change, worse = row["from_peak"], -1 if row["measure"] == "strict" else 1
+        if row["role"] == role and row["measure"] in names and told(change) == worse:
+            seen.append(
+                f"{names[row['measure']]} went from {percent(change['before'])} to "
+                f"{percent(change['after'])}"
+            )
+    if not seen:
+        return (
+            f"Readability and truncation of {role} show no worsening that chance would not explain:"
+            " as far as this can tell, its replies became wrong rather than unreadable."
+        )
+    text = listed(seen)
+    return f"At the same time {text}: part of the loss may be one of form."
+
+
+def capture_finding(capture: Facts) -> Finding:
+    """The capture verdict on one policy in words."""
+    policy = f"policy {capture['policy']}"
+    if capture["why"]:
+        level: Level = "good" if capture["settled"] else "unknown"
+        title = "Capture does not apply" if capture["settled"] else "Capture not tested"
+        return Finding(level, f"{title}: {policy}", f"For {policy}: {capture['why']}.")
+    pairs = capture["pairs"]
+    if not pairs:
+        return Finding("unknown", f"Capture not tested: {policy}", "Its roles hardly speak.")
+    caught = [pair for pair in pairs if pair["captured"]]
+    if caught:
+        text = " ".join(_caught(pair) for pair in caught)
+        title = "; ".join(f"{pair['by']} captured {pair['of']}" for pair in caught)
+        return Finding("bad", f"{title} ({policy})", text)
+    heavy = {pair["by"]: pair for pair in pairs if pair["dominant"]}
+    moved = [pair for pair in pairs if pair["moved"]]
+    text = (
+        f"No role of {policy} has both more gradient mass than its tokens explain over {WINDOW} "
+        "steps in a row and another role whose replies moved to its form."
+    )
+    text += "".join(f" {_heavy(pair)}" for pair in heavy.values())
+    text += "".join(
+        f" The replies of {pair['of']} did come closer to the form of {pair['by']} "
+        f"(distance {pair['distance_before']:.2f} to {pair['distance_after']:.2f}, "
+        f"p = {pair['p_value']:.3f})." for pair in moved
+    )  # fmt: skip
+    level = "warn" if heavy or moved else "good"
+    return Finding(level, f"No capture found ({policy})", text)
+
+
+def _caught(pair: Facts) -> str:
+    return (
+        f"{_heavy(pair)} The replies of {pair['of']} came closer to the form that {pair['by']} had "
+        f"before training: distance {pair['distance_before']:.2f} to {pair['distance_after']:.2f} "
+        f"standard deviations (permutation test over {pair['replies']} replies, "
+        f"p = {pair['p_value']:.4f})."
+    )
+
+
+def _heavy(pair: Facts) -> str:
+    return (
+        f"From step {pair['from_step']} on, {pair['by']} had at least "
+        f"{points(pair['excess'])} points more of the gradient mass than of the tokens and than at "
+        f"its first step, for {WINDOW} steps in a row (mass {percent(pair['mass_first'])} at "
+        f"first, {percent(pair['mass_last'])} at the end; tokens {percent(pair['tokens_last'])})."
+    )
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun, with an s where it takes one."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words with commas and an `and`."""
+    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)

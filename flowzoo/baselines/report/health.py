@@ -1,0 +1,88 @@
+"""What a run's own numbers warn of: crashes, spikes, groups without signal, truncation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from flowzoo.baselines.report.findings import Finding, listed, percent
+from flowzoo.baselines.report.reading import RunData
+
+SPIKE = 5.0
+"""A gradient norm above this many running medians is a spike."""
+MANY = 0.5
+"""Share of groups without variance that is worth a word."""
+LONG = 0.1
+"""Share of truncated replies that is worth a word."""
+RECENT = 12
+"""Steps over which groups are looked at."""
+
+
+def health_findings(run: RunData) -> list[Finding]:
+    """What the learner's own numbers warn of."""
+    found: list[Finding] = []
+    bad_rows = sorted(run.folder.glob("nonfinite-*.jsonl"))
+    if bad_rows:
+        text = f"The loss was not finite; the rows are in {listed([one.name for one in bad_rows])}."
+        found.append(Finding("bad", "The run stopped on a loss that was not finite", text))
+    if run.summary is None:
+        reached = run.rows[-1]["step"] if run.rows else 0
+        text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
+        found.append(Finding("warn", "The run is not finished", text))
+    found += [*_spikes(run), *_groups(run), *_truncation(run)]
+    return found
+
+
+def _spikes(run: RunData) -> list[Finding]:
+    found: list[Finding] = []
+    names = sorted({name for row in run.rows for name in row if name.startswith("learn/grad_norm")})
+    for name in names:
+        series = [(row["step"], row[name]) for row in run.rows if _number(row.get(name))]
+        seen: list[float] = []
+        steps: list[int] = []
+        for step, value in series:
+            if len(seen) >= 5 and value > SPIKE * float(np.median(seen[-20:])):
+                steps.append(step)
+            seen.append(value)
+        if steps:
+            text = (
+                f"{name} rose above {SPIKE:g} times its running median at "
+                f"{len(steps)} of {len(series)} steps, first at step {steps[0]}."
+            )
+            found.append(Finding("warn", "Gradient spikes", text))
+    return found
+
+
+def _groups(run: RunData) -> list[Finding]:
+    rows = [row for row in run.rows if row.get("group/count")][-RECENT:]
+    if not rows:
+        return []
+    flat = sum(row["group/zero_variance"] for row in rows) / sum(row["group/count"] for row in rows)
+    if flat <= MANY:
+        return []
+    text = (
+        f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
+        "without variance and taught nothing: the problems are too easy or too hard by now."
+    )
+    return [Finding("warn", "Most groups carry no signal", text)]
+
+
+def _truncation(run: RunData) -> list[Finding]:
+    if not run.evaluations:
+        return []
+    last = run.evaluations[-1]
+    parts = [
+        f"{percent(last[f'eval/truncated/{role}'])} of {role}"
+        for role in run.roles
+        if _number(last.get(f"eval/truncated/{role}")) and last[f"eval/truncated/{role}"] > LONG
+    ]
+    if not parts:
+        return []
+    text = f"At the last evaluation the length limit cut off the replies of: {listed(parts)}."
+    return [Finding("warn", "Replies run into the length limit", text)]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

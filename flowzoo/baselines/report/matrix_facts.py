@@ -1,0 +1,160 @@
+"""Everything the page of several runs shows, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.baselines.report.cells import (
+    RATE,
+    CellData,
+    Verdicts,
+    cell_facts,
+    group_cells,
+    mark_discoveries,
+)
+from flowzoo.baselines.report.comparisons import FEWEST, against_controls, shared_and_isolated
+from flowzoo.baselines.report.findings import Finding, counted, points
+from flowzoo.baselines.report.reading import RunData
+
+
+def matrix_facts(
+    runs: Sequence[RunData], pages: Mapping[str, str], verdicts: Verdicts
+) -> dict[str, Any]:
+    """The facts of several runs.
+
+    By the name of a run, `pages` has the address of its own page and `verdicts` those on capture.
+    """
+    cells = group_cells(runs)
+    facts = [cell_facts(cell, verdicts) for cell in cells]
+    for cell, fact in zip(cells, facts, strict=True):
+        fact["pages"] = {
+            str(run.settings.get("seed", 0)): pages[run.name]
+            for run in (*cell.runs, *cell.unfinished)
+        }
+    judged = mark_discoveries(facts)
+    controls, sharing = against_controls(cells), shared_and_isolated(cells)
+    return {
+        "cells": facts,
+        "judged": judged,
+        "rate": RATE,
+        "controls": controls,
+        "sharing": sharing,
+        "fewest": FEWEST,
+        "protocols": _protocols(cells),
+        "findings": [
+            finding._asdict()
+            for finding in (
+                _gains(facts), _cliffs(facts, judged), _captures(facts), _sharing(sharing),
+                *_unfinished(facts),
+            )
+        ],
+    }  # fmt: skip
+
+
+def _gains(cells: Sequence[dict[str, Any]]) -> Finding:
+    known = [cell for cell in cells if cell["gain"] is not None]
+    if not known:
+        return Finding("unknown", "No finished cell", "Nothing can be said yet.")
+    up = sum(cell["gain"]["low"] > 0 for cell in known)
+    down = sum(cell["gain"]["high"] < 0 for cell in known)
+    best = max(known, key=lambda cell: cell["gain"]["mean"])
+    text = (
+        f"Of {counted(len(known), 'cell')}, {up} ended above step 0 and {down} below it with a "
+        f"95 % interval over problems that excludes 0; the other {len(known) - up - down} cannot "
+        f"be told from chance. These intervals hold one by one, not together. The largest gain, "
+        f"{points(best['gain']['mean'], sign=True)} points, is that of {best['name']}; being the "
+        "largest, it is biased upwards."
+    )
+    return Finding("bad" if down else "good", "Gains over step 0", text)
+
+
+def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
+    found = [cell["name"] for cell in cells if cell["cliff"]["verdict"] == "cliff"]
+    stay = [cell["name"] for cell in cells if cell["cliff"].get("discovery")]
+    without = len(cells) - judged
+    if not judged:
+        return Finding("unknown", "No cliff verdicts", "No cell has enough evaluations and items.")
+    text = (
+        f"{len(found)} of {judged} judged cells are cliffs by themselves; {len(stay)} stay with "
+        f"the false-discovery rate over cells held at {100 * RATE:g} %"
+        + (f": {', '.join(stay)}." if stay else ".")
+    )
+    if without:
+        text += (
+            f" No verdict for {counted(without, 'cell')}: too few items, evaluations or finished "
+            "runs."
+        )
+    title = "Cliffs" if stay else "No cliff found"
+    if found and not stay:
+        title = "No cliff survives the false-discovery control"
+    return Finding("bad" if stay else "good", title, text)
+
+
+def _captures(cells: Sequence[dict[str, Any]]) -> Finding:
+    pairs = [(cell["name"], pair) for cell in cells for pair in cell["captures"]]
+    if not pairs:
+        text = (
+            "No run has a shared policy whose roles' gradients were measured over enough steps "
+            "(train with --role-gradients)."
+        )
+        return Finding("unknown", "Capture was not tested", text)
+    caught = [
+        f"{pair['by']} captured {pair['of']} in {pair['captured']} of {pair['tested']} runs of "
+        f"{name}" for name, pair in pairs if pair["captured"]
+    ]  # fmt: skip
+    if not caught:
+        text = f"None in {counted(len(pairs), 'pair')} of roles that share a policy."
+        return Finding("good", "No capture found", text)
+    text = (
+        "; ".join(caught) + f". Tested: {counted(len(pairs), 'pair')} of roles, each at a level of "
+        "5 % and without control over pairs."
+    )
+    return Finding("bad", "Captured roles", text)
+
+
+def _sharing(pairs: Sequence[dict[str, Any]]) -> Finding:
+    if not pairs:
+        text = "No two cells differ in the sharing of policies alone."
+        return Finding("unknown", "Shared and isolated policies were not compared", text)
+    claims = [pair for pair in pairs if not pair["claim"].startswith("no claim")]
+    if not claims:
+        text = (
+            f"{counted(len(pairs), 'pair')} of cells in which only the sharing differs, but none "
+            f"has {FEWEST} seeds on both sides, so nothing is claimed."
+        )
+        return Finding("unknown", "Shared against isolated: too few seeds for a claim", text)
+    counts = {
+        word: sum(pair["claim"] == word for pair in claims)
+        for word in ("higher", "lower", "cannot be told apart")
+    }
+    text = (
+        f"Of {counted(len(claims), 'pair')} with {FEWEST} seeds or more on both sides, isolated "
+        f"policies end higher in {counts['higher']}, lower in {counts['lower']}, and cannot be "
+        f"told from shared ones in {counts['cannot be told apart']} (95 % t interval over seeds, "
+        "pair by pair)."
+    )
+    return Finding("result", "Shared against isolated policies", text)
+
+
+def _unfinished(cells: Sequence[dict[str, Any]]) -> list[Finding]:
+    count = sum(cell["unfinished"] for cell in cells)
+    if not count:
+        return []
+    text = (
+        f"Not finished, and counted nowhere here: {counted(count, 'run')}. Their own pages show "
+        "them."
+    )
+    return [Finding("warn", "The matrix is not complete", text)]
+
+
+def _protocols(cells: Sequence[CellData]) -> list[str]:
+    """The protocols in use, in words; more than one means that cells are not all comparable."""
+    found: dict[str, None] = {}
+    for cell in cells:
+        take = cell.settings.get
+        found.setdefault(
+            f"{take('eval_problems')} {take('eval_split')} problems, one attempt each, temperature "
+            f"{take('eval_temperature')}, at most {take('max_tokens')} tokens a reply"
+        )
+    return list(found)

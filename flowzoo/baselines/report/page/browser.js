@@ -1,0 +1,165 @@
+// The transcript browser: a list that only holds the rows in view, and one episode beside it.
+
+const ROW = 60; // height of a row in CSS pixels, as in the style sheet
+
+const episodeRow = (index, place, at, chosen) => {
+  const episode = index.episodes[place];
+  const row = h("div", { class: "row", role: "option", id: `episode-${place}`, "aria-selected": String(chosen), "aria-posinset": at + 1 },
+    h("div", null, bdi(flat(index.texts[episode.text] || index.texts[episode.problem]))),
+    h("div", { class: "sub" }, badge(episode.score >= 1 ? "right" : `score ${number(episode.score)}`, episode.score >= 1 ? "good" : "bad"),
+      `${episode.kind} ${episode.step}`, episode.facts.contested === true ? badge("contested") : null,
+      episode.calls.some((call) => !call.strict) ? badge("parse", "warn") : null, episode.calls.some((call) => call.cut) ? badge("cut off", "warn") : null));
+  row.style.transform = `translateY(${at * ROW}px)`;
+  row.dataset.at = at;
+  return row;
+};
+
+const callView = (index, call, query, colours) => {
+  const messages = [];
+  for (let at = 0; at < call.messages.length; at += 2) messages.push([index.texts[call.messages[at]], index.texts[call.messages[at + 1]]]);
+  const asked = h("details", { ontoggle: () => {
+    if (asked.open && asked.childElementCount === 1) asked.append(...messages.map(([who, text]) => h("div", null, h("small", { class: "muted" }, bdi(who)), said(text, query))));
+  } }, h("summary", null, `What it was asked (${messages.length} ${messages.length === 1 ? "message" : "messages"})`));
+  const element = h("article", { class: "call" },
+    h("header", null, h("b", null, bdi(call.agent)), h("span", { class: "muted" }, `phase ${call.phase}, turn ${call.turn}, ${number(call.tokens)} tokens, policy `, bdi(call.policy || "–")),
+      known(call.truth) ? badge(`own answer ${number(call.truth)}`, call.truth >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
+      call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
+    said(index.texts[call.reply], query), messages.length ? asked : null);
+  element.style.borderLeftColor = seriesColour(colours.indexOf(call.role));
+  return element;
+};
+
+const episodeView = (index, episode, query) => [
+  h("h3", null, bdi(index.texts[episode.problem])),
+  h("p", null, badge(episode.score >= 1 ? "right" : "wrong", episode.score >= 1 ? "good" : "bad"), ` score ${number(episode.score)}, ${episode.kind} episode of step ${episode.step}${episode.truncated ? ", cut off by max_cycles" : ""}`),
+  said(index.texts[episode.text], query),
+  h("dl", { class: "facts" }, h("dt", null, "answer"), h("dd", null, episode.answer === null ? "none" : said(index.texts[episode.answer], query)), h("dt", null, "gold"), h("dd", null, said(index.texts[episode.gold], query))),
+  h("details", null, h("summary", null, "Facts"), pairs(episode.facts)),
+  episode.calls.map((call) => callView(index, call, query, index.roles)),
+];
+
+class Browser {
+  constructor(index, total) {
+    this.index = index;
+    this.total = total;
+    this.state = { query: "", filters: [], role: "", moment: "", prompts: false };
+    this.found = [];
+    this.at = 0;
+    this.build();
+    this.search();
+  }
+
+  build() {
+    const option = (value, text) => h("option", { value }, text);
+    const select = (label, key, first, values) => h("select", { "aria-label": label, onchange: (event) => { this.state[key] = event.target.value; this.search(); } }, option("", first), values.map((value) => option(value, value)));
+    this.box = h("input", { type: "search", id: "search", placeholder: "Search replies, problems, answers", "aria-label": "Search episodes", autocomplete: "off", spellcheck: "false", oninput: () => { this.state.query = this.box.value; this.search(); } });
+    this.chips = Object.entries(FILTERS).map(([name, [label, title]]) => h("button", { type: "button", title, "data-filter": name, "aria-pressed": "false", onclick: (event) => this.toggle(name, event.currentTarget) }, label));
+    const prompts = h("button", { type: "button", "aria-pressed": "false", title: "search what the roles were asked, too", onclick: () => { this.state.prompts = !this.state.prompts; prompts.setAttribute("aria-pressed", String(this.state.prompts)); this.search(); } }, "In prompts");
+    this.count = h("div", { class: "count", role: "status", id: "count" });
+    this.list = h("div", { class: "list", role: "listbox", tabindex: "0", id: "list", "aria-label": "Episodes", onscroll: () => this.paint(), onclick: (event) => this.clicked(event) });
+    this.spacer = h("div");
+    this.rows = h("div");
+    this.list.append(this.spacer, this.rows);
+    this.detail = h("div", { class: "detail", id: "detail", tabindex: "0", role: "region", "aria-label": "Episode" });
+    this.back = h("button", { type: "button", class: "back", onclick: () => this.close() }, "‹ Episodes");
+    this.root = h("div", { class: "panel browser" },
+      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, select("Role", "role", "all roles", this.index.roles), select("Step", "moment", "all steps", this.index.moments)), this.count, this.list),
+      h("div", { class: "right" }, this.back, this.detail));
+    new ResizeObserver(() => this.paint()).observe(this.list);
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  toggle(name, chip) {
+    const on = !this.state.filters.includes(name);
+    this.state.filters = on ? [...this.state.filters, name] : this.state.filters.filter((other) => other !== name);
+    chip.setAttribute("aria-pressed", String(on));
+    this.search();
+  }
+
+  search() {
+    const began = performance.now();
+    this.found = this.index.find(this.state);
+    this.at = 0;
+    this.list.scrollTop = 0;
+    this.spacer.style.height = `${this.found.length * ROW}px`;
+    this.paint();
+    this.show();
+    this.root.dataset.ms = (performance.now() - began).toFixed(1);
+    const all = this.index.episodes.length;
+    this.count.textContent = `${number(this.found.length)} of ${number(all)} episodes` + (this.total > all ? `; ${number(this.total)} are saved` : "");
+  }
+
+  paint() {
+    const height = this.list.clientHeight || 600;
+    const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - 4);
+    const last = Math.min(this.found.length, Math.ceil((this.list.scrollTop + height) / ROW) + 4);
+    const rows = [];
+    for (let at = first; at < last; at += 1) rows.push(episodeRow(this.index, this.found[at], at, at === this.at));
+    for (const row of rows) row.setAttribute("aria-setsize", this.found.length);
+    this.rows.replaceChildren(...(rows.length ? rows : [h("p", { class: "empty" }, "No episode passes.")]));
+    if (this.found.length) this.list.setAttribute("aria-activedescendant", `episode-${this.found[this.at]}`);
+    else this.list.removeAttribute("aria-activedescendant");
+  }
+
+  show() {
+    const place = this.found[this.at];
+    const query = this.state.query.toLowerCase();
+    this.detail.replaceChildren(...(place === undefined ? [h("p", { class: "empty" }, "No episode is chosen.")] : episodeView(this.index, this.index.episodes[place], query).flat(Infinity)));
+    this.detail.scrollTop = 0;
+  }
+
+  move(to) {
+    if (!this.found.length) return;
+    this.at = Math.max(0, Math.min(this.found.length - 1, to));
+    const top = this.at * ROW;
+    if (top < this.list.scrollTop) this.list.scrollTop = top;
+    else if (top + ROW > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + ROW - this.list.clientHeight;
+    this.paint();
+    this.show();
+  }
+
+  clicked(event) {
+    const row = event.target.closest(".row");
+    if (row) { this.move(Number(row.dataset.at)); this.open(); }
+  }
+
+  // Where the screen is narrow the episode takes the place of the list.
+  open() {
+    this.root.classList.add("open");
+    if (this.back.offsetParent) this.root.scrollIntoView();
+  }
+
+  close() {
+    this.root.classList.remove("open");
+    this.list.focus();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (event.key === "Escape") return this.escape();
+    if (typing && !(event.target === this.box && (event.key === "ArrowDown" || event.key === "Enter"))) return;
+    const inList = event.target === this.list || event.target === this.box;
+    const page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 1);
+    const moves = { j: 1, k: -1, ...(inList ? { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity } : {}) };
+    if (event.key === "/") { this.root.scrollIntoView({ block: "nearest" }); this.root.classList.remove("open"); this.box.focus(); this.box.select(); }
+    else if (event.key === "Enter" && inList) { this.open(); this.detail.focus(); }
+    else if (event.key in moves) { this.move(event.target === this.box ? this.at : this.at + moves[event.key]); if (inList) this.list.focus(); }
+    else return;
+    event.preventDefault();
+  }
+
+  // First out of the episode, then out of the search.
+  escape() {
+    if (this.root.classList.contains("open")) this.close();
+    else if (this.box.value) { this.box.value = this.state.query = ""; this.search(); }
+    else if (document.activeElement === this.box) this.list.focus();
+  }
+}
+
+const browserSection = (run, packed) => {
+  if (!packed || !packed.episodes.length) return section("transcripts", "Transcripts", null, h("p", { class: "muted" }, "This run has saved no episodes, or the page was made without them."));
+  const browser = new Browser(new Index(packed), packed.total);
+  return section("transcripts", "Transcripts", "Held-out and saved training episodes. With a role chosen, search and filters look at its replies alone. Characters that do not show are written by their code point.",
+    browser.root, h("p", { class: "keys" }, h("kbd", null, "/"), h("span", null, "search"), h("kbd", null, "j"), h("kbd", null, "k"), h("span", null, "next, previous"), h("kbd", null, "Esc"), h("span", null, "clear the search")));
+};

@@ -1,0 +1,94 @@
+// Building blocks: elements are made with text nodes only, so nothing that was said becomes markup.
+
+const h = (tag, attributes, ...children) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+};
+
+// Characters that would change how their neighbours look, or look like nothing at all.
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
+const code = (char) => "U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+
+// `text` as nodes: hidden characters by their code point, occurrences of `query` marked.
+const shownParts = (text, query) => {
+  const nodes = [];
+  const plain = (part) => {
+    const low = part.toLowerCase();
+    let from = 0;
+    if (query && low.length === part.length) {
+      for (let at = low.indexOf(query); at >= 0; at = low.indexOf(query, from)) {
+        if (at > from) nodes.push(document.createTextNode(part.slice(from, at)));
+        nodes.push(h("mark", null, part.slice(at, at + query.length)));
+        from = at + query.length;
+      }
+    }
+    if (from < part.length) nodes.push(document.createTextNode(part.slice(from)));
+  };
+  let from = 0;
+  for (const found of text.matchAll(HIDDEN)) {
+    if (found[0] === "\n" || found[0] === "\t") continue;
+    plain(text.slice(from, found.index));
+    nodes.push(h("span", { class: "ctl", title: "a character that does not show" }, code(found[0])));
+    from = found.index + found[0].length;
+  }
+  plain(text.slice(from));
+  return nodes;
+};
+
+const FIRST = 4000; // characters of a long text that are shown at first
+
+// What somebody said, isolated from the direction of the text around it.
+const said = (text, query) => {
+  const block = h("bdi", { class: "said", dir: "auto" });
+  if (text.length <= FIRST + 500) {
+    block.append(...shownParts(text, query));
+    return block;
+  }
+  block.append(...shownParts(text.slice(0, FIRST), query));
+  const rest = h("button", { type: "button", onclick: () => {
+    block.replaceChildren(...shownParts(text, query));
+    rest.remove();
+  } }, `Show all ${text.length.toLocaleString("en")} characters`);
+  return h("div", null, block, rest);
+};
+
+const bdi = (text, query) => h("bdi", null, shownParts(text, query));
+const flat = (text) => text.replace(/\s+/g, " ").slice(0, 300);
+
+// Numbers for people.
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+const minus = (text) => text.replace("-", "−");
+const percent = (value, digits = 1) => (known(value) ? minus((100 * value).toFixed(digits)) + "\u00a0%" : "–");
+const points = (value, digits = 1) =>
+  known(value) ? (value > 0 ? "+" : "") + minus((100 * value).toFixed(digits)) : "–";
+const number = (value, digits = 3) => {
+  if (!known(value)) return "–";
+  if (Number.isInteger(value)) return minus(value.toLocaleString("en"));
+  const size = Math.abs(value);
+  if (size >= 1e5 || size < 1e-3) return minus(value.toExponential(2));
+  return minus(value.toLocaleString("en", { maximumSignificantDigits: size >= 100 ? 4 : digits }));
+};
+const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+const minutes = (seconds) => (known(seconds) ? (seconds / 60).toFixed(1) : "–");
+const range = (low, high, show) => (known(low) && known(high) ? `${show(low)} to ${show(high)}` : "–");
+
+const LEVELS = { bad: "Problem", warn: "Look at this", good: "In order", unknown: "Undecided", result: "Result" };
+const badge = (text, kind) => h("span", { class: `badge ${kind || ""}` }, text);
+
+const sections = [];
+const section = (id, title, note, ...children) => {
+  const element = h("section", { id, "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, title), note ? h("p", { class: "note" }, note) : null, children);
+  sections.push([id, title]);
+  return element;
+};
+
+const findings = (list) => h("div", { class: "panel", id: "findings" }, list.map((one) =>
+  h("article", { class: "finding" }, badge(LEVELS[one.level], one.level),
+    h("div", null, h("h3", null, bdi(one.title)), h("p", null, bdi(one.text))))));

@@ -1,0 +1,26 @@
+// Builds the page from its two blocks of JSON.
+
+const block = (id) => JSON.parse(document.getElementById(id).textContent);
+
+const heading = (facts) => {
+  const run = facts.run;
+  const words = run ? [run.settings.workflow, run.task, run.settings.algorithm, run.settings.sharing.join(" "), `seed ${run.settings.seed}`].join(" · ") : counted(facts.matrix.cells.length, "cell");
+  document.getElementById("top").append(
+    h("div", null, h("h1", null, bdi(facts.title)), h("div", { class: "lead" }, bdi(words)),
+      facts.index ? h("a", { href: facts.index }, "‹ All runs") : null), themeButton());
+};
+
+const contents = () => {
+  const links = sections.map(([id, title]) => h("a", { href: `#${id}` }, title));
+  document.getElementById("contents").append(h("div", null, links));
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) for (const link of links) link.toggleAttribute("aria-current", link.hash === `#${entry.target.id}`);
+  }, { rootMargin: "-20% 0px -70% 0px" });
+  for (const [id] of sections) seen.observe(document.getElementById(id));
+};
+
+const facts = block("facts");
+heading(facts);
+document.getElementById("main").replaceChildren(...(facts.run ? runPage(facts.run, block("episodes")) : matrixPage(facts.matrix)).filter(Boolean));
+contents();
+document.getElementById("foot").append(`Made by flowzoo ${facts.version} on ${facts.made}. Charts by Chart.js 4.6.1 (MIT licence). This page asks nothing of any network.`);

@@ -1,0 +1,187 @@
+// The sections of one run.
+
+const heldOutWords = (run) => {
+  const p = run.protocol;
+  return `${number(p.problems)} ${p.split} problems, ${number(p.samples)} attempt each, temperature ${p.temperature}, at most ${p.max_tokens} tokens a reply`;
+};
+const trainWords = (run) => `training batches of ${run.settings.problems} problems × ${run.settings.samples ?? "the algorithm's"} samples, temperature ${run.settings.temperature}`;
+
+const points2d = (run, metric) => {
+  const values = run.course.metrics[metric] || [];
+  return run.course.steps.map((step, place) => [step, values[place]]).filter(([, value]) => known(value));
+};
+
+// One curve a role for a measure: held-out with dots, training light.
+const roleSeries = (run, measure, evaluated = true) => run.roles.flatMap((role, place) => [
+  { name: `${role}, held out`, place, dots: true, points: evaluated ? points2d(run, `eval/${measure}/${role}`) : [] },
+  { name: evaluated ? `${role}, training` : role, place, light: evaluated, points: points2d(run, `${measure}/${role}`) },
+]).filter((one) => one.points.length);
+
+// Every metric below a prefix, one curve each.
+const below = (run, prefix) => Object.keys(run.course.metrics).filter((name) => name.startsWith(prefix))
+  .map((name, place) => ({ name: name.slice(prefix.length), metric: name.slice(prefix.length), place, points: points2d(run, name) })).filter((one) => one.points.length);
+
+// The same, in the colours of the roles: `grad/mass/ROLE`, perhaps with a policy behind it.
+const ofRoles = (run, prefix) => below(run, prefix).map((one) => {
+  const [role, policy] = one.name.split("/"), place = run.roles.indexOf(role);
+  return place < 0 ? one : { ...one, place, name: policy === run.policies[role] ? role : one.name };
+});
+
+// Amplification with its interval and, light, the value that was not corrected for noise.
+const amplification = (run) => {
+  const part = (kind, one) => points2d(run, `grad/amplification_${kind}/${one.metric}`);
+  return ofRoles(run, "grad/amplification/").flatMap((one) => {
+    const low = new Map(part("low", one)), naive = part("naive", one);
+    const band = part("high", one).filter(([step]) => low.has(step)).map(([step, high]) => [step, low.get(step), high]);
+    return [{ ...one, dots: true, band: band.length ? band : null }, ...(naive.length ? [{ name: `${one.name}, naive`, place: one.place, light: true, points: naive }] : [])];
+  });
+};
+
+const figures = (kind, list) => (list.filter(Boolean).length ? h("div", { class: `figures ${kind}` }, list.filter(Boolean)) : null);
+const maybe = (title, note, series, options) => (series.length ? figure(title, note, series, options) : null);
+
+const accuracySection = (run) => {
+  const team = [
+    { name: "held out", place: 0, dots: true, points: run.held_out.map(([x, y]) => [x, y]), band: run.held_out.map(([x, , low, high]) => [x, low, high]) },
+    { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
+  ].filter((one) => one.points.length);
+  return section("accuracy", "Accuracy", null,
+    figures("wide", [maybe("Accuracy of the team", `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems at each step by itself. Training reward: in ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
+    run.accuracy.length ? table(`Held-out accuracy and what it had cost. ${heldOutWords(run)}.`, [
+      ["", (row) => [row.name, row.note ? h("small", null, row.note) : null]],
+      ["step", (row) => number(row.step)],
+      ["accuracy", (row) => percent(row.accuracy)],
+      ["95 % interval", (row) => range(row.low, row.high, percent)],
+      ["problems", (row) => number(row.n)],
+      ["sampled tokens", (row) => number(row.tokens)],
+      ["minutes", (row) => minutes(row.seconds)],
+    ], run.accuracy) : h("p", { class: "muted" }, "There is no evaluation yet."));
+};
+
+const MEASURES = {
+  truth: "own accuracy", strict: "read strictly", lenient: "read leniently", truncated: "cut off", tokens: "tokens a reply",
+  any_correct: "a candidate was right", picked: "team right where one was", first_correct: "first attempt right", kept: "stayed right", repaired: "became right",
+};
+const measured = (row, value) => (row.measure === "tokens" ? number(value) : percent(value));
+const changed = (row, change) => {
+  if (!known(change.mean)) return "–";
+  const show = row.measure === "tokens" ? (value) => (value > 0 ? "+" : "") + number(value) : points;
+  const told = known(change.low) && (change.low > 0 || change.high < 0);
+  return [h("span", { class: told ? "told" : "" }, show(change.mean)), h("small", null, known(change.low) ? range(change.low, change.high, show) : `none of ${number(change.n)} differs`)];
+};
+
+const rolesSection = (run) => {
+  const { changes } = run;
+  const own = roleSeries(run, "truth");
+  const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["stamp", "Bare stamps among verdicts"]];
+  const entropy = roleSeries(run, "entropy").length ? roleSeries(run, "entropy") : below(run, "learn/entropy/");
+  const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: in ${trainWords(run)}.`;
+  return section("roles", "Roles", basis,
+    changes.rows.length ? table(
+      `Roles before training, at the peak, and over the last evaluations (steps ${changes.last.join(", ")}). The peak, step ${changes.peak}, is the best evaluation on one half of the ${number(changes.problems)} problems, looked at on the ${number(changes.looked)} of the other half, so that it is not high by choice. Differences are paired over the problems that have both; the intervals of all ${changes.compared} hold together with 95 %, and bold ones exclude 0. Points, or tokens.`, [
+        ["role", (row) => (row.role ? bdi(row.role) : "the team")],
+        ["measure", (row) => MEASURES[row.measure], "left"],
+        ["before", (row) => measured(row, row.base)],
+        ["peak", (row) => measured(row, row.peak)],
+        ["end", (row) => measured(row, row.end)],
+        ["end − before", (row) => changed(row, row.from_base)],
+        ["end − peak", (row) => changed(row, row.from_peak)],
+      ], changes.rows) : h("p", { class: "muted" }, `Roles are not compared: ${changes.why}.`),
+    figures("", [
+      maybe("Own accuracy", "What the role's own reply was worth, where the workflow can tell.", own, { percent: true, least: 0 }),
+      maybe("Reward", null, roleSeries(run, "reward")),
+      maybe("Read by the strict parser", null, roleSeries(run, "strict"), { percent: true, most: 1 }),
+      maybe("Read by the lenient parser", null, roleSeries(run, "lenient"), { percent: true, most: 1 }),
+      maybe("Length of replies", "Mean tokens.", roleSeries(run, "tokens"), { least: 0 }),
+      maybe("Cut off by the length limit", null, roleSeries(run, "truncated"), { percent: true, least: 0 }),
+      maybe("Prompts shortened to their budget", null, roleSeries(run, "shortened"), { percent: true, least: 0 }),
+      maybe("Entropy", "Of the sampled tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0 }),
+      ...forms.map(([name, title]) => maybe(title, null, roleSeries(run, `form/${name}`), { percent: true, least: 0 })),
+    ]));
+};
+
+const gramTable = (gram) => heatMap(
+  `Cosines between the roles' gradients, mean over ${gram.steps} steps (${gram.from} to ${gram.to}). ${known(gram.conflict) ? percent(gram.conflict) + " of the single cosines are negative." : ""}`,
+  "", gram.roles, gram.roles, (one, two) => {
+    const value = gram.cosines[gram.roles.indexOf(one)][gram.roles.indexOf(two)];
+    return { value, content: known(value) ? minus(value.toFixed(2)) : "–" };
+  });
+
+const gradientSection = (run) => {
+  const mass = ofRoles(run, "grad/mass/"), norm = ofRoles(run, "grad/norm/"), amplified = amplification(run);
+  const tested = run.captures.filter((one) => one.pairs.length);
+  return section("gradients", "Gradients of the roles", "Before clipping and before roles are added up. A role's mass is its share in the sum of the roles' norms; more rows or longer replies give more mass by themselves, so it is judged against the role's share of tokens.",
+    mass.length ? figures("", [
+      maybe("Gradient mass", "Shares, stacked.", mass, { stacked: true, percent: true, min: 0, max: 1, legend: true }),
+      maybe("Gradient norms", null, norm, { least: 0, legend: true }),
+      maybe("Amplification of parallel agents", "N for N aligned agents, √N for orthogonal ones. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise.", amplified, { least: 0, legend: true }),
+    ]) : h("p", { class: "muted" }, "The roles' gradients were not measured in this run: train with --role-gradients."),
+    run.grams.length ? h("div", { class: "grams" }, run.grams.map(gramTable)) : null,
+    tested.map((one) => table(`Capture within policy ${one.policy}: mass over that of tokens and of the first step by 15 points for 10 steps, and replies that moved to the other's form by half or more (permutation test, p at most 0.05).`, [
+      ["who by", (pair) => bdi(pair.by)],
+      ["whom", (pair) => bdi(pair.of), "left"],
+      ["mass at first", (pair) => percent(pair.mass_first)],
+      ["mass at the end", (pair) => percent(pair.mass_last)],
+      ["tokens at the end", (pair) => percent(pair.tokens_last)],
+      ["dominant", (pair) => (pair.dominant ? `from step ${pair.from_step}` : "no")],
+      ["distance of forms", (pair) => `${number(pair.distance_before)} → ${number(pair.distance_after)}`],
+      ["p", (pair) => number(pair.p_value)],
+      ["verdict", (pair) => badge(pair.captured ? "captured" : "no", pair.captured ? "bad" : "")],
+    ], one.pairs)));
+};
+
+const groupSection = (run) => {
+  const names = { "mu_k/": ["Mean return μₖ", {}], "sigma_k/": ["Spread of returns σₖ", { least: 0 }], "inflation/": ["Inflation Fₖ", { least: 0 }], "shift/": ["Shift bₖ", {}] };
+  const rows = run.roles.filter((role) => points2d(run, `mu_k/${role}`).length);
+  const ends = (metric) => {
+    const series = points2d(run, metric).map(([, value]) => value);
+    const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN);
+    return series.length ? `${number(mean(series.slice(0, 10)))} → ${number(mean(series.slice(-10)))}` : "–";
+  };
+  const flatGroups = run.course.steps.map((step, place) => [step, (run.course.metrics["group/zero_variance"] || [])[place] / (run.course.metrics["group/count"] || [])[place]]).filter(([, value]) => known(value));
+  if (!rows.length && !flatGroups.length) return null;
+  return section("groups", "Groups", "Returns within the groups that advantages are taken in, per role: mean μₖ and standard deviation σₖ, inflation Fₖ = (σₖ² + (μₖ − μ)²) / σ² and shift bₖ = (μₖ − μ) / σ against the pooled group (arXiv 2602.08847). Fₖ = 1 and bₖ = 0: the role loses nothing by sharing its statistics.",
+    rows.length ? table("Mean over the first ten measured steps → over the last ten.", [
+      ["role", (role) => bdi(role)],
+      ...Object.entries(names).map(([prefix, [title]]) => [title, (role) => ends(prefix + role)]),
+    ], rows) : null,
+    figures("", [
+      ...Object.entries(names).map(([prefix, [title, options]]) => maybe(title, null, roleSeries(run, prefix.slice(0, -1), false), options)),
+      flatGroups.length ? figure("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
+    ]));
+};
+
+const factSection = (run) => {
+  const list = below(run, "eval/fact/");
+  if (!list.length) return null;
+  return section("facts-of-episodes", "Facts of the episodes", `Means over held-out episodes (${heldOutWords(run)}). any_correct is the oracle: some candidate was right. contested: some, not all; recovered: contested and yet the team answered right.`,
+    figures("small", list.map((one) => figure(one.name, null, [{ ...one, place: 0, dots: true }], { bare: true, least: 0 }))));
+};
+
+const learnerSection = (run) => section("learner", "Learner and speed", `In ${trainWords(run)}.`,
+  figures("small", [["loss", "Loss"], ["grad_norm", "Gradient norm"], ["kl", "KL to the sampling policy"], ["clip_fraction", "Clipped tokens"], ["ess", "Effective sample size of ratios"], ["logp_gap_max", "Largest gap of log-probabilities"], ["lr", "Learning rate"]]
+    .map(([name, title]) => maybe(title, null, below(run, `learn/${name}/`), { bare: true }))
+    .concat([maybe("Tokens per second", null, [{ name: "tok/s", place: 0, points: points2d(run, "perf/tok_s") }].filter((one) => one.points.length), { bare: true, least: 0 })])));
+
+// Any metric that was logged, so that nothing is out of reach.
+const explorerSection = (run) => {
+  const names = Object.keys(run.course.metrics).sort();
+  const holder = h("div", { class: "figures wide" });
+  const choose = h("select", { "aria-label": "Metric", onchange: () => show() }, names.map((name) => h("option", { value: name }, name)));
+  const show = () => holder.replaceChildren(figure(choose.value, null, [{ name: choose.value, place: 0, points: points2d(run, choose.value) }], {}));
+  const element = section("metrics", "Any metric", `${names.length} metrics were logged; names are stable.`, choose, holder);
+  if (names.includes("reward/mean")) choose.value = "reward/mean";
+  if (names.length) show();
+  return element;
+};
+
+const provenanceSection = (run) => section("provenance", "Protocol and provenance", null,
+  h("p", null, `Held-out figures: ${heldOutWords(run)}, every ${number(run.protocol.every)} steps${run.protocol.prompts ? `, prompts ${run.protocol.prompts}` : ""}. The same problems and the same sampling noise at every evaluation.`),
+  [["Settings", run.settings], ["Grading", run.grading], ["Software and machine", run.provenance]].map(([title, object]) =>
+    h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
+
+const runPage = (run, episodes) => [
+  section("verdict", "Verdict", null, findings(run.findings)),
+  accuracySection(run), rolesSection(run), gradientSection(run), groupSection(run), factSection(run),
+  browserSection(run, episodes), learnerSection(run), explorerSection(run), provenanceSection(run),
+];

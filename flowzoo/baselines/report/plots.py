@@ -1,0 +1,202 @@
+"""The report's main plots as PNG files, for papers (extra `report`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowzoo.baselines.report.cells import cell_facts, group_cells
+from flowzoo.baselines.report.gradients import gram_tables, role_series
+from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.run_facts import held_out
+from flowzoo.baselines.report.write import page_names
+from flowzoo.errors import missing_extra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, HEIGHT = 5.5, 3.2
+"""Inches: one column of a paper."""
+DPI = 200
+COLOURS = ("#1f5ebe", "#c9540f", "#0f7f5b", "#8a3db6", "#b3204f", "#6a6a00", "#00778f", "#7a4a21")
+
+
+def check_matplotlib() -> None:
+    """Raise `MissingExtra` unless plots can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("matplotlib", "report", "drawing plots as files") from error
+
+
+def draw_plots(paths: Sequence[Path], out: Path) -> list[Path]:
+    """Draw what the runs at `paths` have measured into the folder `out`; returns the files.
+
+    For one run: accuracy, own accuracy of the roles, gradient mass, cosines. For several: gains,
+    peak and terminal, and the accuracy of every cell.
+
+    Raises:
+        MissingExtra: matplotlib is not there.
+        UsageError: there is no run at a path.
+    """
+    check_matplotlib()
+    runs = read_runs(paths)
+    out.mkdir(parents=True, exist_ok=True)
+    figures = run_figures(runs[0]) if len(runs) == 1 else matrix_figures(runs)
+    files: list[Path] = []
+    for name, figure in figures.items():
+        files.append(out / f"{name}.png")
+        figure.savefig(files[-1], dpi=DPI)
+    return files
+
+
+def run_figures(run: RunData) -> dict[str, Figure]:
+    """The figures of one run by file name; those without data are left out."""
+    found: dict[str, Figure] = {}
+    if run.evaluations:
+        found["accuracy"] = _accuracy(run)
+        truths = {
+            role: _series(run, f"eval/truth/{role}")
+            for role in run.roles if _series(run, f"eval/truth/{role}")
+        }  # fmt: skip
+        if truths:
+            found["roles"] = _lines(truths, "own accuracy, held out")
+    measured = role_series(run, "mass")
+    mass = {role: measured[(role,)] for role in run.roles if (role,) in measured}
+    if mass:
+        found["gradient-mass"] = _stack(mass)
+    for gram in gram_tables(run)[-1:]:
+        found["cosines"] = _gram(gram)
+    return found
+
+
+def matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
+    """The figures of several runs by file name."""
+    cells = [cell_facts(cell, {}) for cell in group_cells(runs)]
+    cells = [cell for cell in cells if cell["gain"] is not None]
+    if not cells:
+        return {}
+    found = {"gains": _gains(cells)}
+    judged = [cell for cell in cells if cell["cliff"]["verdict"] is not None]
+    if judged:
+        found["peak-terminal"] = _peaks(judged)
+    for name, cell in zip(page_names([cell["name"] for cell in cells]), cells, strict=True):
+        courses = {
+            f"seed {seed}": course
+            for seed, course in zip(cell["seeds"], cell["courses"], strict=True)
+        }
+        found[f"course-{name.removesuffix('.html')}"] = _lines(courses, "accuracy, held out")
+    return found
+
+
+def _figure(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """A figure of its own, without the global state of pyplot."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _accuracy(run: RunData) -> Figure:
+    figure, axes = _figure()
+    steps, levels, lows, highs = zip(*held_out(run), strict=True)
+    axes.fill_between(steps, lows, highs, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(steps, levels, color=COLOURS[0], marker="o", markersize=3, label="held out")
+    reward = _series(run, "reward/mean")
+    if reward:
+        axes.plot(*zip(*reward, strict=True), color=COLOURS[1], linewidth=0.8, label="training")
+    items = run.scores.shape[1]
+    axes.set(xlabel="step", ylabel="accuracy", title=f"95 % interval over {items} problems")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _lines(series: Mapping[str, Sequence[Sequence[float]]], label: str) -> Figure:
+    figure, axes = _figure()
+    for place, (name, points) in enumerate(series.items()):
+        xs, ys = zip(*points, strict=True)
+        axes.plot(xs, ys, color=COLOURS[place % 8], marker="o", markersize=3, label=_text(name))
+    axes.set(xlabel="step", ylabel=label)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _stack(mass: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """Shares over the steps that all roles have."""
+    figure, axes = _figure()
+    tables = {name: dict(series) for name, series in mass.items()}
+    steps = sorted(set.intersection(*(set(table) for table in tables.values())))
+    levels = [[table[step] for step in steps] for table in tables.values()]
+    colours = [COLOURS[place % 8] for place in range(len(levels))]
+    axes.stackplot(
+        steps, levels, labels=[_text(name) for name in tables], colors=colours, alpha=0.8
+    )
+    axes.set(xlabel="step", ylabel="share of the gradient mass", ylim=(0, None))
+    figure.legend(frameon=False, loc="outside upper center", ncols=4)
+    return figure
+
+
+def _gram(gram: Mapping[str, Any]) -> Figure:
+    roles = gram["roles"]
+    figure, axes = _figure(1.6 + 0.8 * len(roles), 1.2 + 0.8 * len(roles))
+    values = [[float("nan") if cell is None else cell for cell in line] for line in gram["cosines"]]
+    axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu")
+    names = [_text(role) for role in roles]
+    axes.set_xticks(range(len(roles)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(roles)), names)
+    for row, line in enumerate(values):
+        for column, value in enumerate(line):
+            shade = "white" if abs(value) > 0.6 else "black"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=shade)
+    axes.set_title(f"cosines, steps {gram['from']} to {gram['to']}", fontsize=9)
+    return figure
+
+
+def _gains(cells: Sequence[Mapping[str, Any]]) -> Figure:
+    figure, axes = _figure(WIDTH + 1.5, 1.2 + 0.3 * len(cells))
+    for place, cell in enumerate(cells):
+        gain = cell["gain"]
+        ends = [100 * gain["low"], 100 * gain["high"]]
+        axes.plot(ends, [place, place], color=COLOURS[0])
+        axes.plot(100 * gain["mean"], place, "o", color=COLOURS[0])
+        values = cell["gain_seeds"]["values"]
+        axes.plot([100 * value for value in values], [place] * len(values), "|", color="grey")
+    axes.axvline(0, color="black", linewidth=0.6)
+    axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
+    axes.invert_yaxis()
+    axes.set_xlabel("gain over step 0 in points, 95 % interval over problems; ticks: seeds")
+    return figure
+
+
+def _peaks(cells: Sequence[Mapping[str, Any]]) -> Figure:
+    figure, axes = _figure(WIDTH + 1.5, 1.4 + 0.3 * len(cells))
+    for place, cell in enumerate(cells):
+        peak, terminal = 100 * cell["cliff"]["peak"], 100 * cell["terminal"]
+        axes.plot([terminal, peak], [place, place], color="grey", linewidth=2, zorder=1)
+        for value, colour, marker, label in (
+            (100 * cell["base"], COLOURS[6], "|", "before training"),
+            (peak, COLOURS[0], "o", "peak, cross-fitted"),
+            (terminal, COLOURS[1], "s", "terminal"),
+        ):
+            shown = "_" if place else ""  # matplotlib leaves labels out that begin so
+            axes.plot(value, place, marker, color=colour, label=shown + label)
+    axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
+    axes.invert_yaxis()
+    axes.set_xlabel("accuracy, held out, in per cent")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _series(run: RunData, metric: str) -> list[tuple[int, float]]:
+    return [(row["step"], row[metric]) for row in run.rows if row.get(metric) is not None]
+
+
+def _text(name: str) -> str:
+    """`name` without what matplotlib would read as mathematics."""
+    return name.replace("$", r"\$")

@@ -1,0 +1,123 @@
+"""Everything the page of one run shows, as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from flowzoo.baselines.report.accuracy import (
+    accuracy_table,
+    cliff_facts,
+    cliff_of,
+    gain_facts,
+    interval,
+)
+from flowzoo.baselines.report.changes import role_changes
+from flowzoo.baselines.report.findings import (
+    Finding,
+    capture_finding,
+    cliff_finding,
+    gain_finding,
+    role_finding,
+)
+from flowzoo.baselines.report.gradients import capture_facts, gram_tables
+from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.reading import RunData
+
+PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
+ORDER = {"bad": 0, "warn": 1, "unknown": 2, "result": 3, "good": 4}
+
+
+def run_facts(run: RunData) -> dict[str, Any]:
+    """The facts of one run; see the page's script for what each part becomes."""
+    cliff, why = cliff_of([run]) if run.evaluations else (None, "there is no evaluation")
+    verdict = cliff_facts(cliff, why)
+    changes = role_changes(run) if run.evaluations else {"rows": [], "why": "no evaluation yet"}
+    captures = capture_facts(run)
+    gain = gain_facts(run) if run.evaluations else None
+    fell = verdict["verdict"] == "cliff"
+    findings = [
+        cliff_finding(verdict),
+        role_finding(changes, fell),
+        *(capture_finding(capture) for capture in captures),
+        gain_finding(gain),
+        *health_findings(run),
+    ]
+    return {
+        "name": run.name,
+        "task": run.task,
+        "settings": dict(run.settings),
+        "grading": dict(run.grading),
+        "provenance": dict(run.provenance),
+        "finished": run.summary is not None,
+        "protocol": protocol(run),
+        "roles": run.roles,
+        "policies": run.policies,
+        "findings": [finding._asdict() for finding in _sorted(findings)],
+        "accuracy": accuracy_table(run, cliff),
+        "cliff": verdict,
+        "gain": gain,
+        "changes": changes,
+        "captures": captures,
+        "grams": gram_tables(run),
+        "course": course(run),
+        "held_out": held_out(run),
+    }
+
+
+def protocol(run: RunData) -> dict[str, Any]:
+    """How held-out figures came about."""
+    found = {name: run.settings.get(name) for name in PROTOCOL}
+    said = dict((run.summary or {}).get("protocol", {}))
+    return {
+        "split": said.get("split", found["eval_split"]),
+        "problems": said.get("problems", found["eval_problems"]),
+        "samples": said.get("samples", 1),
+        "temperature": said.get("temperature", found["eval_temperature"]),
+        "max_tokens": said.get("max_tokens", found["max_tokens"]),
+        "prompts": said.get("prompts", ""),
+        "every": found["eval_every"],
+    }
+
+
+def course(run: RunData) -> dict[str, Any]:
+    """All metrics over steps: `steps`, and per metric one value a step, None where there is none.
+
+    Item scores are left out.
+    """
+    names: dict[str, None] = {}
+    for row in run.rows:
+        for name, value in row.items():
+            if name != "step" and _is_number(value):
+                names.setdefault(name)
+    return {
+        "steps": [row["step"] for row in run.rows],
+        "metrics": {name: [_value(row.get(name)) for row in run.rows] for name in names},
+    }
+
+
+def held_out(run: RunData) -> list[list[float]]:
+    """Step, accuracy, and its 95 % interval at every evaluation."""
+    if not run.evaluations:
+        return []
+    return [
+        [step, float(scores.mean()), *interval(scores)]
+        for step, scores in zip(run.steps, run.scores, strict=True)
+    ]
+
+
+def _sorted(findings: Sequence[Finding]) -> list[Finding]:
+    """The worst first; the order of the questions stays among equals."""
+    return sorted(findings, key=lambda finding: ORDER[finding.level])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _value(value: Any) -> float | None:
+    """A number of six digits, which is what a curve shows; None where it is not finite."""
+    if not _is_number(value) or not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")

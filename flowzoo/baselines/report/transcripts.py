@@ -1,0 +1,154 @@
+"""Packs episodes for the page: every text once, however often it was said.
+
+Prompts repeat over evaluations, and ballots quote replies; so texts stand in one table and
+everything else refers to it by number. Layout of the packed value:
+
+    texts     all different texts
+    episodes  [kind, step, problem, text, gold, answer, score, truncated, facts, calls]
+    calls     [role, agent, phase, turn, reply, strict, lenient, truth, reward, finish, tokens,
+               messages, policy]
+    messages  [speaker, text, speaker, text, ...]
+
+Numbers stand for texts everywhere but in score, facts (an object) and the like.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flowzoo.baselines.report.reading import RunData, read_episodes
+
+LONGEST = 200_000
+"""Characters of one text that the page holds; the middle of a longer one is left out, saying so."""
+MOST_CHARACTERS = 60_000_000
+"""Characters of all different texts of a page, beyond which no more episodes are added."""
+
+
+class Texts:
+    """The table of texts."""
+
+    def __init__(self) -> None:
+        """No text yet."""
+        self.all: list[str] = []
+        self.characters = 0
+        self._places: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        """The number of `text`."""
+        place = self._places.get(text)
+        if place is None:
+            place = self._places[text] = len(self.all)
+            kept = shortened(text)
+            self.all.append(kept)
+            self.characters += len(kept)
+        return place
+
+
+def shortened(text: str) -> str:
+    """`text`, without its middle if it is longer than `LONGEST`."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n[… {left_out} characters are left out of this page …]\n{text[-half:]}"
+
+
+def pack(run: RunData, most: int) -> dict[str, Any]:
+    """At most `most` episodes of a run, the most telling files first.
+
+    These are the last and the first evaluation, the best one, then the last and the first saved
+    training step, then the others from the newest on. `total` counts what the run has saved.
+    """
+    texts, episodes, total = Texts(), [], 0
+    for kind, step, path in _in_order(run):
+        found = read_episodes(path) if len(episodes) < most else ()
+        total += len(found) or _lines(path)
+        for episode in found:
+            if len(episodes) >= most or texts.characters > MOST_CHARACTERS:
+                break
+            episodes.append(pack_episode(episode, kind, step, texts))
+    episodes.sort(key=lambda episode: (-episode[1], texts.all[episode[0]]))
+    return {"texts": texts.all, "episodes": episodes, "total": total}
+
+
+def pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts) -> list[Any]:
+    """One episode in the page's layout."""
+    answer = episode.get("answer")
+    return [
+        texts.add(kind),
+        step,
+        texts.add(str(episode["problem"])),
+        texts.add(str(episode.get("text", ""))),
+        texts.add(str(episode.get("gold", ""))),
+        None if answer is None else texts.add(str(answer)),
+        _finite(episode.get("score")),
+        bool(episode.get("truncated")),
+        _plain(episode.get("facts", {})),
+        [_call(call, texts) for call in episode["calls"]],
+    ]
+
+
+def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
+    said: list[int] = []
+    for message in call.get("messages", ()):
+        said += [texts.add(str(message["role"])), texts.add(str(message["content"]))]
+    return [
+        texts.add(str(call["role"])),
+        texts.add(str(call["agent"])),
+        call.get("phase", 0),
+        call.get("turn", 0),
+        texts.add(str(call["reply"])),
+        bool(call.get("strict")),
+        bool(call.get("lenient")),
+        _finite(call.get("truth")),
+        _finite(call.get("reward")),
+        texts.add(str(call.get("finish", "stop"))),
+        call.get("output_tokens", 0),
+        said,
+        texts.add(str(call.get("policy", ""))),
+    ]
+
+
+def _in_order(run: RunData) -> list[tuple[str, int, Path]]:
+    evals, trains = run.transcript_files("eval"), run.transcript_files("train")
+    chosen: list[tuple[str, int]] = []
+    if evals:
+        chosen += [("eval", max(evals)), ("eval", min(evals))]
+        scores = {row["step"]: row.get("eval/reward/mean", 0.0) for row in run.evaluations}
+        known = [step for step in evals if step in scores]
+        chosen += [("eval", max(known, key=lambda step: scores[step]))] if known else []
+    if trains:
+        chosen += [("train", max(trains)), ("train", min(trains))]
+    rest = [("eval", step) for step in evals] + [("train", step) for step in trains]
+    chosen += sorted(rest, key=lambda one: -one[1])
+    files = {"eval": evals, "train": trains}
+    return [(kind, step, files[kind][step]) for kind, step in dict.fromkeys(chosen)]
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _finite(value: Any) -> float | None:
+    known = isinstance(value, (int, float)) and math.isfinite(value)
+    return round(float(value), 6) if known else None
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts with numbers that JSON has; what is neither number, text nor truth is written out."""
+    return {str(name): _fact(value) for name, value in facts.items()}
+
+
+def _fact(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)):
+        return _finite(value)
+    if isinstance(value, Iterable):
+        return shortened(json.dumps(value, default=str, sort_keys=True))
+    return str(value)

@@ -1,0 +1,86 @@
+"""Writes the pages: one for one run; for several, one that compares them and one for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from flowzoo import __version__
+from flowzoo.baselines.report.matrix_facts import matrix_facts
+from flowzoo.baselines.report.page import render
+from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.report.transcripts import pack
+from flowzoo.files import replace_text
+
+EPISODES = 10_000
+"""Most episodes in the page of a single run."""
+EPISODES_EACH = 1_000
+"""Most episodes in each page where there are several runs."""
+
+
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    episodes: int | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[Path]:
+    """Write the page `out` and, for several runs, one page a run in a folder beside it.
+
+    `episodes` is the most that a page holds; None: `EPISODES`, or `EPISODES_EACH` for several runs.
+    `tell` hears of every run before it is read. Returns the files, `out` first.
+
+    Raises:
+        UsageError: there is no run at one of the paths.
+        DataError: a file of a run cannot be read.
+    """
+    runs = read_runs(paths)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if len(runs) == 1:
+        tell(str(runs[0].folder))
+        write_run(runs[0], out, EPISODES if episodes is None else episodes)
+        return [out]
+    folder = out.with_name(f"{out.stem}-runs")
+    folder.mkdir(exist_ok=True)
+    names = page_names([run.name for run in runs])
+    pages = [folder / name for name in names]
+    verdicts: dict[str, Any] = {}
+    most = EPISODES_EACH if episodes is None else episodes
+    for run, page in zip(runs, pages, strict=True):
+        tell(str(run.folder))
+        verdicts[run.name] = write_run(run, page, most, f"../{quote(out.name)}")["captures"]
+    links = {
+        run.name: quote(f"{folder.name}/{name}") for run, name in zip(runs, names, strict=True)
+    }
+    title = f"{paths[0].resolve().name}: {len(runs)} runs"
+    facts = _stamped(title, matrix=matrix_facts(runs, links, verdicts))
+    replace_text(out, render(title, facts, None))
+    return [out, *pages]
+
+
+def write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:
+    """Write the page of one run and return its facts; `index` is the page that lists it."""
+    facts = run_facts(run)
+    page = _stamped(run.name, run=facts, index=index)
+    replace_text(out, render(run.name, page, pack(run, episodes)))
+    return facts
+
+
+def page_names(names: Sequence[str]) -> list[str]:
+    """A file name for every run, in letters that need no quoting in an address; all different."""
+    found: list[str] = []
+    for name in names:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace("/", "--")).strip("-.") or "run"
+        taken = sum(other.rsplit("~", 1)[0] == stem for other in found)
+        found.append(f"{stem}~{taken}" if taken else stem)
+    return [f"{stem}.html" for stem in found]
+
+
+def _stamped(title: str, **parts: Any) -> dict[str, Any]:
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"title": title, "version": __version__, "made": made, **parts}

@@ -1,0 +1,61 @@
+"""`flowzoo report`: one self-contained HTML page that says how runs went and which role broke."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro import conf
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Write the report of a run, or of a matrix with a page for each of its runs."""
+
+    runs: Annotated[tuple[str, ...], conf.Positional]
+    """Run directories, or directories that hold some, e.g. that of a matrix."""
+    out: str = ""
+    """The HTML file; empty: report.html in the directory, or here if there are several."""
+    png: str = ""
+    """Also draw the plots as PNG files into this directory."""
+    episodes: int | None = None
+    """Most episodes in a page's transcript browser; default: 10,000 for one run, else 1,000."""
+
+
+def run(options: Options) -> int:
+    """Write the files and say where they are."""
+    from flowzoo.baselines.report.write import write_report
+    from flowzoo.errors import UsageError
+
+    if not options.runs:
+        raise UsageError("expected one run directory or more: flowzoo report RUN [RUN ...]")
+    if options.episodes is not None and options.episodes < 0:
+        raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
+    paths = [Path(name) for name in options.runs]
+    out = Path(options.out) if options.out else default_out(paths)
+    if options.png:
+        from flowzoo.baselines.report.plots import check_matplotlib
+
+        check_matplotlib()  # before the work, not after it
+    tell = (lambda name: print(f"reading {name}", file=sys.stderr)) if len(paths) > 1 else _quiet
+    written = write_report(paths, out, episodes=options.episodes, tell=tell)
+    print(f"report  {written[0]}")
+    if len(written) > 1:
+        print(f"        and {len(written) - 1} pages in {written[1].parent}")
+    if options.png:
+        from flowzoo.baselines.report.plots import draw_plots
+
+        for path in draw_plots(paths, Path(options.png)):
+            print(f"plot    {path}")
+    return 0
+
+
+def default_out(paths: list[Path]) -> Path:
+    """Inside the one directory, or in the current one where there are several."""
+    return paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
+
+
+def _quiet(name: str) -> None:
+    """Say nothing: one directory is read soon."""

@@ -1,0 +1,208 @@
+"""Run directories with planted courses: real files, as a training run writes them, in moments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.diagnostics.cliff import simulate
+from flowzoo.baselines.rundir import plain
+from flowzoo.envs.records import Call, EpisodeRecord
+
+STEADY = (0.45, 0.52, 0.58, 0.62, 0.64, 0.65, 0.65, 0.65)
+FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a planted run is like; accuracies are those of the team at each evaluation."""
+
+    workflow: str = "voting"
+    task: str = "math"
+    sharing: tuple[str, ...] = ("shared",)
+    algorithm: str = "grpo"
+    seed: int = 0
+    course: Sequence[float] = STEADY
+    items: int = 200
+    every: int = 10
+    saved: int = 10**6
+    """Episodes written per evaluation."""
+    gradients: bool = False
+    captured: bool = False
+    """The generators take the gradient mass, and the aggregator comes to reply as they do."""
+    unread: float = 0.0
+    """Share of the generators' replies that cannot be read after the peak."""
+    finished: bool = True
+    replies: tuple[str, ...] = ()
+    """Texts that replies are taken from in turn, instead of plain ones."""
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., Path]:
+    """`make_run(folder, **plan)`: a run directory; returns the folder."""
+    return plant
+
+
+def plant(folder: Path, **fields: Any) -> Path:
+    plan = Plan(**fields)
+    rng = np.random.default_rng(1000 + plan.seed)
+    (folder / "transcripts").mkdir(parents=True)
+    config = TrainConfig(
+        workflow=plan.workflow, task=plan.task, sharing=plan.sharing, algorithm=plan.algorithm,
+        seed=plan.seed, out=str(folder), steps=plan.every * (len(plan.course) - 1),
+        eval_problems=plan.items, eval_every=plan.every, samples=8,
+    )  # fmt: skip
+    provenance = {"command": ["flowzoo", "train"], "python": "3.11", "versions": {"numpy": "2"}}
+    record = {"settings": asdict(config), "grading": {"math": "sympy"}, "provenance": provenance}
+    (folder / "run.json").write_text(json.dumps(record))
+    scores = simulate(plan.course, plan.items, rng)
+    rows = [_row(plan, step, scores, rng) for step in range(plan.every * (len(scores) - 1) + 1)]
+    with (folder / "metrics.jsonl").open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    for place, level in enumerate(scores):
+        _save(folder, "eval", place * plan.every, _episodes(plan, place, level, rng))
+        if place:
+            _save(folder, "train", place * plan.every, _episodes(plan, place, level[:16], rng))
+    if plan.finished:
+        (folder / "summary.json").write_text(json.dumps(_summary(plan)))
+    return folder
+
+
+def _roles(plan: Plan) -> dict[str, int]:
+    return {"solver": 1} if plan.workflow == "single" else {"generator": 3, "aggregator": 1}
+
+
+def _summary(plan: Plan) -> dict[str, Any]:
+    alone = plan.sharing == ("isolated",)
+    protocol = {
+        "split": "validation", "problems": plan.items, "samples": 1, "temperature": 1.0,
+        "max_tokens": 64, "prompts": f"{plan.workflow}_v0@1:0123abcd",
+    }  # fmt: skip
+    policies = {role: role if alone else "shared" for role in _roles(plan)}
+    return {"workflow": f"{plan.workflow}_v0", "policies": policies, "protocol": protocol}
+
+
+def _row(plan: Plan, step: int, scores: Any, rng: np.random.Generator) -> dict[str, Any]:
+    """Metrics of one step; what is not planted is plausible."""
+    place, rest = divmod(step, plan.every)
+    level = float(np.interp(step, [plan.every * n for n in range(len(scores))], plan.course))
+    row: dict[str, Any] = {"step": step, "tokens/total": 900 * step, "time/total": 2.5 * step}
+    if not rest:
+        row |= {"eval/reward/mean": float(scores[place].mean())}
+        row |= {"eval/scores": scores[place].tolist(), "eval/fact/contested": 0.3}
+        row |= _role_row(plan, "eval/", level, place, rng)
+    if step:
+        noisy = float(np.clip(level + rng.normal(0, 0.06), 0, 1))
+        row |= {"reward/mean": noisy, "group/count": 16, "group/zero_variance": 4}
+        row |= _role_row(plan, "", noisy, place, rng)
+        row |= {"learn/loss/shared": rng.normal(0, 0.05), "learn/grad_norm/shared": 0.4}
+        row |= {"learn/entropy/shared": 1.2 - level, "perf/tok_s": 800.0, "learn/ess/shared": 0.99}
+        if plan.gradients:
+            row |= _gradients(plan, step, rng)
+    return row
+
+
+def _role_row(
+    plan: Plan, start: str, level: float, place: int, rng: np.random.Generator
+) -> dict[str, float]:
+    row: dict[str, float] = {}
+    for role in _roles(plan):
+        row |= {
+            f"{start}truth/{role}": float(np.clip(level + rng.normal(0, 0.02), 0, 1)),
+            f"{start}reward/{role}": level,
+            f"{start}strict/{role}": 1 - plan.unread * _late(plan, place),
+            f"{start}lenient/{role}": 1.0,
+            f"{start}tokens/{role}": 12.0 + 4 * level,
+            f"{start}truncated/{role}": 0.01,
+        }
+        if not start:
+            row |= {f"mu_k/{role}": level, f"sigma_k/{role}": 0.4 - 0.2 * level}
+            row |= {f"inflation/{role}": 1.1, f"shift/{role}": 0.05}
+    return row
+
+
+def _gradients(plan: Plan, step: int, rng: np.random.Generator) -> dict[str, float]:
+    roles = sorted(_roles(plan))
+    last = plan.every * (len(plan.course) - 1)
+    share = 0.5 + (0.45 * min(1.0, 2 * step / last) if plan.captured else 0.0)
+    masses = {"aggregator": 1 - share, "generator": share, "solver": 1.0}
+    row = {f"grad/mass/{role}": masses[role] for role in roles}
+    row |= {f"grad/norm/{role}": masses[role] * 0.4 for role in roles}
+    if len(roles) == 2:
+        row["grad/cos/aggregator/generator"] = float(rng.normal(0.2, 0.2))
+    return row
+
+
+def _late(plan: Plan, place: int) -> bool:
+    return place > int(np.argmax(plan.course))
+
+
+def _episodes(plan: Plan, place: int, level: Any, rng: np.random.Generator) -> list[dict[str, Any]]:
+    template = _template(plan)
+    return [
+        _episode(plan, template, place, number, float(score), rng)
+        for number, score in enumerate(level[: plan.saved])
+    ]
+
+
+def _template(plan: Plan) -> dict[str, Any]:
+    """One episode as a run writes it; the others differ from it in a few fields."""
+    calls = [_call(role, slot) for role, count in _roles(plan).items() for slot in range(count)]
+    record = EpisodeRecord(
+        workflow=f"{plan.workflow}_v0", task=plan.task, problem="", episode="", text="", gold="",
+        score=0.0, answer=None, truncated=False, facts={"any_correct": True, "chosen": 0},
+        returns={call.agent: 0.0 for call in calls}, calls=tuple(calls),
+    )  # fmt: skip
+    return plain(record)
+
+
+def _episode(
+    plan: Plan,
+    template: dict[str, Any],
+    place: int,
+    number: int,
+    score: float,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    problem, gold = f"{plan.task}/validation/0/level-1:{number}", str(number + 17)
+    text = f"Compute {number} + 17."
+    asked = [{"role": "user", "content": f"{text}\nPut the answer in \\boxed{{}}."}]
+    calls: list[dict[str, Any]] = []
+    for call in template["calls"]:
+        role, slot = call["role"], call["slot"]
+        unread = role == "generator" and _late(plan, place) and rng.random() < plan.unread
+        right = score >= 1 and not unread
+        answer = gold if right else str(number)
+        reply = f"{number}+17={answer}. \\boxed{{{answer}}}" if not unread else "I give up"
+        if role == "aggregator" and not (plan.captured and place):
+            reply = f"Let me compare the candidates one by one.\n```\ncandidate {slot + 1}\n```"
+        if plan.replies:
+            reply = plan.replies[(number + slot) % len(plan.replies)]
+        own = {"problem": problem, "episode": f"{problem}#0", "messages": asked, "reply": reply}
+        own |= {"truth": float(right), "strict": not unread, "reward": score}
+        calls.append(call | own | {"output_tokens": len(reply.split())})
+    own = {"problem": problem, "episode": f"{problem}#0", "text": text, "gold": gold}
+    own |= {"score": score, "answer": gold if score >= 1 else None, "calls": calls}
+    return template | own | {"facts": template["facts"] | {"contested": number % 3 == 0}}
+
+
+def _call(role: str, slot: int) -> Call:
+    return Call(
+        problem="", episode="", agent=f"{role}_{slot}", role=role, slot=slot, turn=0,
+        phase=int(role == "aggregator"), messages=(), reply="", strict=True, lenient=True,
+        truth=None, parts={"team": 1.0}, reward=0.0, state_hash="0",
+        prompts="voting_v0@1:0123abcd", policy="shared", output_ids=(), prompt_ids=(1, 2, 3),
+    )  # fmt: skip
+
+
+def _save(folder: Path, kind: str, step: int, episodes: Sequence[dict[str, Any]]) -> None:
+    path = folder / "transcripts" / f"{kind}-{step:06d}.jsonl"
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(json.dumps(episode) + "\n" for episode in episodes)

@@ -1,0 +1,330 @@
+"""The page in headless Chromium: from disk, offline, dark and light, by keyboard, on a phone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from flowzoo.baselines.report.write import write_report
+
+MakeRun = Callable[..., Path]
+pytestmark = pytest.mark.serial
+
+HOSTILE = (
+    "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>",
+    "<!-- </bdi></div><style>body { display: none }</style>",
+    "\x1b[31mred\x1b[0m \x00 \u202eesrever\u202c \u2028 \u2066 \ud800 \u200b end",
+    "<a href='javascript:window.hacked = 3'>&lt;b&gt;</a> " + "long " * 20_000,
+)
+WAIT_S = 20
+
+
+def missing(what: str) -> NoReturn:
+    """Skip where there is no browser; CI sets a variable that forbids that."""
+    if os.environ.get("FLOWZOO_REQUIRE_BROWSER"):
+        pytest.fail(f"FLOWZOO_REQUIRE_BROWSER is set and there is no {what}")
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        missing("chromium with chromedriver (Debian: apt-get install chromium chromium-driver)")
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError:
+        missing("selenium")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    # No sandbox: root may not use Chromium's, and the pages are our own.
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    session = webdriver.Chrome(options=options, service=Service(driver))
+    session.set_script_timeout(WAIT_S)
+    yield session
+    session.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of 10^4 episodes, one of hostile replies, and a matrix of two cells."""
+    root = tmp_path_factory.mktemp("browser")
+    falling = (0.45, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+    plans: dict[str, list[dict[str, Any]]] = {
+        "large": [{"items": 1250, "course": falling, "gradients": True, "unread": 0.3}],
+        "hostile": [{"items": 40, "replies": HOSTILE, "course": (0.5,) * 6}],
+        "matrix": [{"items": 40}, {"items": 40, "sharing": ("isolated",)}],
+    }
+    found: dict[str, Path] = {}
+    for name, runs in plans.items():
+        for number, plan in enumerate(runs):
+            make_run(root / name / f"cell-{number}" / "seed-0", **plan)
+        found[name] = root / f"{name}.html"
+        write_report([root / name], found[name])
+    return found
+
+
+@pytest.fixture
+def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Any]]:
+    """`open_page(name, width, scheme)`: the page, freshly opened; then: nothing went wrong."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def load(name: str, width: int = 1280, scheme: str = "light") -> Any:
+        browser.get("about:blank")
+        browser.get_log("browser")
+        browser.get_log("performance")
+        view = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", view)
+        features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        media = [{"name": name, "value": value} for name, value in features.items()]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+        browser.get(pages[name].as_uri())
+        WebDriverWait(browser, WAIT_S).until(
+            lambda driver: driver.execute_script("return document.querySelectorAll('h2').length")
+        )
+        return browser
+
+    yield load
+    assert browser.get_log("browser") == []
+    assert set(requests_of(browser)) <= {path.as_uri() for path in pages.values()} | {"data:,"}
+
+
+def requests_of(browser: Any) -> list[str]:
+    """Addresses that pages have asked for since the last call."""
+    messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    return [
+        message["params"]["request"]["url"].split("#")[0]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+        and message["params"]["documentURL"] != "about:blank"
+    ]
+
+
+def press(browser: Any, keys: str) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(browser).send_keys(keys).perform()
+
+
+def chosen(browser: Any) -> int:
+    """Position of the chosen episode in the list, from 0."""
+    return int(
+        browser.execute_script("return document.querySelector('[aria-selected=true]').dataset.at")
+    )
+
+
+def text_of(browser: Any, css: str) -> str:
+    return browser.execute_script("return document.querySelector(arguments[0]).textContent", css)
+
+
+def ground(browser: Any) -> str:
+    return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+@pytest.mark.parametrize("name", ["large", "hostile", "matrix"])
+def test_opens_from_disk_without_network_and_draws_all_figures(
+    name: str, open_page: Callable[..., Any]
+) -> None:
+    browser = open_page(name)
+    drawn, figures = browser.execute_async_script(
+        """const done = arguments[arguments.length - 1], end = performance.now() + 15000;
+        const counts = () => [Object.keys(Chart.instances).length,
+          document.querySelectorAll("canvas").length];
+        (async () => {
+          while (counts()[0] < counts()[1] && performance.now() < end) {
+            for (let at = 0; at < document.body.scrollHeight; at += 400) {
+              scrollTo({ top: at, behavior: "instant" });
+              await new Promise((next) => setTimeout(next, 30));
+            }
+          }
+          done(counts());
+        })();"""
+    )
+    assert drawn == figures >= 3
+    unnamed = "return document.querySelectorAll('canvas:not([aria-label]), button:empty').length"
+    assert browser.execute_script(unnamed) == 0
+
+
+def test_the_policy_blocks_requests_and_foreign_scripts(
+    browser: Any, pages: dict[str, Path]
+) -> None:
+    browser.get(pages["hostile"].as_uri())
+    said = browser.execute_async_script(
+        """const done = arguments[arguments.length - 1], violated = [];
+        addEventListener("securitypolicyviolation",
+          (event) => violated.push(event.effectiveDirective));
+        const script = document.createElement("script");
+        script.textContent = "window.hacked = 4";
+        document.body.append(script);
+        document.body.append(Object.assign(new Image(), { src: "http://127.0.0.1:9/x.png" }));
+        fetch("http://127.0.0.1:9/").catch(() => setTimeout(() => done(violated), 300));"""
+    )  # fmt: skip
+    assert sorted(said) == ["connect-src", "img-src", "script-src-elem"]
+    assert browser.execute_script("return window.hacked") is None
+
+
+def test_searching_ten_thousand_episodes_takes_less_than_200_ms(
+    open_page: Callable[..., Any],
+) -> None:
+    browser = open_page("large")
+    assert text_of(browser, "#count") == "10,000 of 10,000 episodes; 10,112 are saved"
+    search = """const box = document.getElementById("search"), began = performance.now();
+        box.value = arguments[0];
+        box.dispatchEvent(new Event("input"));
+        document.body.offsetHeight;  // layout counts
+        return [performance.now() - began, document.getElementById("count").textContent];"""
+    for query, found in (
+        ("e", "10,000"),
+        ("Compute 777 +", "8"),
+        ("I GIVE UP", None),
+        ("\\q", "0"),
+    ):
+        took, count = browser.execute_script(search, query)
+        assert took < 200, (query, took)
+        assert found is None or count.startswith(f"{found} of 10,000")
+    browser.execute_script(search, "")
+    rows = "return document.querySelectorAll('.row').length"
+    assert 5 < browser.execute_script(rows) < 60
+    browser.execute_script("document.getElementById('list').scrollTop = 300000")
+    deep = "return [...document.querySelectorAll('.row')].map((row) => Number(row.dataset.at))"
+    browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+    positions = browser.execute_script(deep)
+    assert 4990 <= min(positions) <= 5000 <= max(positions) < 5060
+
+
+def test_filters_agree_with_the_episodes(
+    open_page: Callable[..., Any], pages: dict[str, Path]
+) -> None:
+    browser = open_page("large")
+    episodes = [
+        json.loads(line)
+        for path in (pages["large"].parent / "large").rglob("eval-*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    step = "eval 70"
+    browser.execute_script(
+        """const select = document.querySelector("select[aria-label=Step]");
+        select.value = arguments[0]; select.dispatchEvent(new Event("change"));""", step,
+    )  # fmt: skip
+    last = episodes_of(pages["large"].parent / "large", 70)
+    browser.find_element("css selector", "[data-filter=wrong]").click()
+    wrong = [one for one in last if one["score"] < 1]
+    assert text_of(browser, "#count").startswith(f"{len(wrong)} of")
+    browser.find_element("css selector", "[data-filter=parse]").click()
+    both = [one for one in wrong if not all(call["strict"] for call in one["calls"])]
+    assert text_of(browser, "#count").startswith(f"{len(both)} of")
+    browser.execute_script(
+        """const select = document.querySelector("select[aria-label=Role]");
+        select.value = "aggregator"; select.dispatchEvent(new Event("change"));"""
+    )
+    assert text_of(browser, "#count").startswith("0 of")
+    assert len(episodes) == 10_000
+
+
+def episodes_of(folder: Path, step: int) -> list[dict[str, Any]]:
+    path = next(folder.rglob(f"eval-{step:06d}.jsonl"))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_browser_works_by_keyboard(open_page: Callable[..., Any]) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser = open_page("large")
+    press(browser, "jjjk")
+    assert chosen(browser) == 2
+    press(browser, "/")
+    assert browser.switch_to.active_element.get_attribute("id") == "search"
+    press(browser, "compute 12")
+    assert text_of(browser, "#count").split()[0] not in ("10,000", "0")
+    assert "Compute 12" in text_of(browser, "#detail")
+    assert text_of(browser, "#detail mark").lower() == "compute 12"
+    press(browser, Keys.ESCAPE)
+    assert text_of(browser, "#count").startswith("10,000 of 10,000 episodes")
+    press(browser, Keys.ESCAPE)
+    assert browser.switch_to.active_element.get_attribute("id") == "list"
+    press(browser, Keys.END)
+    assert chosen(browser) == 9_999
+    press(browser, Keys.HOME)
+    assert chosen(browser) == 0
+    press(browser, Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "detail"
+
+
+def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any]) -> None:
+    browser = open_page("hostile")
+    elements = "return ['script', 'style', 'img', 'a[href^=javascript]'].map((css) => document.querySelectorAll(css).length)"  # noqa: E501
+    before = browser.execute_script(elements)
+    shown = ""
+    for _ in range(4):
+        for button in browser.find_elements("css selector", "#detail button"):
+            browser.execute_script("arguments[0].click()", button)
+        shown += text_of(browser, "#detail")
+        press(browser, "j")
+    assert HOSTILE[0] in shown
+    assert HOSTILE[1] in shown
+    assert HOSTILE[3] in shown
+    for code in ("U+001B", "U+0000", "U+202E", "U+202C", "U+2028", "U+2066", "U+D800", "U+200B"):
+        assert code in shown
+    for hidden in "\x00\x1b\u202e\u2028\u2066\u200b":
+        assert hidden not in shown
+    assert browser.execute_script(elements) == before == [3, 1, 0, 0]
+    assert browser.execute_script("return window.hacked") is None
+    isolated = "return getComputedStyle(document.querySelector('#detail .said')).unicodeBidi"
+    assert "isolate" in browser.execute_script(isolated)
+
+
+def test_dark_and_light_follow_the_system_and_the_switch(open_page: Callable[..., Any]) -> None:
+    dark = ground(open_page("large", scheme="dark"))
+    browser = open_page("large", scheme="light")
+    light = ground(browser)
+    assert dark != light
+    button = browser.find_element("id", "theme")
+    button.click()
+    assert (button.text, ground(browser)) == ("Colours: light", light)
+    button.click()
+    assert (button.text, ground(browser)) == ("Colours: dark", dark)
+    browser.refresh()
+    assert ground(browser) == dark
+    browser.find_element("id", "theme").click()
+    assert ground(browser) == light
+
+
+@pytest.mark.parametrize("name", ["large", "hostile", "matrix"])
+def test_a_phone_scrolls_in_one_direction(name: str, open_page: Callable[..., Any]) -> None:
+    browser = open_page(name, width=390)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
+def test_a_phone_shows_one_episode_at_a_time(open_page: Callable[..., Any]) -> None:
+    browser = open_page("large", width=390)
+    row, detail = (browser.find_element("css selector", css) for css in (".row", "#detail"))
+    assert (row.is_displayed(), detail.is_displayed()) == (True, False)
+    browser.execute_script("arguments[0].scrollIntoView()", row)
+    row.click()
+    assert detail.is_displayed()
+    assert not browser.find_element("id", "list").is_displayed()
+    browser.find_element("css selector", ".back").click()
+    assert browser.find_element("id", "list").is_displayed()
+
+
+def test_the_matrix_leads_to_its_runs_and_back(
+    open_page: Callable[..., Any], pages: dict[str, Path]
+) -> None:
+    browser = open_page("matrix")
+    link = browser.find_element("css selector", "#runs a")
+    target = link.get_attribute("href")
+    browser.execute_script("arguments[0].click()", link)
+    assert text_of(browser, "#top a") == "‹ All runs"
+    assert Path(target.removeprefix("file://")).parent == pages["matrix"].parent / "matrix-runs"
+    browser.find_element("css selector", "#top a").click()
+    assert text_of(browser, "h1").startswith("matrix")
+    browser.get_log("performance")  # the run's page is no request to anywhere else

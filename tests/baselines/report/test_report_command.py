@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowzoo.cli import main
+
+MakeRun = Callable[..., Path]
+
+
+def test_a_run_gets_its_report_inside(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run(tmp_path / "run", items=12)
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"report  {folder / 'report.html'}\n"
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_runs_of_several_directories_are_one_report(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (make_run(tmp_path / name, items=12) for name in ("one", "two"))
+    out = tmp_path / "both.html"
+    assert main(["report", str(one), str(two), "--out", str(out)]) == 0
+    assert "and 2 pages in" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "both-runs").iterdir()) == [
+        "one.html",
+        "two.html",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--episodes", "-1"], "`episodes` must be at least 0, got -1"),
+        (["--png", "plots"], "flowzoo[report]"),
+    ],
+)
+def test_mistakes_are_one_line_before_any_work(
+    words: list[str],
+    message: str,
+    make_run: MakeRun,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    folder = make_run(tmp_path / "run", items=12)
+    assert main(["report", str(folder), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "report.html").exists()
+
+
+def test_a_folder_without_runs_is_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "no run was found" in capsys.readouterr().err
+
+
+def test_plots_of_a_run_and_of_a_matrix_are_files(make_run: MakeRun, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    make_run(tmp_path / "m" / "a$b_c" / "seed-0", items=40, gradients=True)
+    make_run(tmp_path / "m" / "other" / "seed-0", items=40, sharing=("isolated",))
+    out = tmp_path / "png"
+    assert main(["report", str(tmp_path / "m" / "a$b_c"), "--png", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == {
+        "accuracy.png", "roles.png", "gradient-mass.png", "cosines.png",
+    }  # fmt: skip
+    assert main(["report", str(tmp_path / "m"), "--png", str(out / "m")]) == 0
+    assert {path.name for path in (out / "m").iterdir()} == {
+        "gains.png", "peak-terminal.png", "course-a-b_c.png", "course-other.png",
+    }  # fmt: skip
+    for path in out.rglob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 5_000

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.diagnostics.cliff import simulate
+from flowzoo.baselines.report.accuracy import (
+    accuracy_table,
+    cliff_facts,
+    cliff_of,
+    gain_facts,
+    interval,
+    over_seeds,
+)
+from flowzoo.baselines.report.changes import difference, role_changes, split_peak, team_measures
+from flowzoo.baselines.report.findings import (
+    capture_finding,
+    cliff_finding,
+    gain_finding,
+    role_finding,
+    told,
+)
+from flowzoo.baselines.report.gradients import (
+    capture_facts,
+    gram_tables,
+    role_series,
+    token_shares,
+)
+from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.run_facts import course, run_facts
+
+MakeRun = Callable[..., Path]
+FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+
+
+@pytest.fixture(scope="module")
+def fallen(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    """A cliff whose generators become unreadable and capture the aggregator."""
+    folder = tmp_path_factory.mktemp("fallen")
+    plan = {"course": FALLING, "items": 400, "gradients": True, "captured": True, "unread": 0.4}
+    return read_runs([make_run(folder / "run", **plan)])[0]
+
+
+@pytest.fixture(scope="module")
+def steady(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    """A run that rises and stays, with gradients in their first proportion."""
+    folder = tmp_path_factory.mktemp("steady")
+    return read_runs([make_run(folder / "run", items=400, gradients=True)])[0]
+
+
+def of(changes: dict[str, Any], role: str, measure: str) -> dict[str, Any]:
+    return next(r for r in changes["rows"] if (r["role"], r["measure"]) == (role, measure))
+
+
+def test_interval_of_a_proportion_is_wilsons() -> None:
+    low, high = interval(np.array([1.0] * 8 + [0.0] * 2))
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert interval(np.ones(50))[1] == pytest.approx(1.0)
+    assert interval(np.ones(50))[0] < 0.95
+
+
+def test_interval_of_other_scores_is_normal() -> None:
+    scores = np.linspace(0, 1, 101)
+    half = 1.959964 * scores.std(ddof=1) / math.sqrt(101)
+    assert interval(scores) == pytest.approx((0.5 - half, 0.5 + half))
+
+
+def test_interval_over_three_seeds_is_students() -> None:
+    mean, low, high = over_seeds([0.1, 0.2, 0.3])
+    assert (mean, high - low) == pytest.approx((0.2, 2 * 4.303 * 0.1 / math.sqrt(3)))
+    assert math.isnan(over_seeds([0.1])[1])
+
+
+def test_the_table_names_the_bias_of_the_best_evaluation(fallen: RunData) -> None:
+    cliff, _ = cliff_of([fallen])
+    rows = {row["name"]: row for row in accuracy_table(fallen, cliff)}
+    assert rows["best evaluation"]["accuracy"] >= rows["peak, cross-fitted"]["accuracy"]
+    assert rows["last evaluation"]["tokens"] == 900 * 80
+    assert rows["before training"]["n"] == 400
+    assert rows["terminal"]["low"] < rows["terminal"]["accuracy"] < rows["terminal"]["high"]
+
+
+def test_a_planted_cliff_is_told_with_its_uncertainty(fallen: RunData) -> None:
+    verdict = cliff_facts(*cliff_of([fallen]))
+    finding = cliff_finding(verdict)
+    assert finding.level == "bad"
+    for part in ("standard error", "400 held-out problems", "9 evaluations", "95\u00a0% interval"):
+        assert part in finding.text
+    assert "level at step 50" in finding.text
+
+
+def test_few_items_are_no_verdict_and_say_how_many_would_do(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = read_runs([make_run(tmp_path / "run", items=40, course=FALLING)])[0]
+    verdict = cliff_facts(*cliff_of([run]))
+    finding = cliff_finding(verdict)
+    assert (verdict["verdict"], finding.level) == ("not enough items", "unknown")
+    assert verdict["items_needed"] > 40
+    assert f"About {verdict['items_needed']} problems" in finding.text
+
+
+def test_few_evaluations_are_no_verdict(make_run: MakeRun, tmp_path: Path) -> None:
+    run = read_runs([make_run(tmp_path / "run", items=40, course=(0.4, 0.5))])[0]
+    cliff, why = cliff_of([run])
+    assert cliff is None
+    assert "5 evaluations or more and there are 2" in cliff_finding(cliff_facts(cliff, why)).text
+    assert "5 evaluations" in role_changes(run)["why"]
+
+
+def test_the_role_that_lost_is_named_with_the_way_it_lost(fallen: RunData) -> None:
+    changes = role_changes(fallen)
+    assert of(changes, "generator", "strict")["from_peak"]["high"] < 0
+    assert of(changes, "aggregator", "strict")["from_peak"] == {
+        "mean": 0.0, "low": None, "high": None, "n": 200, "before": 1.0, "after": 1.0,
+    }  # fmt: skip
+    for row in changes["rows"]:
+        change = row["from_peak"]
+        assert change["after"] - change["before"] == pytest.approx(change["mean"])
+    finding = role_finding(changes, fell=True)
+    assert finding.title == "The loss shows in generator most, and in aggregator"
+    assert "strict parser reads" in finding.text
+    assert "does not by itself prove a cause" in finding.text
+
+
+def test_a_flat_run_shows_no_fall_from_its_peak(make_run: MakeRun, tmp_path: Path) -> None:
+    falls = 0
+    for seed in range(8):
+        folder = make_run(tmp_path / f"run-{seed}", seed=seed, items=100, course=(0.5,) * 12)
+        changes = role_changes(read_runs([folder])[0])
+        falls += any(told(row["from_peak"]) < 0 for row in changes["rows"])
+    # Together the intervals err in 5 % of runs; three of eight would be 1 in 190.
+    assert falls < 3
+
+
+def test_the_peak_is_looked_at_on_the_half_that_did_not_choose_it() -> None:
+    looked, _ = split_peak(np.zeros((3, 40)))
+    scores = np.zeros((3, 40))
+    scores[1, looked] = 1
+    scores[2, ~looked] = 1
+    again, peak = split_peak(scores)
+    assert peak == 2
+    assert (again == looked).all()
+    assert looked.sum() == 20
+
+
+def test_falls_of_a_flat_run_are_as_rare_as_their_level_says() -> None:
+    rng, z = np.random.default_rng(3), NormalDist().inv_cdf(0.975)
+    falls, drops = 0, []
+    for _ in range(1000):
+        scores = simulate([0.6] * 20, 200, rng)
+        looked, peak = split_peak(scores)
+        change = difference(scores[-3:].mean(axis=0)[looked] - scores[peak][looked], z)
+        drops.append(change["mean"])
+        falls += told(change) < 0
+    assert abs(float(np.mean(drops))) < 0.006  # the best of 20 evaluations is 6 points too good
+    assert falls <= 42  # 25 are expected; 43 or more would be 1 in 1,000
+
+
+def test_team_measures_know_choice_from_candidates() -> None:
+    found = team_measures({"score": 0.0, "facts": {"any_correct": True}})
+    assert found[:2] == (1.0, 0.0)
+    assert math.isnan(team_measures({"score": 0.0, "facts": {"any_correct": False}})[1])
+    repaired = team_measures({"score": 1.0, "facts": {"first_correct": False}})
+    assert repaired[4] == 1.0
+    assert math.isnan(repaired[3])
+
+
+def test_missing_episodes_are_said_not_guessed(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", items=20)
+    (folder / "transcripts" / "eval-000070.jsonl").unlink()
+    changes = role_changes(read_runs([folder])[0])
+    assert "evaluations at [70] are not there" in changes["why"]
+    assert role_finding(changes, fell=False).level == "unknown"
+
+
+@pytest.mark.parametrize("policy", ["", "/shared"])
+def test_gradient_metrics_are_read_with_and_without_a_policy(policy: str, steady: RunData) -> None:
+    rows = [{"step": 1, f"grad/mass/a{policy}": 0.5, f"grad/cos/a/b{policy}": -0.2}]
+    run = replace(steady, rows=rows)
+    assert role_series(run, "mass") == {("a",): [(1, 0.5)]}
+    gram = gram_tables(run)[0]
+    assert gram["cosines"] == [[1.0, -0.2], [-0.2, 1.0]]
+    assert gram["conflict"] == 1.0
+
+
+def test_token_shares_count_how_often_a_role_speaks(steady: RunData) -> None:
+    shares = token_shares(steady, ["generator", "aggregator"], [5, 70])
+    assert shares["generator"] == pytest.approx([0.75, 0.75])
+
+
+def test_planted_capture_is_found_and_only_there(fallen: RunData, steady: RunData) -> None:
+    caught = capture_facts(fallen)[0]
+    assert [(p["by"], p["of"]) for p in caught["pairs"] if p["captured"]] == [
+        ("generator", "aggregator")
+    ]
+    finding = capture_finding(caught)
+    assert finding.level == "bad"
+    assert "permutation test" in finding.text
+    assert not any(pair["captured"] for pair in capture_facts(steady)[0]["pairs"])
+
+
+def test_capture_without_gradients_or_sharing_is_not_claimed(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    bare = read_runs([make_run(tmp_path / "bare", items=20)])[0]
+    finding = capture_finding(capture_facts(bare)[0])
+    assert (finding.level, "--role-gradients" in finding.text) == ("unknown", True)
+    alone = read_runs([make_run(tmp_path / "alone", items=20, sharing=("isolated",))])[0]
+    verdicts = capture_facts(alone)
+    assert [one["policy"] for one in verdicts] == ["generator", "aggregator"]
+    assert all(capture_finding(one).title.startswith("Capture does not") for one in verdicts)
+
+
+def test_a_gain_that_includes_zero_is_not_called_one(make_run: MakeRun, tmp_path: Path) -> None:
+    flat = read_runs([make_run(tmp_path / "flat", items=60, course=(0.5,) * 6)])[0]
+    finding = gain_finding(gain_facts(flat))
+    assert finding.level == "unknown"
+    assert "not over seeds" in finding.text
+
+
+def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", items=20, finished=False)
+    (folder / "nonfinite-000012.jsonl").write_text("{}\n")
+    run = read_runs([folder])[0]
+    rows = [dict(row) for row in run.rows]
+    rows[40]["learn/grad_norm/shared"] = 9.0
+    for row in rows:
+        row["group/zero_variance"] = row.get("group/count", 0)
+    rows[-1]["eval/truncated/generator"] = 0.4
+    titles = [finding.title for finding in health_findings(replace(run, rows=rows))]
+    assert titles == [
+        "The run stopped on a loss that was not finite",
+        "The run is not finished",
+        "Gradient spikes",
+        "Most groups carry no signal",
+        "Replies run into the length limit",
+    ]
+    finished = make_run(tmp_path / "good", items=20)
+    assert health_findings(read_runs([finished])[0]) == []
+
+
+def test_the_worst_finding_comes_first(fallen: RunData) -> None:
+    levels = [finding["level"] for finding in run_facts(fallen)["findings"]]
+    order = ["bad", "warn", "unknown", "result", "good"]
+    assert levels == sorted(levels, key=order.index)
+
+
+def test_course_has_none_where_a_metric_is_missing_or_not_finite(steady: RunData) -> None:
+    rows = [{"step": 0, "a": math.nan}, {"step": 1, "a": 0.123456789, "flag": True}]
+    found = course(replace(steady, rows=rows))
+    assert found == {"steps": [0, 1], "metrics": {"a": [None, 0.123457]}}
+
+
+def test_a_run_before_its_first_step_has_a_page(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", items=20, finished=False)
+    (folder / "metrics.jsonl").unlink()
+    facts = run_facts(read_runs([folder])[0])
+    assert facts["accuracy"] == []
+    assert facts["cliff"]["why"] == "there is no evaluation"

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries
+from flowzoo.baselines.report.comparisons import (
+    against_controls,
+    difference,
+    shared_and_isolated,
+    welch,
+)
+from flowzoo.baselines.report.gradients import capture_facts
+from flowzoo.baselines.report.matrix_facts import matrix_facts
+from flowzoo.baselines.report.reading import RunData, read_runs
+
+MakeRun = Callable[..., Path]
+FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+
+
+@pytest.fixture(scope="module")
+def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[RunData]:
+    """Shared (steady) and isolated (falling) voting and a weaker single agent, three seeds each."""
+    root = tmp_path_factory.mktemp("matrix")
+    for seed in range(3):
+        common = {"seed": seed, "items": 150}
+        make_run(root / "voting-shared" / f"seed-{seed}", gradients=True, **common)
+        isolated = {"sharing": ("isolated",), "course": FALLING}
+        make_run(root / "voting-isolated" / f"seed-{seed}", **isolated, **common)
+        weak = (0.3,) * 6
+        make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
+    return read_runs([root])
+
+
+def without(runs: list[RunData], name: str) -> list[RunData]:
+    return [run for run in runs if run.name != name]
+
+
+def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
+    cells = group_cells(runs)
+    assert [(cell.name, cell.seeds) for cell in cells] == [
+        ("single", [0, 1, 2]),
+        ("voting-isolated", [0, 1, 2]),
+        ("voting-shared", [0, 1, 2]),
+    ]
+
+
+def test_an_unfinished_run_counts_nowhere(runs: list[RunData]) -> None:
+    changed = [replace(run, summary=None) if run.name == "single/seed-1" else run for run in runs]
+    cell = group_cells(changed)[0]
+    assert (cell.seeds, len(cell.unfinished)) == ([0, 2], 1)
+    titles = [one["title"] for one in matrix_facts(changed, pages(changed), {})["findings"]]
+    assert "The matrix is not complete" in titles
+
+
+def pages(runs: list[RunData]) -> dict[str, str]:
+    return {run.name: f"{run.name}.html" for run in runs}
+
+
+def test_a_cell_has_its_gain_over_items_and_over_seeds(runs: list[RunData]) -> None:
+    facts = cell_facts(group_cells(runs)[2], {})
+    gains = [run.scores[-1].mean() - run.scores[0].mean() for run in runs[6:]]
+    assert facts["gain"]["mean"] == pytest.approx(np.mean(gains))
+    assert facts["gain_seeds"]["values"] == pytest.approx(gains)
+    assert facts["gain"]["low"] > 0
+    assert (facts["items"], facts["cliff"]["seeds"]) == (150, 3)
+
+
+def test_a_cliff_is_marked_where_it_survives_the_other_cells(runs: list[RunData]) -> None:
+    facts = [cell_facts(cell, {}) for cell in group_cells(runs)]
+    assert mark_discoveries(facts) == 3
+    kept = {fact["name"]: fact["cliff"]["discovery"] for fact in facts}
+    assert kept == {"single": False, "voting-isolated": True, "voting-shared": False}
+
+
+def test_a_weak_cliff_does_not_survive_many_cells() -> None:
+    weak = {"cliff": {"verdict": "cliff", "p_value": 0.02}}
+    others = [{"cliff": {"verdict": "no cliff", "p_value": 0.5}} for _ in range(9)]
+    untold = {"cliff": {"verdict": "not enough items", "p_value": 0.0001}}
+    assert mark_discoveries([weak, *others, untold]) == 10
+    assert weak["cliff"]["discovery"] is False
+    assert "discovery" not in untold["cliff"]
+
+
+def test_two_seeds_allow_no_claim(runs: list[RunData]) -> None:
+    pair = shared_and_isolated(group_cells(without(runs, "voting-shared/seed-2")))[0]
+    assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
+    findings = matrix_facts(without(runs, "voting-shared/seed-2"), pages(runs), {})["findings"]
+    assert "Shared against isolated: too few seeds for a claim" in [f["title"] for f in findings]
+
+
+def test_three_seeds_allow_a_claim_about_seeds(runs: list[RunData]) -> None:
+    pair = shared_and_isolated(group_cells(runs))[0]
+    assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
+    assert pair["claim"] == "lower"
+    assert pair["seed_high"] < 0
+    assert pair["high"] < 0
+
+
+def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs: list[RunData]) -> None:
+    changed = [
+        replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
+        for run in runs
+    ]
+    assert shared_and_isolated(group_cells(changed)) == []
+
+
+def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData]) -> None:
+    found = against_controls(group_cells(runs))
+    assert [(row["one"], row["other"]) for row in found] == [
+        ("single", "voting-isolated"),
+        ("single", "voting-shared"),
+    ]
+    assert found[1]["mean"] > 0.2
+    assert (found[1]["paired"], found[1]["items"]) == (True, 150)
+    assert found[1]["tokens"] == [900 * 50, 900 * 70]
+
+
+def test_other_problems_are_not_paired(
+    runs: list[RunData], make_run: MakeRun, tmp_path: Path
+) -> None:
+    other = read_runs([make_run(tmp_path / "code", task="code", items=150)])[0]
+    one, two = group_cells(runs)[2], group_cells([other])[0]
+    found = difference(one, two, slice(-1, None))
+    assert (found["paired"], found["low"]) == (False, None)
+
+
+def test_welch_agrees_with_the_textbook() -> None:
+    # Equal variances and sizes: t with n1 + n2 - 2 = 4 degrees of freedom.
+    low, high = welch([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+    half = 2.776 * (2 / 3) ** 0.5
+    assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-3)
+    assert welch([1.0], [2.0, 3.0]) == (None, None)
+
+
+def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in range(2):
+        plan = {"items": 60, "gradients": True, "captured": seed == 0, "seed": seed}
+        make_run(tmp_path / "cell" / f"seed-{seed}", **plan)
+    runs = read_runs([tmp_path])
+    verdicts = {run.name: capture_facts(run) for run in runs}
+    facts = matrix_facts(runs, pages(runs), verdicts)
+    pairs = facts["cells"][0]["captures"]
+    assert {"by": "generator", "of": "aggregator", "captured": 1, "tested": 2} in pairs
+    text = next(f["text"] for f in facts["findings"] if f["title"] == "Captured roles")
+    assert "in 1 of 2 runs" in text
+    assert "without control over pairs" in text
