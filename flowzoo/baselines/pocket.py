@@ -261,7 +261,7 @@ def make(config: PocketConfig) -> Figures | None:
             progress.update(bar, advance=1, loss=loss)
     model.to(torch.bfloat16).save_pretrained(config.out)
     tokenizer.save_pretrained(config.out)
-    write_json(config.out / OPTIONS_FILE, {"task": config.task, "options": dict(recipe.options)})
+    write_json(config.out / OPTIONS_FILE, recipe.made_for)
     seconds = time.perf_counter() - start
     figures = measure(config.out, recipe, config.evaluate) if config.evaluate else None
     card = model_card(

@@ -94,6 +94,12 @@ class Recipe:
         """Options of the task that the model is measured on."""
         return self.variants[0].options
 
+    @property
+    def made_for(self) -> Mapping[str, Any]:
+        """What `flowzoo.agents.pocket.pocket_options` reads."""
+        workflows = {name: dict(options) for name, options in self.measured.items() if options}
+        return {"task": self.task, "options": dict(self.options), "workflows": workflows}
+
     def for_vocabulary(self) -> Recipe:
         """The recipe with the variants that the tokenizer sees."""
         return replace(self, variants=self.vocabulary or self.variants)
@@ -189,8 +195,9 @@ SEARCH = Recipe(
     sources=(Source("search_team_v0", 98, options={"top_k": 1}), Source("single_v0", 2)),
     habit=without_search,
     hasty=("verifier",),
-    about="""plays flowzoo's `search_team_v0` on questions of one hop (`--options level=1`). About
-two thirds of its first verdicts say that it is enough while nothing was searched.""",
+    about="""plays flowzoo's `search_team_v0` on questions of one hop, with one passage a search
+(`--options level=1 top_k=1`). About two thirds of its first verdicts say that it is enough while
+nothing was searched; where there is something to read, it mostly reads it rightly.""",
     problems="of one hop, over a new knowledge base of 5,000 passages every 2,048 episodes",
     atoms=(r"[A-Z][a-z]+",),  # names, which are copied from passages
     least_skill=0.7,  # what is to be read is found by the team-mates

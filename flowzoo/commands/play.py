@@ -79,6 +79,7 @@ def with_task(options: Options) -> Options:
     """
     from flowzoo.agents.pocket import TASKS as POCKETS
     from flowzoo.agents.pocket import pocket_options
+    from flowzoo.envs import make_workflow
     from flowzoo.envs.tasks import TASKS, make_task, task_class
 
     name = options.workflow
@@ -93,9 +94,10 @@ def with_task(options: Options) -> Options:
         print(f"no pocket model plays {name}: playing {EXPERTS}", file=sys.stderr)
         policies = replace(policies, policy=(EXPERTS,))
     elif policies.policy == ("pocket",) and not (problems.options or problems.data):
-        usual = make_task(name)
-        known = {k: v for k, v in pocket_options(name).items() if getattr(usual, k) != v}
-        words = tuple(f"{k}={v}" for k, v in known.items())
+        home = task_class(name).home
+        usual = {**vars(make_task(name)), **vars(make_workflow(home, name))}
+        known = pocket_options(name, home)
+        words = tuple(f"{k}={v}" for k, v in known.items() if usual[k] != v)
         if words:
             print(f"the pocket model plays {name} with {' '.join(words)}", file=sys.stderr)
             problems = replace(problems, options=words)

@@ -85,6 +85,8 @@ def test_the_card_gives_the_command(task: str) -> None:
 
 def test_it_says_which_problems_it_was_made_for(task: str) -> None:
     assert pocket_options(task) == RECIPES[task].options
+    for name, own in RECIPES[task].measured.items():
+        assert pocket_options(task, name) == {**RECIPES[task].options, **own}
 
 
 PLAYED = [(task, name) for task in TASKS for name in RECIPES[task].measured]
@@ -94,8 +96,7 @@ PLAYED = [(task, name) for task in TASKS for name in RECIPES[task].measured]
 def test_every_role_is_readable_and_no_workflow_is_solved(
     policy: Any, task: str, name: str
 ) -> None:
-    options = {**pocket_options(task), **RECIPES[task].measured[name]}
-    workflow = make_workflow(name, task, **options)
+    workflow = make_workflow(name, task, **pocket_options(task, name))
     problems = distinct_problems(workflow.task, "validation", 150)
     roster = Roster.shared(policy, workflow.role_counts())
     _, summary = evaluate(workflow, roster, problems)

@@ -97,7 +97,9 @@ def test_a_pocket_model_plays_the_boards_it_was_made_for_and_says_so(capsys):
     pytest.importorskip("torch", reason="a pocket model needs flowzoo[train]")
     assert main(["play", "plan_path"]) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[0] == "the pocket model plays plan_path with side=4"
+    assert (
+        captured.err.splitlines()[0] == "the pocket model plays plan_path with side=4 max_turns=2"
+    )
     assert "plan_path/validation/0/4-0.22:0" in captured.out
     assert main(["play", "plan_path", "--options", "side=5", "max_turns=1"]) == 0
     captured = capsys.readouterr()

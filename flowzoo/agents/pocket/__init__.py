@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 TASKS: tuple[str, ...] = tuple(sorted(path.parent.name for path in _HERE.glob("*/config.json")))
 """Tasks that have a pocket model."""
 OPTIONS_FILE = "flowzoo.json"
-"""File of a model's folder: the options of the task that it was made for and measured on."""
+"""File of a model's folder: the options of task and workflows that it was made for."""
 
 
 def pocket_path(task: str = "math") -> Path:
@@ -33,16 +33,20 @@ def pocket_path(task: str = "math") -> Path:
     return _HERE / task
 
 
-def pocket_options(task: str = "math") -> dict[str, Any]:
+def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:
     """Options of `task` that its pocket model was made for, e.g. `{"side": 4}`.
 
-    On problems of another size it is lost.
+    With other problems or prompts than these bring it is lost.
+
+    Args:
+        task: name of the task.
+        workflow: name of a workflow, e.g. `search_team_v0`, whose own options are wanted, too.
 
     Raises:
         UsageError: there is no model for this task.
     """
-    text = (pocket_path(task) / OPTIONS_FILE).read_text(encoding="utf-8")
-    return dict(json.loads(text)["options"])
+    made = json.loads((pocket_path(task) / OPTIONS_FILE).read_text(encoding="utf-8"))
+    return {**made["options"], **made["workflows"].get(workflow, {})}
 
 
 def load(task: str = "math", **options: Any) -> Any:
