@@ -181,3 +181,20 @@ print(7)"""
 def test_output_that_fits_no_frame_is_not_promised(sandbox: Sandbox) -> None:
     with pytest.raises(UsageError, match="output_bytes may be at most"):
         sandbox.run_sync([Program("")], [[StdinTest("", "")]], Limits(output_bytes=10**9))
+
+
+def test_too_much_output_is_told_from_a_failed_start(sandbox: Sandbox) -> None:
+    """Its output was read, and it killed for it, before it was heard to say that it started."""
+    programs = [Program(f"print('a' * 9_000)  # {number}") for number in range(40)]
+    limits = Limits(output_bytes=100)
+    found = sandbox.run_sync(programs, [[StdinTest("", "x")]] * 40, limits, on_error="verdict")
+    assert Counter(verdict.status for verdict in found) == {"OLE": 40}
+
+
+def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
+    """The program may be over before the box looks at the results of its last tests."""
+    tests = [CallTest((number,), number + 1) for number in range(40)]
+    programs = [Program(f"def f(x):\n    return x + 1  # {n}", "f") for n in range(40)]
+    found = sandbox.run_sync(programs, [tests] * 40, LIMITS)
+    assert {verdict.status for verdict in found} == {"AC"}
+    assert all(case.wall_s >= 0 for verdict in found for case in verdict.cases)

@@ -94,8 +94,8 @@ class Watch:
 
     @property
     def wall(self) -> float:
-        """Seconds since the test began."""
-        return (self._wall_end or time.monotonic()) - self._wall_start
+        """Seconds since the test began; 0 for one that was over before its turn to be looked at."""
+        return max(0.0, (self._wall_end or time.monotonic()) - self._wall_start)
 
     @property
     def cpu(self) -> float:
@@ -221,8 +221,9 @@ class Watch:
         self._wall_end = time.monotonic()
         self._cpu_total, self.status = end.cpu, end.status
         self.peak, self.clean = end.peak * PEAK_UNIT, end.clean
-        for fd in list(self._fds):
-            while fd in self._fds and self.fault != "output":
+        for fd, buffer in list(self._fds.items()):
+            # Who said too much may not have been heard to say that it started.
+            while fd in self._fds and (self.fault != "output" or buffer is self.records):
                 size = self._fds[fd].size, self.err_total
                 self._read(fd)
                 if (self._fds[fd].size if fd in self._fds else -1, self.err_total) == size:
