@@ -7,9 +7,10 @@
 All methods run the same trivial program with fresh state for each run and as many in flight, in
 interleaved rounds of one process, so that a busy machine slows all of them. Ratios are taken within
 a round. The peers: `fork+exec` starts `python -I -S` without any isolation; `docker exec` starts it
-in a warm container and `docker run` in a new one, both through the engine's API (no client program
-to start) and in containers locked down like the sandbox's own; an exec'ed program finds what the
-one before it left in /tmp. Latencies are of one program at a time.
+in a warm container and `docker run --rm` in a new one, as commands; `exec API` and `run API` do the
+same through the engine's API, without a client program to start, and the latter without waiting for
+the container's removal. All containers are locked down like the sandbox's own; an exec'ed program
+finds what the one before it left in /tmp. Latencies are of one program at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections import Counter
@@ -35,6 +38,7 @@ from flowzoo.sandbox.docker_engine import connect
 from flowzoo.sandbox.docker_image import ensure_image
 from flowzoo.sandbox.docker_reaper import NONCE, owner_labels, remove_all
 from flowzoo.sandbox.docker_rootfs import ENTRYPOINT
+from flowzoo.sandbox.docker_seccomp import profile_text
 from flowzoo.sandbox.program import Limits, Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import probe
@@ -55,8 +59,29 @@ def exec_process() -> None:
         raise RuntimeError(f"fork+exec printed {done.stdout!r}")
 
 
+def talk_to(command: Sequence[str]) -> None:
+    """One program by a command of Docker's client."""
+    done = subprocess.run(["docker", *command], input=b"41\n", capture_output=True, check=False)
+    if done.stdout != OUTPUT:
+        raise RuntimeError(f"docker {command[0]} printed {done.stdout!r} and {done.stderr!r}")
+
+
+def run_options(profile: Path) -> list[str]:
+    """The sandbox's own confinement, as `docker run` takes it; `profile` is a file for seccomp."""
+    host = container_config("", {})["HostConfig"]
+    return [
+        "--rm", "--interactive", "--network=none", "--read-only", "--cap-drop=ALL",
+        *(f"--cap-add={name}" for name in host["CapAdd"]), "--security-opt=no-new-privileges:true",
+        f"--security-opt=seccomp={profile}", f"--memory={host['Memory']}",
+        f"--memory-swap={host['MemorySwap']}", f"--pids-limit={host['PidsLimit']}",
+        f"--cpus={host['NanoCpus'] / 1e9}", "--ipc=none", "--log-driver=none",
+        f"--tmpfs=/tmp:{host['Tmpfs']['/tmp']}", f"--oom-score-adj={host['OomScoreAdj']}",
+        "--ulimit=core=0", "--user=0:0", f"--entrypoint={ENTRYPOINT[0]}",
+    ]  # fmt: skip
+
+
 class Engine:
-    """The two ways in which Docker is commonly driven, one program each."""
+    """The ways in which Docker is commonly driven, one program each."""
 
     def __init__(self) -> None:
         self.client, info = connect()
@@ -64,6 +89,19 @@ class Engine:
         self.nonce = uuid.uuid4().hex
         self.warm = self._create(["-I", "-S", "-c", "import time; time.sleep(10**6)"])
         self.client.api.start(self.warm)
+        self._folder = tempfile.TemporaryDirectory()
+        profile = Path(self._folder.name) / "seccomp.json"
+        profile.write_text(profile_text())
+        self._options = run_options(profile)
+
+    def run_command(self) -> None:
+        """A container for the program, by the command."""
+        talk_to(["run", *self._options, self.image.id, *ALONE])
+
+    def exec_command(self) -> None:
+        """A process in the warm container, by the command."""
+        user = f"--user={USER_ID}:{USER_ID}"
+        talk_to(["exec", "--interactive", user, self.warm, ENTRYPOINT[0], *ALONE])
 
     def run(self) -> None:
         """A container for the program."""
@@ -71,17 +109,18 @@ class Engine:
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         raw = self.client.api.attach_socket(container, params=params)
         self.client.api.start(container)
-        self._talk(raw, "docker run")
+        self._talk(raw, "run API")
 
     def exec(self) -> None:
         """A process in the warm container."""
         command = [ENTRYPOINT[0], *ALONE]
         user = f"{USER_ID}:{USER_ID}"
         made = self.client.api.exec_create(self.warm, command, stdin=True, user=user)
-        self._talk(self.client.api.exec_start(made["Id"], socket=True), "docker exec")
+        self._talk(self.client.api.exec_start(made["Id"], socket=True), "exec API")
 
     def close(self) -> None:
         """Remove the containers."""
+        self._folder.cleanup()
         remove_all(self.client, self.nonce)
         self.client.close()
 
@@ -148,7 +187,12 @@ def measure(names: Sequence[str], rounds: int, workers: int) -> None:
     engine = Engine() if "docker" in names else None
     peers: dict[str, tuple[Method, int]] = {"fork+exec": (exec_process, 100)}
     if engine is not None:
-        peers |= {"docker exec": (engine.exec, 24), "docker run": (engine.run, 12)}
+        peers |= {"exec API": (engine.exec, 24), "run API": (engine.run, 12)}
+        if shutil.which("docker"):
+            peers |= {"docker exec": (engine.exec_command, 24)}
+            peers |= {"docker run": (engine.run_command, 12)}
+        else:
+            print("no `docker` command here: its peers are left out")
     rates: dict[str, list[float]] = {}
     try:
         for name, pool in pools.items():
