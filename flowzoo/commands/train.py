@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro import conf
 
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import load_config
 from flowzoo.commands.shared import quiet_transformers
+
+if TYPE_CHECKING:
+    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,9 @@ def run(options: Options) -> int:
 
     trainer = Trainer(options.settings)
     grading_of(trainer.workflow)
+    note = pocket_note(trainer.workflow, options.settings.model)
+    if note:
+        print(note, file=sys.stderr, flush=True)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     with step_progress(options.settings.steps, trainer.step) as on_step:
@@ -57,6 +64,25 @@ def run(options: Options) -> int:
     else:
         print_summary(summary, trainer.run.root)
     return 0
+
+
+def pocket_note(workflow: Workflow, model: str) -> str:
+    """A warning where a pocket model meets other problems than it was made for, or nothing."""
+    from flowzoo.agents.pocket import TASKS, pocket_options
+
+    kind, _, named = model.partition(":")
+    task = named or workflow.task.name
+    if kind != "pocket" or task not in TASKS:
+        return ""
+    made = pocket_options(task, workflow.name)
+    other = {name: getattr(workflow, name, getattr(workflow.task, name, None)) for name in made}
+    if task == workflow.task.name and other == made:
+        return ""
+    words = " ".join(f"{name}={value}" for name, value in made.items())
+    return (
+        f"note: the pocket model of {task} was made for --task {task} --options {words}; on other "
+        "problems it may be lost (see its model card)"
+    )
 
 
 def print_summary(summary: Mapping[str, Any], root: Path) -> None:

@@ -1,0 +1,38 @@
+"""The warning of `flowzoo train` where a pocket model meets problems it was not made for."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowzoo.commands.train import pocket_note
+from flowzoo.envs import make_workflow
+
+
+@pytest.mark.parametrize(
+    ("workflow", "task", "options", "model", "said"),
+    [
+        ("search_team", "search", {}, "pocket", "--task search --options level=1 top_k=1;"),
+        ("tool_planner", "plan_path", {"side": 4}, "pocket", "side=4 max_turns=2"),
+        ("writing_pair", "writing", {}, "pocket:math", "--task math --options level=1"),
+        ("voting", "math", {"level": 3}, "pocket", "was made for --task math --options level=1"),
+    ],
+)
+def test_other_problems_are_told(
+    workflow: str, task: str, options: dict[str, int], model: str, said: str
+) -> None:
+    assert said in pocket_note(make_workflow(workflow, task, **options), model)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "task", "options", "model"),
+    [
+        ("search_team", "search", {"level": 1, "top_k": 1}, "pocket"),
+        ("tool_planner", "plan_path", {"side": 4, "max_turns": 2}, "pocket"),
+        ("voting", "math", {}, "pocket"),
+        ("voting", "math", {"level": 3}, "some/model"),
+    ],
+)
+def test_its_own_problems_and_other_models_are_not(
+    workflow: str, task: str, options: dict[str, int], model: str
+) -> None:
+    assert pocket_note(make_workflow(workflow, task, **options), model) == ""
