@@ -93,7 +93,7 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
             for index in range(problems)
             for sample in range(8)
         ]
-        sampled = run.play(run._sampler(run.workflow, 1), jobs)
+        sampled = run.play(run.sampler(run.workflow, 1), jobs)
         run.close()
         found = compute(sampled.rows, run.algorithm.advantage, episode_returns(sampled.records))
     rows = [asdict(call) for call in sampled.rows]

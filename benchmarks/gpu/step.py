@@ -119,8 +119,7 @@ def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]
         for sample in range(config.samples)
     ]
     with stopwatch(times, "rollout"):
-        records = trainer.play(trainer.engines.players, jobs, step)
-    calls = [call for record in records for call in record.calls]
+        calls = trainer.play(trainer.sampler(trainer.workflow, step), jobs).rows
     with stopwatch(times, "learn"):
         trainer.engines.before_learning()
         for name, learner in trainer.learners.items():

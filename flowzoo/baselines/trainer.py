@@ -166,7 +166,7 @@ class Trainer:
         began = time.perf_counter()
         workflow = self.curriculum.at(step)
         versions = {f"version/{name}": learner.steps for name, learner in self.learners.items()}
-        sampler = self._sampler(workflow, key_int("train", config.seed, step))
+        sampler = self.sampler(workflow, key_int("train", config.seed, step))
         gathered = gather(
             self.stream,
             workflow.task,
@@ -336,7 +336,8 @@ class Trainer:
             self.baselines.load_state_dict(found.state["baselines"])
         self.history = self.run.rewind(self.step)
 
-    def _sampler(self, workflow: Workflow, seed: int) -> Sampler:
+    def sampler(self, workflow: Workflow, seed: int) -> Sampler:
+        """What plays training episodes of `workflow`; `seed` starts every request's key."""
         roster = self._roster(self.engines.players)
         return make_sampler(
             self.config, self.algorithm, workflow, roster, seed=seed, failures=self._failures
