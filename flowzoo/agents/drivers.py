@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from flowzoo.agents.engine import Answer, Asks, Play, Work
+from flowzoo.agents.names import role_of
 from flowzoo.agents.policy import Key, Request
-from flowzoo.agents.roster import Roster, role_of
+from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.aec import WorkflowEnv
 from flowzoo.envs.episode import LogEntry

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from flowzoo.agents.names import agent_names
 from flowzoo.errors import UsageError, unknown
 
 _WORD = re.compile(r"(?P<role>\w+)=(?P<prompt>\d*)(?:/(?P<reply>\d*))?", re.ASCII)
@@ -45,7 +46,7 @@ def read_lengths(words: Sequence[str], roles: Mapping[str, int]) -> dict[str, Le
     Raises:
         UsageError: a word of another form, an unknown role, or one given twice.
     """
-    agents = [f"{role}_{number}" for role, count in roles.items() for number in range(count)]
+    agents = agent_names(roles)
     found: dict[str, Lengths] = {}
     for word in words:
         match = _WORD.fullmatch(word)

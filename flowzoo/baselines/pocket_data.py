@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, product
 
-from flowzoo.agents.roster import role_of
+from flowzoo.agents.names import role_of
 from flowzoo.baselines.pocket_recipes import Recipe
 from flowzoo.envs import Episode, Message, Workflow, make_workflow
 from flowzoo.envs.effects import Job, resolve

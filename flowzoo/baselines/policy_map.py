@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowzoo.agents.names import agent_names, role_of
 from flowzoo.errors import UsageError, unknown
 
 
@@ -34,7 +35,7 @@ def policy_map(sharing: tuple[str, ...], roles: Mapping[str, int]) -> dict[str, 
         return dict.fromkeys(roles, "shared")
     if sharing == ("isolated",):
         return {role: role for role in roles}
-    agents = [f"{role}_{number}" for role, count in roles.items() for number in range(count)]
+    agents = agent_names(roles)
     found: dict[str, str] = {}
     for word in sharing:
         role, equals, policy = word.partition("=")
@@ -48,7 +49,7 @@ def policy_map(sharing: tuple[str, ...], roles: Mapping[str, int]) -> dict[str, 
     missing = [
         role
         for role, count in roles.items()
-        if role not in found and not all(f"{role}_{n}" in found for n in range(count))
+        if role not in found and not all(agent in found for agent in agent_names({role: count}))
     ]
     if missing:
         raise UsageError(
@@ -60,7 +61,6 @@ def policy_map(sharing: tuple[str, ...], roles: Mapping[str, int]) -> dict[str, 
 def agent_policies(mapping: Mapping[str, str], roles: Mapping[str, int]) -> dict[str, str]:
     """Agent -> policy name, from a map of roles or agents; an agent's entry wins."""
     return {
-        agent: mapping.get(agent, mapping.get(role, ""))
-        for role, count in roles.items()
-        for agent in (f"{role}_{number}" for number in range(count))
+        agent: mapping[agent] if agent in mapping else mapping[role_of(agent)]
+        for agent in agent_names(roles)
     }
