@@ -29,6 +29,7 @@ from flowzoo.commands import matrix as matrix_command
 from flowzoo.commands import play as play_command
 from flowzoo.commands import report as report_command
 from flowzoo.commands import sandbox as sandbox_command
+from flowzoo.commands import swap as swap_command
 from flowzoo.commands import train as train_command
 from flowzoo.errors import FlowzooError
 from flowzoo.provenance import usable_cores
@@ -45,6 +46,7 @@ Command = (
     | Annotated[train_command.Options, conf.subcommand("train")]
     | Annotated[matrix_command.Options, conf.subcommand("matrix")]
     | Annotated[report_command.Options, conf.subcommand("report")]
+    | Annotated[swap_command.Options, conf.subcommand("swap")]
     | Annotated[export_command.Options, conf.subcommand("export")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]

@@ -15,6 +15,8 @@ from flowzoo.envs import make_workflow
         ("tool_planner", "plan_path", {"side": 4}, "pocket", "side=4 max_turns=2"),
         ("writing_pair", "writing", {}, "pocket:math", "--task math --options level=1"),
         ("voting", "math", {"level": 3}, "pocket", "was made for --task math --options level=1"),
+        ("voting", "math", {"level": 3}, "pocket:s", "was made for --task math --options level=1"),
+        ("voting", "math", {}, "pocket:code-xs", "the pocket model of code was made for"),
     ],
 )
 def test_other_problems_are_told(
@@ -29,6 +31,7 @@ def test_other_problems_are_told(
         ("search_team", "search", {"level": 1, "top_k": 1}, "pocket"),
         ("tool_planner", "plan_path", {"side": 4, "max_turns": 2}, "pocket"),
         ("voting", "math", {}, "pocket"),
+        ("voting", "math", {}, "pocket:s"),
         ("voting", "math", {"level": 3}, "some/model"),
     ],
 )

@@ -56,6 +56,7 @@ class Chat:
                 "`tokenizer.chat_template`."
             )
         self._tokenizer = tokenizer
+        self._given = dict(template_kwargs)
         self._kwargs = dict(template_kwargs)
         if thinking is not None:
             self._kwargs |= thinking_kwargs(str(tokenizer.chat_template), thinking)
@@ -74,6 +75,10 @@ class Chat:
         self._mute = mute - tags if mute & tags else None
         opened = self._render([{"role": "user", "content": "."}]).rstrip().endswith(OPENING)
         self._prefix = OPENING if opened else ""
+
+    def thinking_as(self, thinking: bool | None) -> Chat:
+        """The same with another switch for thoughts; raises `UsageError` where there is none."""
+        return Chat(self._tokenizer, self._given, thinking)
 
     def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Prompt ids of each chat, the opening of the reply included; equal chats are done once.

@@ -10,6 +10,7 @@ nothing to sync.
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import threading
 import time
@@ -189,6 +190,19 @@ class TransformersPolicy:
             if not work.cancelled():
                 work.exception()  # looked at, so that it is not reported as never retrieved
             raise
+
+    def thinking_as(self, thinking: bool | None) -> TransformersPolicy:
+        """The same policy, its model and thread included, with another switch for thoughts.
+
+        Raises:
+            UsageError: the chat template has no switch.
+        """
+        other = copy.copy(self)
+        other._chat = self._chat.thinking_as(thinking)
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        other.stats = EngineStats()
+        return other
 
     async def close(self) -> None:
         """End the thread; the model is left to its owner."""

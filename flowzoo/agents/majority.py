@@ -32,8 +32,9 @@ def vote(
 
     Returns:
         `samples` (votes per problem), `accuracy` (mean score of the chosen answers), `stderr`,
-        `right` (problems whose chosen answer scored 1), `problems`, `abstained` (problems of
-        which no episode had an answer), `calls` and `tokens` per problem.
+        `scores` (of the chosen answers, in the order of `problems`), `right` (problems whose chosen
+        answer scored 1), `problems`, `abstained` (problems of which no episode had an answer),
+        `calls` and `tokens` per problem.
     """
     groups = attempts_of(records)
     order = [problem for problem in problems if problem.id in groups]
@@ -54,6 +55,7 @@ def vote(
         "samples": sizes.pop(),
         "accuracy": mean(scores),
         "stderr": stderr(scores),
+        "scores": scores,
         "right": sum(score >= 1.0 for score in scores),
         "problems": len(order),
         "abstained": sum(pick is None for pick in chosen),

@@ -3,14 +3,15 @@
 `scripted:P` (right with probability P), `hf:PATH` (a local folder or an id of the hub),
 `vllm:PATH` (the same model in a vLLM engine of this process), `vllm:PATH@URL` (a running
 `vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
-(the small model that is shipped for the task that is played; `pocket:TASK` is that of another).
+(the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and
+`pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
 from flowzoo.errors import UsageError, unknown
@@ -25,6 +26,8 @@ _FORMS = (
     "openai:MODEL@URL",
     "pocket",
     "pocket:TASK",
+    "pocket:SCALE",
+    "pocket:TASK-SCALE",
 )
 
 
@@ -42,8 +45,8 @@ def make_policy(
     """The policy that `spec` describes.
 
     Args:
-        spec: `scripted:P`, `hf:PATH`, `openai:MODEL@URL`, `pocket` or `pocket:TASK`.
-        oracle: the workflow that is played; `scripted` and a bare `pocket` need it.
+        spec: one of the forms in the module's docstring.
+        oracle: the workflow that is played; `scripted` and a `pocket` without TASK need it.
         name: name of the policy; default the spec itself.
         sampling: temperature and lengths of a model.
         seed: of a scripted policy.
@@ -62,9 +65,7 @@ def make_policy(
             raise UsageError(f"policy {spec!r} needs the workflow that is played (oracle=...).")
         return ScriptedPolicy(oracle, _probability(spec, rest), seed=seed, name=label)
     if kind == "pocket":
-        if not rest and oracle is None:
-            raise UsageError("policy 'pocket' needs the workflow that is played, or pocket:TASK.")
-        rest = str(pocket_path(rest or oracle.task.name))  # type: ignore[union-attr]
+        rest = str(pocket_path(*read_pocket(rest, oracle.task.name if oracle else "")))
     if kind in ("hf", "pocket") and rest:
         if engine == "transformers":
             from flowzoo.agents.hf import TransformersPolicy

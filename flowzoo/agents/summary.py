@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from flowzoo.agents.role_facts import role_shares
 from flowzoo.envs import Call, EpisodeRecord
 
 
@@ -66,21 +69,27 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 
 def role_summary(calls: Sequence[Call]) -> dict[str, float]:
-    """One role's calls: `calls`, `reward`, `strict`, `lenient`, `truth`, `tokens`, `truncated`,
-    `shortened`.
+    """One role's calls (at least one): `calls`, `reward`, `reward_std`, `strict`, `lenient`,
+    `truth`, `tokens`, `tokens_p95`, `truncated`, `shortened`.
 
-    `truth` is the mean own truth over the calls that have one (NaN if none has); `tokens` is the
-    mean reply length in tokens, 0 for policies that report none; `truncated` the share of replies
-    that ran into their length limit, `shortened` that of prompts over their budget.
+    `calls` is their number; `reward_std` the population deviation of their rewards; `truth` the
+    mean own truth over the calls that have one (NaN if none has); `tokens` and `tokens_p95` are the
+    mean and the 95th percentile (linear interpolation) of the reply length in tokens, 0 for
+    policies that report none; `truncated` is the share of replies that ran into their length limit,
+    `shortened` that of prompts over their budget.
     """
     truths = [call.truth for call in calls if call.truth is not None]
+    rewards = [call.reward for call in calls]
+    lengths = [len(call.output_ids) for call in calls]
     return {
         "calls": float(len(calls)),
-        "reward": mean([call.reward for call in calls]),
+        "reward": mean(rewards),
+        "reward_std": float(np.std(rewards)),
         "strict": mean([float(call.strict) for call in calls]),
         "lenient": mean([float(call.lenient) for call in calls]),
         "truth": mean(truths),
-        "tokens": mean([float(len(call.output_ids)) for call in calls]),
+        "tokens": mean(lengths),
+        "tokens_p95": float(np.quantile(lengths, 0.95)),
         "truncated": mean([float(call.finish == "length") for call in calls]),
         "shortened": mean([float(call.shortened > 0) for call in calls]),
     }
@@ -92,8 +101,9 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     Returns:
         `episodes`, `accuracy` (mean score), `right` (episodes with score 1), `calls` (mean per
         episode), `tokens` (mean output tokens per episode), `prompt_tokens` (likewise), `facts`
-        (mean of every fact that is a number or a truth value), `roles` (see `role_summary`), and
-        what `attempt_summary` says.
+        (mean of every fact that is a number or a truth value, over the episodes that state it),
+        `shares` (name -> `share` and the number of cases it is `of`, see
+        `flowzoo.agents.role_facts`), `roles` (see `role_summary`), and what `attempt_summary` says.
     """
     calls = [call for record in records for call in record.calls]
     roles = sorted({call.role for call in calls})
@@ -112,6 +122,7 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "prompt_tokens": sum(len(call.prompt_ids) for call in calls) / count,
         **attempt_summary(records),
         "facts": {name: mean(values) for name, values in sorted(facts.items())},
+        "shares": {name: one._asdict() for name, one in role_shares(records).items()},
         "roles": {
             role: role_summary([call for call in calls if call.role == role]) for role in roles
         },

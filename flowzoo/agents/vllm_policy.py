@@ -10,6 +10,7 @@ the difference is the engine's home.
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -143,6 +144,19 @@ class VLLMPolicy:
             )
             for prompt, request in zip(prompts, requests, strict=True)
         ]
+
+    def thinking_as(self, thinking: bool | None) -> VLLMPolicy:
+        """The same policy with another switch for thoughts; the engine stays this one's to end.
+
+        Raises:
+            UsageError: the chat template has no switch.
+        """
+        other = copy.copy(self)
+        other._chat = self._chat.thinking_as(thinking)
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        other.stats, other._owns_engine = EngineStats(), False
+        return other
 
     async def close(self) -> None:
         """End the engine if this policy started it."""

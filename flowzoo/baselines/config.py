@@ -26,7 +26,7 @@ _LEAST_ZERO = (
     "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
-    "truncation_penalty",
+    "truncation_penalty", "probe_every",
 )  # fmt: skip
 
 

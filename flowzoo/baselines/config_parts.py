@@ -44,8 +44,9 @@ class ModelSettings:
     """What is trained."""
 
     model: str = "pocket"
-    """Starting weights of every policy: `pocket` (the shipped model of the task that is played;
-    `pocket:TASK` is that of another), or a model in Hugging Face layout."""
+    """Starting weights of every policy: `pocket` (the model of the task that is played; of another
+    task or size: `pocket:TASK`, `pocket:SCALE`, `pocket:TASK-SCALE`, with the scales xs, s and m),
+    or a model in Hugging Face layout."""
     models: tuple[str, ...] = ()
     """Starting weights of single policies that differ from `model`, as POLICY=PATH."""
     sharing: tuple[str, ...] = ()
@@ -206,8 +207,13 @@ class OptimiserOptions:
     """Rows of an optimiser step where `updates` is 0."""
     coherence: float = 0.0
     """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
-    role_gradients: bool = False
-    """Measure every role's gradient: norm, share of the mass, cosines."""
+    role_gradients: bool = True
+    """Measure the gradient of every role: norm, share of the mass, cosines; its entropy and clips.
+    Takes the memory of one gradient for every role of a policy beyond the first."""
+    probe_every: int = 10
+    """Steps between probes of how parallel agents of one role add up, the first step included; 0:
+    none. A probe takes about one more backward pass and, while it lasts, the memory of 8 gradients
+    for every agent."""
     device: str = "auto"
     """Device of the learner; auto: the GPU where there is one."""
     compute: Literal["float32", "bfloat16"] = "float32"
@@ -243,3 +249,9 @@ class EvaluationOptions:
     """Checkpoints of steps divisible by this stay too; 0: none."""
     transcripts_every: int = 10
     """Steps between saved training transcripts; evaluations are always saved."""
+    wandb: str = ""
+    """Project on Weights & Biases that the metrics are sent to as well; empty: none. Needs
+    `flowzoo[wandb]` and a login, or WANDB_MODE=offline in the environment."""
+    swap_probe: bool = False
+    """After the last step, evaluate with the policies of every two roles exchanged: roles that have
+    specialised fall."""

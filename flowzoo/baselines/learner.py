@@ -9,7 +9,7 @@ the size of the micro-batches changes the result (the latter up to rounding).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,7 +110,8 @@ class Learner:
         fraction; `learn/importance` and `learn/importance_capped`, mean importance weight and
         fraction at the cap (`recomputed`); `learn/outside_kept`, fraction of tokens that the
         learner would not have kept (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
-        `grad/` (see `gram_metrics`); `learn/rows`, `learn/tokens` (all given),
+        `grad/` (see `gram_metrics`) and `entropy/ROLE`, `kl/ROLE`, `clip/ROLE` (with
+        `role_gradients`); `learn/rows`, `learn/tokens` (all given),
         `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),
         `learn/truncated` (rows), `learn/lr`, `learn/steps` and `learn/skipped` (steps without any
         row to train on, which change nothing). Where nothing was trained the means are absent.
@@ -136,6 +137,20 @@ class Learner:
             "learn/skipped": float(len(parts) - len(done)),
         }
         return metrics | step_metrics(done, self.config) if done else metrics
+
+    def gradients(self, groups: Iterable[Sequence[Row]], totals: Totals) -> Iterator[list[Tensor]]:
+        """The gradient of the loss of each group of rows, as one tensor a parameter.
+
+        The loss is normalised by `totals`, so gradients of groups add up to that of all of them.
+        The weights are those of now; nothing is changed.
+        """
+        for rows in groups:
+            with self._clean_gradients(), self.weights.active():
+                for batches in micro_batches(rows, self.config).values():
+                    for part in batches:
+                        self._backward(part, totals, {})
+                found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+            yield found
 
     @torch.no_grad()
     def gaps(self, rows: Sequence[Tokens]) -> Tensor:
@@ -201,25 +216,25 @@ class Learner:
             return None
         totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
         with self._clean_gradients():
-            sums, gram = self._gradient(rows, totals, before)
+            by_role, gram = self._gradient(rows, totals, before)
             norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm))
             if not math.isfinite(norm):
                 raise self._blame(rows, totals, before, norm)
             coherence = self._coherence and self._coherence.apply(self.parameters)
             self.optimizer.step()
-        return Step(sums, norm, gram, coherence)
+        known = by_role if self.config.role_gradients else {}
+        return Step(sum(by_role.values(), Sums()), norm, gram, known, coherence)
 
     def _gradient(
         self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]
-    ) -> tuple[Sums, RoleGram | None]:
+    ) -> tuple[dict[str, Sums], RoleGram | None]:
         """Gather the gradient of the loss of `rows` in the parameters."""
-        sums = Sums()
+        sums: dict[str, Sums] = {}
         roles = RoleGradients(self.parameters) if self.config.role_gradients else None
         for role, batches in micro_batches(rows, self.config).items():
-            for batch in batches:
-                sums = sums + self._backward(batch, totals, before)
+            sums[role] = sum((self._backward(part, totals, before) for part in batches), Sums())
             if roles is not None:
-                roles.take(role)
+                roles.take(role, sum(row.call.role == role for row in rows))
         return sums, None if roles is None else roles.merge()
 
     def _backward(self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]) -> Sums:

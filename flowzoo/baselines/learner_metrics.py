@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -41,6 +41,8 @@ class Step:
     norm: float
     """Of the gradient, before clipping."""
     gram: RoleGram | None
+    by_role: Mapping[str, Sums]
+    """`sums` of every role, where their gradients are measured."""
     coherence: tuple[float, float] | None
     """Cosine to the running mean of gradients, and the scale it gave."""
 
@@ -107,4 +109,16 @@ def step_metrics(steps: Sequence[Step], config: LearnerConfig) -> dict[str, floa
         metrics["learn/coherence"] = sum(cosine for cosine, _ in scales) / len(scales)
         metrics["learn/coherence_scale"] = sum(scale for _, scale in scales) / len(scales)
     grams = [step.gram for step in steps if step.gram is not None]
-    return metrics | gram_metrics(grams)
+    return metrics | gram_metrics(grams) | _by_role([step.by_role for step in steps])
+
+
+def _by_role(steps: Sequence[Mapping[str, Sums]]) -> dict[str, float]:
+    """`entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
+    found: dict[str, float] = {}
+    for role in sorted({role for step in steps for role in step}):
+        total = sum((step[role] for step in steps if role in step), Sums()).loss
+        tokens = max(total.tokens, 1.0)
+        found[f"entropy/{role}"] = total.entropy / tokens
+        found[f"kl/{role}"] = total.kl / tokens
+        found[f"clip/{role}"] = total.clipped / tokens
+    return found

@@ -8,9 +8,15 @@
     algorithm = ["grpo", "dr_mas"]
     sharing = ["shared", "isolated"]
     settings = { problems = 8 } # fields for this block
+    [[controls]]                # single agents at the training tokens of the cells above
+    task = ["math"]
+    settings = { problems = 32, steps = 1000 }
 
 A cell is one configuration; it is run once for every seed. Everything a run needs is in its own
 `cell.toml`, so that it can be repeated by hand: `flowzoo train --config DIR/cell.toml`.
+
+A control is a cell whose token budget is found while the matrix runs: for every seed the training
+tokens of the most expensive cell of its task and model. Its `steps` are a limit to that.
 """
 
 from __future__ import annotations
@@ -23,14 +29,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from flowzoo.agents.pocket import SCALES
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import from_table
+from flowzoo.baselines.matrix_parity import check_controls, check_sharing
+from flowzoo.envs.registry import workflow_class
 from flowzoo.errors import DataError, UsageError, unknown
 
 FOLDER = Path(__file__).parent / "matrices"
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
 """Fields of `TrainConfig` that a block of cells multiplies, in the order of names."""
+CONTROL = "single"
+"""The workflow of a control, unless its block says otherwise."""
 _BLOCK = (*AXES, "settings", "label")
+_FIELDS = ("seeds", "settings", "cells", "controls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,19 @@ class Cell:
     name: str
     """Unique within the matrix, fit for a folder."""
     config: TrainConfig
+    label: str = ""
+    control: bool = False
+    """Whether it is trained at the tokens of the cells that it is compared with."""
+
+    @property
+    def task(self) -> str:
+        """Name of the task, the workflow's own where the settings leave it open."""
+        return self.config.task or workflow_class(self.config.workflow).default_task
+
+    def judges(self, other: Cell) -> bool:
+        """Whether it is a control and `other` a cell that it is compared with."""
+        same = (self.task, self.config.model) == (other.task, other.config.model)
+        return self.control and not other.control and same
 
     def run(self, seed: int, out: Path) -> TrainConfig:
         """The settings of its run under `seed`, in a folder below `out`."""
@@ -52,6 +77,7 @@ class Matrix:
 
     name: str
     cells: tuple[Cell, ...]
+    """The controls come last."""
     seeds: tuple[int, ...]
 
 
@@ -86,20 +112,25 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
         UsageError: see `load_matrix`.
     """
     for key in table:
-        if key not in ("seeds", "settings", "cells"):
-            raise unknown(f"field in {where}", key, ("seeds", "settings", "cells"))
+        if key not in _FIELDS:
+            raise unknown(f"field in {where}", key, _FIELDS)
     seeds, blocks = table.get("seeds", [0, 1, 2]), table.get("cells", [])
     if not seeds or not all(type(seed) is int for seed in seeds) or len(set(seeds)) < len(seeds):
         raise UsageError(f"`seeds` in {where} must be different whole numbers, got {seeds!r}")
     if not blocks:
         raise UsageError(f"{where} has no [[cells]]")
     cells: dict[str, Cell] = {}
-    for block in blocks:
-        for cell in _block_cells(block, table.get("settings", {}), where):
+    settings = table.get("settings", {})
+    controls = [({"workflow": [CONTROL]} | block, True) for block in table.get("controls", [])]
+    for block, control in [*((block, False) for block in blocks), *controls]:
+        for cell in _block_cells(block, settings, where, control):
             if cell.name in cells:
                 raise UsageError(f"{where} has the cell {cell.name} twice: give one a `label`")
             cells[cell.name] = cell
-    return Matrix(name, tuple(cells.values()), tuple(seeds))
+    found = tuple(cells.values())
+    check_sharing(found, where)
+    check_controls(found, where)
+    return Matrix(name, found, tuple(seeds))
 
 
 def cell_text(config: TrainConfig) -> str:
@@ -116,7 +147,9 @@ def cell_text(config: TrainConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _block_cells(block: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> list[Cell]:
+def _block_cells(
+    block: Mapping[str, Any], shared: Mapping[str, Any], where: str, control: bool
+) -> list[Cell]:
     """The cells of one block."""
     for key in block:
         if key not in _BLOCK:
@@ -132,13 +165,26 @@ def _block_cells(block: Mapping[str, Any], shared: Mapping[str, Any], where: str
         fields = dict(shared) | block.get("settings", {}) | dict(zip(axes, choice, strict=True))
         if isinstance(fields.get("sharing"), str):
             fields["sharing"] = [fields["sharing"]]
-        config = from_table(fields, where)
-        cells.append(Cell(_cell_name(config, block.get("label", "")), config))
+        config, label = from_table(fields, where), block.get("label", "")
+        cells.append(Cell(_cell_name(config, label, control), config, label, control))
     return cells
 
 
-def _cell_name(config: TrainConfig, label: str) -> str:
-    """workflow-task-algorithm-sharing, with the model and the label where there are such."""
+def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
+    """workflow-task-algorithm-sharing, with the model and the label where there are such.
+
+    A control's sharing is left out: one agent has one policy.
+    """
     stem = replace(config, out="", seed=0).directory.name.removesuffix("-s0")
-    model = "" if config.model == "pocket" else "-" + Path(config.model).name.replace(":", "-")
-    return stem + model + (f"-{label}" if label else "")
+    if control:
+        stem = stem.removesuffix("-" + "-".join(config.policy_words))
+    parts = [stem, _model_word(config.model), label]
+    return "-".join(part for part in parts if part)
+
+
+def _model_word(model: str) -> str:
+    """A model's part of a name: none for the usual one, the scale alone of other pocket models."""
+    kind, _, which = model.partition(":")
+    if kind == "pocket" and which in ("", *SCALES):
+        return which
+    return Path(model).name.replace(":", "-")

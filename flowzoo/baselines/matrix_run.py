@@ -4,70 +4,55 @@ Every run is a process `flowzoo train --config DIR/cell.toml` of its own with on
 what `threads` says), so runs neither share a crash nor slow one another down by oversubscription. A
 finished run is never repeated; a half-finished one goes on from its last checkpoint. A run that
 fails leaves its `log.txt`; the others go on, and the matrix says at its end what failed.
+
+A control starts when the runs that it is compared with are finished. Then it is evaluated once for
+each of them with majority votes at equal inference; see `flowzoo.baselines.controls`.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from flowzoo.agents.protocol import check_selection
+from flowzoo.baselines.assemble import (
+    learner_config,
+    make_algorithm,
+    make_training_workflow,
+    token_budgets,
+)
 from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.config_checks import check_splits
 from flowzoo.baselines.config_file import load_config
-from flowzoo.baselines.matrix import Cell, Matrix, cell_text
+from flowzoo.baselines.matrix import Matrix
+from flowzoo.baselines.matrix_jobs import Job, Run, Vote
+from flowzoo.baselines.policy_map import policy_map
 from flowzoo.errors import UsageError
-from flowzoo.files import replace_text
 
 POLL_S = 0.5
 GRACE_S = 10.0
 """How long a worker that was asked to end may take before it is killed."""
 
 
-@dataclass(slots=True)
-class Run:
-    """One run of one cell."""
+def check_settings(config: TrainConfig) -> None:
+    """Find what is wrong with a run's settings without loading a model.
 
-    cell: Cell
-    config: TrainConfig
-    state: str = "waiting"
-    """waiting, running, finished or failed."""
-    process: subprocess.Popen[bytes] | None = None
-    _seen: int = field(default=0)
-    _last: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def folder(self) -> Path:
-        """Its run directory."""
-        return Path(self.config.out)
-
-    def summary(self) -> dict[str, Any]:
-        """What the finished run wrote."""
-        return json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
-
-    def newest(self) -> dict[str, Any]:
-        """The newest row of metrics, with the newest held-out accuracy in it; {} before any."""
-        path = self.folder / "metrics.jsonl"
-        if not path.is_file():
-            return self._last
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self._seen:
-                self._seen = 0
-            file.seek(self._seen)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._seen += len(line)
-                row = json.loads(line)
-                row.pop("eval/scores", None)
-                self._last = self._last | row
-        return self._last
+    Raises:
+        UsageError: names, choices or numbers that the run would refuse.
+    """
+    check_selection(config.eval_split)
+    check_splits(config)
+    workflow = make_training_workflow(config)
+    algorithm = make_algorithm(config, workflow)
+    roles = workflow.role_counts()
+    mapping = policy_map(config.policy_words, roles)
+    reply = token_budgets(config, roles).reply
+    for policy in set(mapping.values()):
+        learner_config(config, algorithm, policy, mapping, roles, reply)
 
 
 def plan(matrix: Matrix, out: Path) -> list[Run]:
@@ -78,111 +63,86 @@ def plan(matrix: Matrix, out: Path) -> list[Run]:
     """
     runs: list[Run] = []
     for seed in matrix.seeds:  # seed by seed: all cells have something to show early
-        for cell in matrix.cells:
-            run = Run(cell, cell.run(seed, out))
-            path = run.folder / "cell.toml"
-            # The folder itself may have moved, or be named from elsewhere.
-            if path.exists() and replace(load_config(str(path)), out=run.config.out) != run.config:
-                raise UsageError(
-                    f"{run.folder} holds a run of other settings: choose another --out for this "
-                    "matrix, or remove that folder"
-                )
-            if (run.folder / "summary.json").exists():
-                run.state = "finished"
-            runs.append(run)
+        made = [Run(cell, cell.run(seed, out)) for cell in matrix.cells]
+        for run in made:
+            run.sources = [other for other in made if run.cell.judges(other.cell)]
+            _recognise(run)
+        runs += made
     return runs
 
 
-def execute(
-    runs: Sequence[Run], jobs: int, on_poll: Callable[[Sequence[Run]], None] = lambda runs: None
-) -> None:
-    """Run what is not finished, `jobs` at a time; `on_poll` sees the runs a few times a second.
+def votes(runs: Sequence[Run]) -> list[Vote]:
+    """Every control's evaluations at the inference of the runs it is compared with."""
+    known = set(runs)
+    found = [Vote(run, other) for run in runs for other in run.sources if other in known]
+    for vote in found:
+        # The control compares what it finds with both runs, and repeats what is out of date.
+        done = not vote.waits() and vote.result.exists()
+        vote.state = "finished" if done else "waiting"
+    return found
 
-    However it ends (Ctrl-C too), no worker is left behind.
+
+def execute(jobs: Sequence[Job], workers: int, on_poll: Callable[[], None] = lambda: None) -> None:
+    """Run what is not finished, `workers` at a time; `on_poll` is called a few times a second.
+
+    Jobs start in their order, once what they wait for is finished. However it ends (Ctrl-C too),
+    no worker is left behind.
 
     Raises:
-        UsageError: fewer than one job.
+        UsageError: fewer than one worker.
     """
-    if jobs < 1:
-        raise UsageError(f"`jobs` must be at least 1, got {jobs}")
-    waiting = _queue(runs)
+    if workers < 1:
+        raise UsageError(f"`jobs` must be at least 1, got {workers}")
     try:
         while True:
-            busy = [run for run in runs if run.state == "running"]
-            for run in busy:
-                _collect(run)
-            while sum(run.state == "running" for run in runs) < jobs:
-                following = next(waiting, None)
-                if following is None:
-                    break
-                _start(following)
-            on_poll(runs)
-            if not any(run.state == "running" for run in runs):
+            for job in jobs:
+                if job.state == "running":
+                    job.collect()
+            busy = sum(job.state == "running" for job in jobs)
+            ready = [job for job in jobs if job.state == "waiting" and not job.waits()]
+            for job in ready[: workers - busy]:
+                job.start()
+            on_poll()
+            if not any(job.state == "running" for job in jobs):
                 return
             time.sleep(POLL_S)
     finally:
-        _stop([run for run in runs if run.state == "running"])
+        _stop([job for job in jobs if job.state == "running"])
 
 
-def _queue(runs: Sequence[Run]) -> Iterator[Run]:
-    return (run for run in runs if run.state == "waiting")
+def _recognise(run: Run) -> None:
+    """Take up what an earlier process began.
 
-
-def _start(run: Run) -> None:
-    run.folder.mkdir(parents=True, exist_ok=True)
-    path = run.folder / "cell.toml"
-    replace_text(path, cell_text(run.config))
-    threads = str(run.config.threads or 1)
-    words = [sys.executable, "-m", "flowzoo.cli", "train", "--config", str(path), "--json"]
-    with (run.folder / "log.txt").open("ab") as log:
-        run.process = subprocess.Popen(
-            words,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
-            preexec_fn=_end_with(os.getpid()),
-        )
-    run.state = "running"
-
-
-def _end_with(parent: int) -> Callable[[], None]:
-    """What a worker does before it starts: see that it is killed if the matrix is (on Linux).
-
-    Else a matrix that was killed and started again would find its runs still being trained.
+    Raises:
+        UsageError: a run of other settings.
     """
-    if not sys.platform.startswith("linux"):
-        return lambda: None
-    from flowzoo.sandbox.runner import linux
-
-    def ask() -> None:
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
-            os._exit(1)
-
-    return ask
-
-
-def _collect(run: Run) -> None:
-    """Note how a worker ended, if it did."""
-    if run.process is None or run.process.poll() is None:
-        return
-    done = run.process.returncode == 0 and (run.folder / "summary.json").exists()
-    run.state = "finished" if done else "failed"
+    path = run.folder / "cell.toml"
+    if path.exists():
+        # The folder itself may have moved, or be named from elsewhere.
+        found = replace(load_config(str(path)), out=run.config.out)
+        known = replace(found, token_budget=0) if run.cell.control else found
+        if known != run.config or (run.cell.control and not found.token_budget):
+            raise UsageError(
+                f"{run.folder} holds a run of other settings: choose another --out for this "
+                "matrix, or remove that folder"
+            )
+        run.config = found
+    if run.result.exists():
+        run.state = "finished"
 
 
-def _stop(runs: Sequence[Run]) -> None:
-    """End workers; their checkpoints stay."""
-    for run in runs:
-        if run.process is not None and run.process.poll() is None:
-            run.process.send_signal(signal.SIGINT)
+def _stop(jobs: Sequence[Job]) -> None:
+    """End workers; what they have saved stays."""
+    for job in jobs:
+        if job.process is not None and job.process.poll() is None:
+            job.process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + GRACE_S
-    for run in runs:
-        if run.process is None:
+    for job in jobs:
+        if job.process is None:
             continue
         try:
-            run.process.wait(max(0.0, deadline - time.monotonic()))
+            job.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            run.process.kill()
-            run.process.wait()
-        run.state = "waiting"
+            job.process.kill()
+            job.process.wait()
+        job.state = "waiting"

@@ -1,15 +1,17 @@
-"""The table of a matrix: per cell the mean gain over seeds, with its uncertainty and its cost."""
+"""The tables of a matrix: every cell's gain and cost, the controls beside it, and the budgets."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.matrix_run import Run
+from flowzoo.baselines.matrix_controls import Beside, all_parities, beside_controls
+from flowzoo.baselines.matrix_jobs import Run, Vote
+from flowzoo.baselines.matrix_parity import NEAR, Parity, spent
+from flowzoo.baselines.run_reading import RunData
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.errors import DataError
 
@@ -34,36 +36,54 @@ class CellRow:
     tokens: int
     """Sampled training tokens of a run, mean over seeds."""
     updates: float
-    """Optimiser steps of a run's policies together, mean over seeds."""
+    """Optimiser steps of a run per policy, mean over policies and seeds."""
     minutes: float
     """Wall time of a run, mean over seeds."""
 
 
-def item_scores(folder: Path) -> tuple[list[float], list[float]]:
-    """Scores of every held-out item at the first and at the last evaluation of a run.
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All that a matrix prints."""
+
+    cells: Sequence[CellRow]
+    controls: Sequence[Beside]
+    parity: Sequence[Parity]
+    minutes: float
+    """Wall time of all finished runs, added up."""
+    runs: int
+    """How many that were."""
+
+
+def tables(runs: Sequence[Run], votes: Sequence[Vote] = ()) -> Tables:
+    """The tables of all finished runs, in the matrix's order; every run is read once.
 
     Raises:
-        DataError: the run has no evaluation.
+        DataError: a finished run has no evaluation, or a file of it cannot be read.
     """
-    found = [
-        row["eval/scores"]
-        for row in map(json.loads, (folder / "metrics.jsonl").read_text("utf-8").splitlines())
-        if "eval/scores" in row
-    ]
-    if not found:
-        raise DataError(f"{folder / 'metrics.jsonl'} has no evaluation")
-    return found[0], found[-1]
+    found = {run: run.data() for run in runs if run.state == "finished"}
+    for run, data in found.items():
+        if not data.evaluations:
+            raise DataError(f"{run.folder / 'metrics.jsonl'} has no evaluation")
+    cells: dict[str, list[RunData]] = {run.cell.name: [] for run in runs}
+    for run, data in found.items():
+        cells[run.cell.name].append(data)
+    return Tables(
+        cells=[cell_row(name, members) for name, members in cells.items() if members],
+        controls=beside_controls(found, votes),
+        parity=all_parities(found),
+        minutes=sum(_minutes(data) for data in found.values()),
+        runs=len(found),
+    )
 
 
-def cell_row(name: str, runs: Sequence[Run]) -> CellRow:
+def cell_row(name: str, runs: Sequence[RunData]) -> CellRow:
     """The row of one cell from its finished runs (at least one)."""
-    pairs = [item_scores(run.folder) for run in runs]
-    before = np.mean([first for first, _ in pairs], axis=0)
-    after = np.mean([last for _, last in pairs], axis=0)
+    before = np.mean([run.scores[0] for run in runs], axis=0)
+    after = np.mean([run.scores[-1] for run in runs], axis=0)
     # Items are the same for all seeds, so that an item's mean over seeds is the paired unit.
     gain = paired_gain(before.tolist(), after.tolist())
-    gains = [float(np.mean(last) - np.mean(first)) for first, last in pairs]
-    summaries = [run.summary() for run in runs]
+    gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in runs]
+    cost = [spent(run) for run in runs]
     spread = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan")
     return CellRow(
         cell=name,
@@ -76,42 +96,86 @@ def cell_row(name: str, runs: Sequence[Run]) -> CellRow:
         se=spread,
         lowest=min(gains),
         items=gain.n,
-        tokens=round(float(np.mean([one["training_tokens"] for one in summaries]))),
-        updates=float(np.mean([one["updates"] for one in summaries])),
-        minutes=float(np.mean([one["minutes"] for one in summaries])),
+        tokens=round(float(np.mean([one.tokens for one in cost]))),
+        updates=float(np.mean([one.updates for one in cost])),
+        minutes=float(np.mean([_minutes(run) for run in runs])),
     )
 
 
-def table_rows(runs: Sequence[Run]) -> list[CellRow]:
-    """Rows of all cells that have a finished run, in the matrix's order."""
-    cells: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.state == "finished":
-            cells.setdefault(run.cell.name, []).append(run)
-    order = list(dict.fromkeys(run.cell.name for run in runs))
-    return [cell_row(name, cells[name]) for name in order if name in cells]
+def as_text(found: Tables) -> str:
+    """The tables as Markdown; percentages and points."""
+    parts = [_cell_lines(found.cells)]
+    if found.controls:
+        parts.append(_control_lines(found.controls))
+    if found.parity:
+        parts.append(_parity_lines(found.parity))
+    parts.append([f"{found.runs} finished runs took {found.minutes:.0f} minutes in all."])
+    return "\n".join("\n".join(lines) + "\n" for lines in parts)
 
 
-def as_text(rows: Sequence[CellRow]) -> str:
-    """The table as Markdown; percentages and points."""
-    lines = [
+def as_json(found: Tables) -> dict[str, Any]:
+    """The tables as plain values; NaN becomes None."""
+    return {
+        "cells": [_plain(asdict(row)) for row in found.cells],
+        "controls": [_plain(asdict(row)) for row in found.controls],
+        "parity": [_plain(row._asdict()) | {"flags": row.flags} for row in found.parity],
+        "minutes": found.minutes,
+        "runs": found.runs,
+    }
+
+
+def _cell_lines(rows: Sequence[CellRow]) -> list[str]:
+    return [
         "| cell | seeds | before | after | gain | 95 % interval | s.e. over seeds | lowest | items "
-        "| tokens | updates | minutes |",
+        "| tokens | optimiser steps per policy | minutes |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        lines.append(
+        *(
             f"| {row.cell} | {row.seeds} | {100 * row.before:.1f} % | {100 * row.after:.1f} % | "
-            f"{100 * row.gain:+.1f} | {100 * row.low:+.1f} to {100 * row.high:+.1f} | "
+            f"{100 * row.gain:+.1f} | {_interval(row.low, row.high)} | "
             f"{100 * row.se:.1f} | {100 * row.lowest:+.1f} | {row.items} | {row.tokens:,} | "
             f"{row.updates:.0f} | {row.minutes:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def as_json(rows: Sequence[CellRow]) -> list[dict[str, object]]:
-    """The rows as plain values; NaN becomes None."""
-    return [
-        {key: None if value != value else value for key, value in asdict(row).items()}
-        for row in rows
+            for row in rows
+        ),
     ]
+
+
+def _control_lines(rows: Sequence[Beside]) -> list[str]:
+    return [
+        "A workflow's last evaluation less its control's, in points:",
+        "",
+        "| cell | control | equal | seeds | cell | control | difference | 95 % interval | votes |",
+        "|---|---|---|---:|---:|---:|---:|---|---:|",
+        *(
+            f"| {row.cell} | {row.control} | {row.equal} | {row.seeds} | {100 * row.level:.1f} % | "
+            f"{100 * row.control_level:.1f} % | {100 * row.difference:+.1f} | "
+            f"{_interval(row.low, row.high)} | {row.votes:g} |"
+            for row in rows
+        ),
+    ]
+
+
+def _parity_lines(rows: Sequence[Parity]) -> list[str]:
+    return [
+        f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
+        "",
+        "| first | second | seeds | tokens, first / second | optimiser steps per policy |",
+        "|---|---|---:|---:|---:|",
+        *(
+            f"| {row.one} | {row.other} | {row.seeds} | {row.tokens:.3f}"
+            f"{' !' if 'tokens' in row.flags else ''} | {row.updates:.3f}"
+            f"{' !' if 'optimiser steps' in row.flags else ''} |"
+            for row in rows
+        ),
+    ]
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def _minutes(run: RunData) -> float:
+    return run.rows[-1]["time/total"] / 60
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value != value else value for name, value in row.items()}

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from flowzoo.agents.summary import summarise
 from flowzoo.baselines.advantages import Advantages
-from flowzoo.envs import EpisodeRecord
+from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.errors import UsageError
 
 Row = dict[str, Any]
 
+_OF_ROLE = (
+    "calls", "reward", "reward_std", "truth", "strict", "lenient", "tokens", "tokens_p95",
+    "truncated", "shortened",
+)  # fmt: skip
+"""What `role_summary` says of a role that becomes a metric, NAME/ROLE."""
+
+_SPIKE_EARLIEST = 5
+"""Fewest earlier norms that a median is taken of."""
+
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> Row:
-    """Stable metric names of `summarise`: `reward/mean`, `truth/generator`, `tokens/mean` …"""
+    """Stable metric names of `summarise`: `reward/mean`, `truth/generator`, `tokens/mean` …
+
+    `calls/mean` is per episode; `calls/ROLE` is a number, so that `tokens/ROLE` times `calls/ROLE`
+    is the role's number of sampled tokens. With several episodes of every problem there are `avg@k`
+    and `pass@k`, k up to the fewest that a problem has.
+    """
     total = summarise(records)
     row: Row = {
         f"{prefix}reward/mean": total["accuracy"],
@@ -24,16 +40,39 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> Row:
         f"{prefix}calls/mean": total["calls"],
     }
     for role, values in total["roles"].items():
-        for name in ("reward", "truth", "strict", "lenient", "tokens", "truncated", "shortened"):
+        for name in _OF_ROLE:
             if not math.isnan(values[name]):  # a role without a truth of its own has none to report
                 row[f"{prefix}{name}/{role}"] = values[name]
     for name, value in total["facts"].items():
         row[f"{prefix}fact/{name}"] = value
+    for name, one in total["shares"].items():
+        row[f"{prefix}share/{name}"], row[f"{prefix}share_of/{name}"] = one["share"], one["of"]
+    if total["samples"] > 1:
+        for name, value in total.items():
+            if name.startswith(("avg@", "pass@")):
+                row[f"{prefix}{name}"] = value
     return row
 
 
-def advantage_metrics(advantages: Advantages) -> Row:
-    """Group statistics, and Dr. MAS's inflation and shift per role (means over problems)."""
+def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> Row:
+    """Group statistics, and Dr. MAS's inflation and shift per role (means over problems).
+
+    `group/count`, `group/zero_variance` and `group/singleton` count groups;
+    `group/zero_variance/ROLE` and `group/singleton/ROLE` are the fractions of the role's rows that
+    stand in such a group, whose advantage says nothing.
+
+    Args:
+        advantages: what `compute` made of `rows`.
+        rows: the calls, in the same order.
+
+    Raises:
+        UsageError: their numbers differ.
+    """
+    if len(rows) != len(advantages.values):
+        raise UsageError(
+            f"`rows` must be the calls that the advantages were computed of: got {len(rows)} calls "
+            f"and {len(advantages.values)} advantages"
+        )
     row: Row = {
         "group/count": advantages.groups,
         "group/zero_variance": advantages.zero_variance_groups,
@@ -48,4 +87,31 @@ def advantage_metrics(advantages: Advantages) -> Row:
         if np.any(known):
             row[f"inflation/{role}"] = float(stats.inflation[known].mean())
             row[f"shift/{role}"] = float(stats.shift[known].mean())
+    roles = np.array([call.role for call in rows], dtype=object)
+    for role in sorted(set(roles)):
+        own = roles == role
+        row[f"group/zero_variance/{role}"] = float(advantages.zero_variance[own].mean())
+        row[f"group/singleton/{role}"] = float(advantages.singleton[own].mean())
     return row
+
+
+def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: int = 50) -> bool:
+    """Whether a gradient norm is above `factor` times the median of those before it.
+
+    It needs no state of its own: `earlier` comes from the rows of metrics that are logged already,
+    so a resumed run finds the same spikes.
+
+    Args:
+        norm: the norm in question.
+        earlier: the norms before it, oldest first; those not finite are passed over.
+        factor: from how many medians on.
+        window: how many of the latest earlier norms the median is taken of.
+
+    Returns:
+        False with fewer than 5 finite earlier norms, of which a median says little, and where that
+        median is 0, to which nothing compares.
+    """
+    known = [value for value in earlier if math.isfinite(value)][-window:]
+    if len(known) < _SPIKE_EARLIEST:
+        return False
+    return norm > factor * median(known) > 0

@@ -1,4 +1,4 @@
-"""Making the pocket model: `python -m flowzoo.baselines.pocket --out DIR`.
+"""Making a pocket model: `python -m flowzoo.baselines.pocket --task math --scale s --out DIR`.
 
 A small Qwen3 is trained from nothing on scripted transcripts (`pocket_data`) with its own tokenizer
 (`pocket_tokenizer`), saved in Hugging Face layout, read back and measured on held-out problems;
@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowzoo.agents.pocket import OPTIONS_FILE
 from flowzoo.baselines.batch import cut
+from flowzoo.baselines.pocket_config import PocketConfig, command
 from flowzoo.baselines.pocket_data import Example, tokenizer_corpus, transcripts
 from flowzoo.baselines.pocket_recipes import recipe_of
 from flowzoo.baselines.pocket_report import Figures, measure, model_card, print_figures
-from flowzoo.errors import UsageError, missing_extra
+from flowzoo.errors import missing_extra
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int, key_rng
 
@@ -41,70 +40,6 @@ try:
     from flowzoo.baselines.pocket_tokenizer import train_tokenizer
 except ImportError as error:
     raise missing_extra(error.name or "torch", "train", "making a pocket model") from error
-
-
-@dataclass(frozen=True, slots=True)
-class PocketConfig:
-    """A pocket model and how it is made.
-
-    Raises:
-        UsageError: a number out of range.
-    """
-
-    out: Path
-    """Folder the model goes to; files there are overwritten."""
-    task: str = "math"
-    """Task whose workflows it learns to play; the tasks with a recipe."""
-    seed: int = 0
-    """Seed of the transcripts, their order and the first weights."""
-    steps: int = 2000
-    """Optimiser steps: the one dial for how good the model becomes."""
-    hasty_steps: int = 500
-    """How many of the steps, the last ones, teach the bad habit."""
-    batch: int = 32
-    """Examples in a step."""
-    lr: float = 4e-3
-    """Peak learning rate of embeddings, output head and norms (AdamW)."""
-    matrix_lr: float = 0.02
-    """Peak learning rate of the other matrices (Muon)."""
-    warmup: int = 30
-    """Steps in which the learning rates rise to their peak; then they fall linearly to 0."""
-    layers: int = 3
-    """Transformer blocks."""
-    hidden: int = 128
-    """Width of the residual stream."""
-    intermediate: int = 256
-    """Width inside a feed-forward block."""
-    heads: int = 4
-    """Attention heads of 32 dimensions."""
-    key_value_heads: int = 2
-    """Key and value heads, shared by the attention heads."""
-    vocab: int = 768
-    """Tokens of the tokenizer."""
-    context: int = 2048
-    """Longest sequence, in tokens."""
-    evaluate: int = 500
-    """Held-out problems per workflow that the finished model is measured on; 0: none."""
-    threads: int = 1
-    """CPU threads of torch, for they decide how sums are rounded; 0 leaves torch's own choice."""
-
-    def __post_init__(self) -> None:
-        """Check the task and the numbers."""
-        recipe_of(self.task)
-        for name in ("steps", "batch", "lr", "matrix_lr", "layers", "hidden", "heads", "context"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"`{name}` must be greater than 0, got {getattr(self, name)}")
-        if min(self.warmup, self.evaluate, self.threads) < 0:
-            raise UsageError("`warmup`, `evaluate` and `threads` must be at least 0")
-        if not 0 <= self.hasty_steps <= self.steps:
-            raise UsageError(
-                f"`hasty_steps` must be from 0 to `steps` ({self.steps}), got {self.hasty_steps}"
-            )
-        if self.heads % self.key_value_heads:
-            raise UsageError(
-                f"`heads` ({self.heads}) must be a multiple of `key_value_heads` "
-                f"({self.key_value_heads})"
-            )
 
 
 class Row(NamedTuple):
@@ -125,7 +60,8 @@ def curriculum(config: PocketConfig) -> list[Example]:
     An early mixture would slow the arithmetic down: what cannot be learned is noise.
     """
     recipe, examples = recipe_of(config.task), list[Example]()
-    stages = ((config.steps - config.hasty_steps, False), (config.hasty_steps, True))
+    total, hasty_steps = config.schedule
+    stages = ((total - hasty_steps, False), (hasty_steps, True))
     for number, (steps, hasty) in enumerate(stages):
         seed = key_int("pocket stage", config.seed, number)
         stage = list(islice(transcripts(recipe, seed, hasty), steps * config.batch))
@@ -151,20 +87,21 @@ def encode(examples: Sequence[Example], tokenizer: Any) -> list[Row]:
 def lr_share(step: int, config: PocketConfig) -> float:
     """Learning rate of `step` (from 0) as a share of its peak."""
     rise = min(1.0, (step + 1) / max(1, config.warmup))
-    return rise * (1 - step / config.steps)
+    return rise * (1 - step / config.schedule.steps)
 
 
 def new_model(config: PocketConfig, tokenizer: Any) -> Any:
     """A model with random weights drawn from the seed."""
     torch.manual_seed(config.seed)
+    shape = config.shape
     model: Any = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
-            hidden_size=config.hidden,
-            intermediate_size=config.intermediate,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            num_key_value_heads=config.key_value_heads,
+            hidden_size=shape.hidden,
+            intermediate_size=shape.intermediate,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.key_value_heads,
             head_dim=32,
             tie_word_embeddings=False,
             max_position_embeddings=config.context,
@@ -211,14 +148,14 @@ def reply_loss(model: Any, rows: Sequence[Row]) -> torch.Tensor:
 
 
 def train(model: Any, rows: Sequence[Row], config: PocketConfig) -> Iterator[float]:
-    """Train `model` in place on `steps * batch` rows, each seen once; yields each step's loss.
+    """Train `model` in place on `batch` rows a step, each seen once; yields each step's loss.
 
     The loss is the mean over the step's reply tokens, in nats.
     """
     algorithms = optimizers(model, config)
     peaks = [algorithm.param_groups[0]["lr"] for algorithm in algorithms]
     model.train()
-    for step in range(config.steps):
+    for step in range(config.schedule.steps):
         batch = rows[step * config.batch : (step + 1) * config.batch]
         tokens = sum(len(row.reply) for row in batch)
         total = 0.0
@@ -234,40 +171,35 @@ def train(model: Any, rows: Sequence[Row], config: PocketConfig) -> Iterator[flo
         yield total
 
 
-def command(config: PocketConfig) -> str:
-    """The command that repeats `config`: settings that differ from the defaults are spelled out."""
-    words = ["python -m flowzoo.baselines.pocket --out DIR"]
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name != "out" and value != field.default:
-            values = value if isinstance(value, tuple) else (value,)
-            words.append(f"--{field.name.replace('_', '-')} {' '.join(map(str, values))}")
-    return " ".join(words)
-
-
 def make(config: PocketConfig) -> Figures | None:
-    """Make the model and write it to `config.out`; returns what it scores (None: not measured)."""
+    """Make the model and write it to its folder; returns what it scores (None: not measured)."""
     if config.threads:
         torch.set_num_threads(config.threads)
     start = time.perf_counter()
-    recipe = recipe_of(config.task)
+    recipe, folder = recipe_of(config.task), config.folder
     corpus = tokenizer_corpus(recipe, 6000, config.seed)
     tokenizer = train_tokenizer(corpus, config.vocab, config.context, recipe.atoms)
     rows = encode(curriculum(config), tokenizer)
     model = new_model(config, tokenizer)
     with Progress(*Progress.get_default_columns(), "loss {task.fields[loss]:.3f}") as progress:
-        bar = progress.add_task("training", total=config.steps, loss=float("nan"))
+        bar = progress.add_task("training", total=config.schedule.steps, loss=float("nan"))
         for loss in train(model, rows, config):
             progress.update(bar, advance=1, loss=loss)
-    model.to(torch.bfloat16).save_pretrained(config.out)
-    tokenizer.save_pretrained(config.out)
-    write_json(config.out / OPTIONS_FILE, recipe.made_for)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_json(folder / OPTIONS_FILE, recipe.made_for)
     seconds = time.perf_counter() - start
-    figures = measure(config.out, recipe, config.evaluate) if config.evaluate else None
+    figures = measure(folder, recipe, config.evaluate) if config.evaluate else None
     card = model_card(
-        recipe, figures, command(config), model.num_parameters(), len(tokenizer), seconds
+        recipe,
+        config.scale,
+        figures,
+        command(config),
+        model.num_parameters(),
+        len(tokenizer),
+        seconds,
     )
-    (config.out / "README.md").write_text(card, encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")
     return figures
 
 

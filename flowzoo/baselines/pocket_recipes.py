@@ -80,6 +80,10 @@ class Recipe:
     """Regular expressions of pieces of text that the tokenizer never merges with others."""
     least_skill: float = 0.0
     """Chance that a team-mate's reply is right in the worst episodes; in the best it is 1."""
+    steps: int = 2000
+    """Optimiser steps of the making, unless other numbers are given."""
+    hasty_steps: int = 500
+    """How many of the steps, the last ones, teach the habit."""
     world_episodes: int = 0
     """Episodes after which the task gets another seed, for tasks whose problems share a world that
     would be learned by heart; 0: never."""
@@ -157,6 +161,8 @@ CODE = Recipe(
 `Write f(x): take x, add 3, then multiply by 4.` About half of its programs do the first step alone;
 the others are mostly right.""",
     problems="level 1",
+    steps=1000,
+    hasty_steps=250,
 )
 
 GAME = (Source("single_v0", 85), Source("tool_planner_v0", 15, options={"max_turns": 2}))
@@ -172,6 +178,8 @@ PLAN_PATH = Recipe(
 (`--options side=4`). Four fifths of its plans stop after the first move; the others mostly lead to
 the goal.""",
     problems="4 x 4 cells",
+    steps=1500,
+    hasty_steps=400,
     atoms=(
         r"(?<=[#.PG+\n])[#.PG+](?=[#.PG+\n])",  # cells of a board
         r'(?<=\[)"[UDLR]"(?=[,\]])|(?<="),"[UDLR]"(?=[,\]])',  # moves of a list
@@ -187,6 +195,8 @@ SUDOKU = Recipe(
     about="""plays flowzoo's `tool_planner_v0` and `single_v0` on puzzles of 4 x 4 cells with
 4 blanks (`--options blanks=4`). Four fifths of its replies enter one digit only.""",
     problems="4 x 4 cells with 4 blanks",
+    steps=1000,
+    hasty_steps=250,
 )
 
 SEARCH = Recipe(
@@ -201,6 +211,8 @@ nothing was searched; where there is something to read, it mostly reads it right
     problems="of one hop, over a new knowledge base of 5,000 passages every 2,048 episodes",
     atoms=(r"[A-Z][a-z]+",),  # names, which are copied from passages
     least_skill=0.7,  # what is to be read is found by the team-mates
+    steps=2500,
+    hasty_steps=400,
     world_episodes=2048,
 )
 

@@ -20,7 +20,7 @@ _CARD = r"""---
 license: apache-2.0
 library_name: transformers
 ---
-# flowzoo pocket model: {task}
+# flowzoo pocket model: {name}
 
 A Qwen3 of {parameters:,} parameters (bfloat16, vocabulary of {vocab}) that
 {about}
@@ -119,6 +119,7 @@ def print_figures(figures: Figures) -> None:
 
 def model_card(
     recipe: Recipe,
+    scale: str,
     figures: Figures | None,
     command: str,
     parameters: int,
@@ -129,6 +130,7 @@ def model_card(
 
     Args:
         recipe: what it learned from.
+        scale: its size, as `pocket:TASK-SCALE` names it, or `default`.
         figures: what it scores; None if it was not measured.
         command: the command that makes the model.
         parameters: number of weights.
@@ -144,7 +146,7 @@ def model_card(
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         measured = _MEASURED.format(problems=figures.problems, options=figures.options, table=table)
     return _CARD.format(
-        task=recipe.task,
+        name=recipe.task if scale == "default" else f"{recipe.task}, scale {scale}",
         about=recipe.about,
         variants=recipe.problems,
         parameters=parameters,

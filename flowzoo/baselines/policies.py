@@ -13,7 +13,7 @@ import torch
 
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.hf import TransformersPolicy, load_model
-from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.thinking import read_thinking
 from flowzoo.agents.vllm_home import EngineDied
 from flowzoo.baselines.config import TrainConfig
@@ -51,7 +51,7 @@ def load_policies(
     Args:
         config: names the models.
         names: of the policies.
-        task: whose pocket model `pocket` is; `pocket:TASK` names another.
+        task: whose pocket model `pocket` is.
         frozen: names of policies that are not trained.
 
     Raises:
@@ -65,8 +65,8 @@ def load_policies(
     found: dict[str, Trained] = {}
     for name in names:
         model_name = own.get(name, config.model)
-        kind, _, of_task = model_name.partition(":")
-        path = str(pocket_path(of_task or task)) if kind == "pocket" else model_name
+        kind, _, rest = model_name.partition(":")
+        path = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else model_name
         still = name in frozen
         if not config.lora_rank and not still:
             model, tokenizer = load_model(path, "float32", device)

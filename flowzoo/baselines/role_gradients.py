@@ -26,6 +26,8 @@ class RoleGram(NamedTuple):
     roles: tuple[str, ...]
     products: np.ndarray
     """(roles, roles) float64, symmetric; the diagonal has the squared norms."""
+    calls: tuple[int, ...]
+    """Rows of each role in the step, trained or not."""
 
     @property
     def norms(self) -> np.ndarray:
@@ -40,11 +42,13 @@ class RoleGradients:
         """Watch `parameters`, whose gradients are clear."""
         self._parameters = list(parameters)
         self._roles: list[str] = []
+        self._calls: list[int] = []
         self._parts: list[list[Tensor]] = []
 
-    def take(self, role: str) -> None:
-        """Move the gradients aside as those of `role`."""
+    def take(self, role: str, calls: int) -> None:
+        """Move the gradients aside as those of `role`, which has `calls` rows in the step."""
         self._roles.append(role)
+        self._calls.append(calls)
         self._parts.append(
             [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
         )
@@ -65,24 +69,44 @@ class RoleGradients:
                 grad.add_(part[place])
             parameter.grad = grad
         self._parts = []
-        return RoleGram(tuple(self._roles), products)
+        return RoleGram(tuple(self._roles), products, tuple(self._calls))
 
 
 def gram_metrics(grams: Sequence[RoleGram]) -> dict[str, float]:
     """Metrics of the steps of an iteration, each a mean over the steps it is defined in.
 
-    `grad/norm/ROLE`; `grad/mass/ROLE`, the role's share in the sum of norms; `grad/cos/A/B` for
-    every pair of roles whose gradients are not 0, names in alphabetical order.
+    `grad/norm/ROLE`; `grad/mass/ROLE`, the role's share in the sum of norms (what the loss weighs);
+    `grad/mass_call/ROLE`, the same of norms per call; `grad/cos/A/B` for every pair of roles whose
+    gradients are not 0, names in alphabetical order; `grad/conflict`, the share of negative ones
+    among these; of the mass shares `grad/effective_roles`, exp of their entropy, and
+    `grad/dominance`, the largest.
     """
     seen: dict[str, list[float]] = {}
     for gram in grams:
-        norms, total = gram.norms, float(gram.norms.sum())
-        for role, norm in zip(gram.roles, norms, strict=True):
-            seen.setdefault(f"grad/norm/{role}", []).append(float(norm))
-            if total > 0:
-                seen.setdefault(f"grad/mass/{role}", []).append(float(norm) / total)
-        for (i, one), (j, two) in combinations(enumerate(gram.roles), 2):
-            if norms[i] > 0 and norms[j] > 0:
-                cosine = float(gram.products[i, j]) / float(norms[i] * norms[j])
-                seen.setdefault(f"grad/cos/{one}/{two}", []).append(cosine)
+        for name, value in _one_step(gram).items():
+            seen.setdefault(name, []).append(value)
     return {name: math.fsum(values) / len(values) for name, values in seen.items()}
+
+
+def _one_step(gram: RoleGram) -> dict[str, float]:
+    found: dict[str, float] = {}
+    norms = gram.norms
+    per_call = norms / np.array(gram.calls)
+    for role, norm in zip(gram.roles, norms, strict=True):
+        found[f"grad/norm/{role}"] = float(norm)
+    if norms.sum() > 0:
+        masses = norms / norms.sum()
+        for role, mass, by_call in zip(gram.roles, masses, per_call / per_call.sum(), strict=True):
+            found[f"grad/mass/{role}"] = float(mass)
+            found[f"grad/mass_call/{role}"] = float(by_call)
+        some = masses[masses > 0]
+        found["grad/effective_roles"] = math.exp(-float(np.sum(some * np.log(some))))
+        found["grad/dominance"] = float(masses.max())
+    cosines: list[float] = []
+    for (i, one), (j, two) in combinations(enumerate(gram.roles), 2):
+        if norms[i] > 0 and norms[j] > 0:
+            cosines.append(float(gram.products[i, j]) / float(norms[i] * norms[j]))
+            found[f"grad/cos/{one}/{two}"] = cosines[-1]
+    if cosines:
+        found["grad/conflict"] = sum(cosine < 0 for cosine in cosines) / len(cosines)
+    return found

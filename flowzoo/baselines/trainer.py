@@ -51,7 +51,7 @@ from flowzoo.baselines.assemble import (
     open_engines,
     token_budgets,
 )
-from flowzoo.baselines.board import Board
+from flowzoo.baselines.board import Board, check_boards
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_checks import check_splits
 from flowzoo.baselines.curriculum import Curriculum, read_stages
@@ -60,13 +60,15 @@ from flowzoo.baselines.difficulty import training_indices
 from flowzoo.baselines.filters import FilterConfig, gather
 from flowzoo.baselines.learner import Learner
 from flowzoo.baselines.loss import NonFinite
-from flowzoo.baselines.metrics import Row, advantage_metrics, role_metrics
+from flowzoo.baselines.metrics import Row, advantage_metrics, role_metrics, spike
 from flowzoo.baselines.policies import load_policies
 from flowzoo.baselines.policy_map import policy_map
+from flowzoo.baselines.probe import probe_metrics, slot_grams
 from flowzoo.baselines.rundir import RunDirectory
 from flowzoo.baselines.schedules import Clock
 from flowzoo.baselines.stats import paired_gain
-from flowzoo.envs import Call, Workflow
+from flowzoo.baselines.swap import swap_probe
+from flowzoo.envs import Call, EpisodeRecord, Workflow
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int
 
@@ -88,6 +90,7 @@ class Trainer:
             torch.set_num_threads(config.threads)
         check_selection(config.eval_split)
         check_splits(config)
+        check_boards(config)
         self.config = config
         self.workflow = make_training_workflow(config)
         self.algorithm = make_algorithm(config, self.workflow)
@@ -113,7 +116,7 @@ class Trainer:
             )
             opened.callback(self.engines.close)
             self.engines.sync()
-            self.board = Board(self.run.root / "tensorboard", self.step)
+            self.board = Board(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
             self._opened = opened.pop_all()
 
@@ -128,9 +131,11 @@ class Trainer:
         try:
             while not self.finished:
                 on_step(self._advance(self.step + 1, started))
+            summary = self.summary()
+            if self.config.swap_probe:
+                summary["swaps"] = self.swaps()
         finally:
             self.close()
-        summary = self.summary()
         write_json(self.run.root / "summary.json", summary)
         return summary
 
@@ -186,7 +191,9 @@ class Trainer:
         )
         played = [call for record in sampled.records for call in record.calls]
         row = role_metrics(sampled.records) | form_metrics(played)
-        row |= advantage_metrics(advantages) | self.curriculum.metrics(step) | versions
+        row |= (
+            advantage_metrics(advantages, sampled.rows) | self.curriculum.metrics(step) | versions
+        )
         if config.refill:
             row |= gathered.counts
         for name in self.learners:
@@ -198,6 +205,10 @@ class Trainer:
             calls = [sampled.rows[place] for place in mine]
             learned = self.update(step, name, calls, advantages.values[mine].tolist())
             row |= {f"{key}/{name}": value for key, value in learned.items()}
+            if "learn/grad_norm" in learned:
+                norm = f"learn/grad_norm/{name}"
+                earlier = [past[norm] for past in self.history if norm in past]
+                row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
         learned_at = time.perf_counter()
         row |= self.engines.sync()
         tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
@@ -228,8 +239,12 @@ class Trainer:
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> Row:
         """One learner's iteration; the rows of a non-finite loss are saved before it stops."""
+        every, learner = self.config.probe_every, self.learners[policy]
         try:
-            return self.learners[policy].update(calls, advantages)
+            probed = {}
+            if every and (step - 1) % every == 0:
+                probed = probe_metrics(slot_grams(learner, calls, advantages))
+            return probed | learner.update(calls, advantages)
         except NonFinite as error:
             path = self.run.save_rows(step, error.calls)
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
@@ -237,17 +252,32 @@ class Trainer:
 
     def evaluate(self, step: int) -> Row:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
+        records = self.play_held_out(self._roster(self.engines.judges))
+        self.run.save_transcripts("eval", step, records)
+        scores = [record.score for record in records]
+        return role_metrics(records, "eval/") | {"eval/scores": scores}
+
+    def swaps(self) -> list[Row]:
+        """What the last evaluation comes to with the policies of two roles exchanged."""
+        return swap_probe(
+            self.play_held_out,
+            self.workflow.role_counts(),
+            self.map,
+            self.engines.judges,
+            self.budgets.roles,
+            before=[row for row in self.history if "eval/scores" in row][-1]["eval/scores"],
+        )
+
+    def play_held_out(self, roster: Roster) -> Sequence[EpisodeRecord]:
+        """One episode of every held-out problem."""
         sampler = Rollout(
             self.workflow,
-            self._roster(self.engines.judges),
+            roster,
             seed=EVAL_SEED,
             deterministic=self.config.deterministic,
             failures=self._failures,
         )
-        records = self.play(sampler, [Job(problem) for problem in self.held_out]).records
-        self.run.save_transcripts("eval", step, records)
-        scores = [record.score for record in records]
-        return role_metrics(records, "eval/") | {"eval/scores": scores}
+        return self.play(sampler, [Job(problem) for problem in self.held_out]).records
 
     # -- records -------------------------------------------------------------------------------
 
@@ -297,6 +327,7 @@ class Trainer:
             "gain": gain._asdict(),
             "training_tokens": self.tokens,
             "updates": sum(learner.steps for learner in self.learners.values()),
+            "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
         }
 

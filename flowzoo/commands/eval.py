@@ -167,6 +167,8 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
     facts = [f"{name} {value:.3f}" for name, value in summary["facts"].items()]
     if facts:
         console.print("means of facts: " + ", ".join(facts), highlight=False)
+    for name, one in summary["shares"].items():
+        console.print(f"{name} {percent(one['share'])} of {one['of']:,}", highlight=False)
     if summary["samples"] > 1:
         shares = [
             f"{name} {percent(value)}"

@@ -53,7 +53,8 @@ class PolicyOptions:
 
     policy: tuple[str, ...] = ("pocket",)
     """One policy for all roles, or several ROLE=POLICY.
-    Policies: pocket, scripted:P (right with probability P), hf:PATH, vllm:PATH,
+    Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
+    pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
     vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL."""
     engine: Literal["transformers", "vllm", "openai"] = "transformers"
     """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at

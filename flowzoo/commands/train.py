@@ -68,10 +68,10 @@ def run(options: Options) -> int:
 
 def pocket_note(workflow: Workflow, model: str) -> str:
     """A warning where a pocket model meets other problems than it was made for, or nothing."""
-    from flowzoo.agents.pocket import TASKS, pocket_options
+    from flowzoo.agents.pocket import TASKS, pocket_options, read_pocket
 
-    kind, _, named = model.partition(":")
-    task = named or workflow.task.name
+    kind, _, rest = model.partition(":")
+    task = read_pocket(rest, workflow.task.name).task
     if kind != "pocket" or task not in TASKS:
         return ""
     made = pocket_options(task, workflow.name)

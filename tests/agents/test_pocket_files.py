@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,32 @@ from transformers import AutoTokenizer
 
 from flowzoo.agents import Roster, Sampling
 from flowzoo.agents.evaluate import evaluate
-from flowzoo.agents.pocket import TASKS, load, pocket_options, pocket_path
+from flowzoo.agents.pocket import (
+    OPTIONS_FILE,
+    SCALED,
+    SCALES,
+    TASKS,
+    Pocket,
+    load,
+    made_folder,
+    pocket_options,
+    pocket_path,
+    read_pocket,
+    shipped_folder,
+)
 from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.specs import make_policy
 from flowzoo.baselines.pocket_recipes import RECIPES
 from flowzoo.envs import make_workflow
+from flowzoo.errors import UsageError
+
+SIZED = [Pocket(task, scale) for task in SCALED for scale in ("xs", "s")]
+SHIPPED = [Pocket(task) for task in TASKS] + SIZED
+
+
+@pytest.fixture(scope="module", params=SHIPPED, ids="-".join)
+def model(request: pytest.FixtureRequest) -> Pocket:
+    return request.param
 
 
 @pytest.fixture(scope="module", params=TASKS)
@@ -29,8 +52,8 @@ def policy(task: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def config(task: str) -> dict[str, Any]:
-    return json.loads((pocket_path(task) / "config.json").read_text(encoding="utf-8"))
+def config(model: Pocket) -> dict[str, Any]:
+    return json.loads((shipped_folder(*model) / "config.json").read_text(encoding="utf-8"))
 
 
 def test_finding_the_model_loads_no_training_library() -> None:
@@ -42,8 +65,9 @@ def test_finding_the_model_loads_no_training_library() -> None:
     assert shown.stdout.strip() == "[]"
 
 
-def test_it_is_small_enough_for_a_wheel(task: str) -> None:
-    assert sum(path.stat().st_size for path in pocket_path(task).iterdir()) < 4 * 2**20
+def test_all_are_small_enough_for_a_wheel() -> None:
+    files = [path for model in SHIPPED for path in shipped_folder(*model).iterdir()]
+    assert sum(path.stat().st_size for path in files) < 12 * 2**20
 
 
 def test_it_avoids_the_traps_of_other_engines(config: dict[str, Any]) -> None:
@@ -53,10 +77,10 @@ def test_it_avoids_the_traps_of_other_engines(config: dict[str, Any]) -> None:
     assert config["dtype"] == "bfloat16"
 
 
-def test_every_file_agrees_on_the_end_of_a_turn(task: str, config: dict[str, Any]) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(pocket_path(task))
+def test_every_file_agrees_on_the_end_of_a_turn(model: Pocket, config: dict[str, Any]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(shipped_folder(*model))
     generation = json.loads(
-        (pocket_path(task) / "generation_config.json").read_text(encoding="utf-8")
+        (shipped_folder(*model) / "generation_config.json").read_text(encoding="utf-8")
     )
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert config["eos_token_id"] == generation["eos_token_id"] == tokenizer.eos_token_id == end
@@ -77,9 +101,11 @@ def test_prompts_and_digits_are_tokenized_as_in_training(task: str) -> None:
         assert all(len(t) == 1 for t in texts if t[0].isdigit())
 
 
-def test_the_card_gives_the_command(task: str) -> None:
-    card = (pocket_path(task) / "README.md").read_text(encoding="utf-8")
+def test_the_card_gives_the_command(model: Pocket) -> None:
+    card = (shipped_folder(*model) / "README.md").read_text(encoding="utf-8")
     assert "python -m flowzoo.baselines.pocket --out DIR" in card
+    assert (f"--scale {model.scale}" in card) is (model.scale != "default")
+    assert (f"--task {model.task}" in card) is (model.task != "math")
     assert "| single_v0 | greedy |" in card
 
 
@@ -106,3 +132,95 @@ def test_every_role_is_readable_and_no_workflow_is_solved(
     for role, values in summary["roles"].items():
         assert values["strict"] >= 0.8, role
         assert values["truncated"] <= 0.05, role
+
+
+@pytest.mark.parametrize("model", SIZED, ids="-".join)
+def test_a_scale_has_the_size_of_its_name_and_half_of_the_work_to_learn(model: Pocket) -> None:
+    policy = load(*model, sampling=Sampling(max_tokens=64))
+    million = {"xs": 0.3, "s": 1.0}[model.scale]
+    assert policy.model.num_parameters() == pytest.approx(million * 1e6, rel=0.15)
+    workflow = make_workflow("single_v0", model.task, **pocket_options(model.task))
+    problems = distinct_problems(workflow.task, "validation", 150)
+    _, summary = evaluate(workflow, Roster.shared(policy, workflow.role_counts()), problems)
+    assert 0.2 <= summary["accuracy"] <= 0.85
+    assert summary["roles"]["generator"]["strict"] >= 0.95
+
+
+@pytest.mark.parametrize("task", SCALED)
+def test_all_scales_of_a_task_were_made_alike(task: str) -> None:
+    xs, s, default = (pocket_path(task, scale) for scale in ("xs", "s", "default"))
+    assert (xs / "tokenizer.json").read_bytes() == (s / "tokenizer.json").read_bytes()
+    for name in ("tokenizer_config.json", "chat_template.jinja", OPTIONS_FILE):
+        texts = {(folder / name).read_bytes() for folder in (xs, s, default)}
+        assert len(texts) == 1, name
+    commands = [
+        next(line for line in card.splitlines() if "flowzoo.baselines.pocket" in line)
+        for card in ((folder / "README.md").read_text(encoding="utf-8") for folder in (xs, s))
+    ]
+    assert commands[0].replace("--scale xs", "--scale s") == commands[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "played", "found"),
+    [
+        ("", "math", Pocket("math")),
+        ("s", "code", Pocket("code", "s")),
+        ("math", "code", Pocket("math")),
+        ("math-xs", "code", Pocket("math", "xs")),
+        ("plan_path", "", Pocket("plan_path")),
+        ("code-m", "", Pocket("code", "m")),
+    ],
+)
+def test_a_line_names_a_task_and_a_scale(words: str, played: str, found: Pocket) -> None:
+    assert read_pocket(words, played) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", r"'pocket' needs the workflow that is played"),
+        ("s", r"'pocket:s' needs the workflow that is played, or pocket:TASK"),
+        ("math-l", r"unknown scale of a pocket model 'l'. Valid choices: m, s, xs"),
+        ("maths", r"unknown task with a pocket model 'maths'. Did you mean 'math'"),
+        ("plan_path-s", r"in scale s 'plan_path'. Valid choices: code, math"),
+        ("-s", r"unknown task with a pocket model ''"),
+    ],
+)
+def test_other_lines_are_refused(words: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_policy(f"pocket:{words}")
+
+
+def test_a_policy_of_the_played_task_and_a_scale() -> None:
+    workflow = make_workflow("voting_v0", "math")
+    policy: Any = make_policy("pocket:xs", oracle=workflow)
+    assert policy.name == "pocket:xs"
+    assert policy.model.config.hidden_size == 80
+
+
+def test_a_model_too_large_to_ship_is_looked_for_where_its_command_makes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
+    command = r"`python -m flowzoo.baselines.pocket --task math --scale m` makes it there in about"
+    with pytest.raises(UsageError, match=rf"{tmp_path}.*{command} \d+ minutes"):
+        pocket_path("math", "m")
+    folder = tmp_path / "pocket" / "math-m"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match="none in"):  # the making was broken off
+        pocket_path("math", "m")
+    (folder / OPTIONS_FILE).write_text("{}", encoding="utf-8")
+    assert pocket_path("math", "m") == folder == made_folder("math", "m")
+
+
+def test_without_a_folder_of_its_own_the_users_cache_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("FLOWZOO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert made_folder("code", "m") == tmp_path / "xdg/flowzoo/pocket/code-m"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert made_folder("code", "m") == tmp_path / ".cache/flowzoo/pocket/code-m"
+    assert SCALES == ("xs", "s", "m")

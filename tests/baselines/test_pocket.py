@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from flowzoo.agents.hf import TransformersPolicy
-from flowzoo.agents.pocket import TASKS, pocket_path
+from flowzoo.agents.pocket import SCALED, TASKS, Scale, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.baselines.pocket import (
-    PocketConfig,
     Row,
-    command,
     curriculum,
     encode,
     lr_share,
@@ -28,6 +27,7 @@ from flowzoo.baselines.pocket import (
     reply_loss,
     train,
 )
+from flowzoo.baselines.pocket_config import PocketConfig, command
 from flowzoo.baselines.pocket_data import Example, played, together, tokenizer_corpus, transcripts
 from flowzoo.baselines.pocket_habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
 from flowzoo.baselines.pocket_optimizer import Muon, orthogonalised
@@ -262,7 +262,10 @@ def test_rows_end_with_the_end_of_turn(tokenizer: Any, examples: list[Example]) 
     assert tokenizer.decode(row.prompt).endswith("<|im_start|>assistant\n")
 
 
-def tiny(out: Path, **changes: Any) -> PocketConfig:
+NO_SIZE = {"layers": 0, "hidden": 0, "intermediate": 0, "heads": 0, "key_value_heads": 0}
+
+
+def tiny(out: Path | None, **changes: Any) -> PocketConfig:
     settings: dict[str, Any] = {
         "steps": 6, "hasty_steps": 2, "batch": 8, "warmup": 2, "layers": 1, "hidden": 32,
         "intermediate": 32, "heads": 1, "key_value_heads": 1, "vocab": 512, "context": 512,
@@ -353,6 +356,38 @@ def test_the_command_spells_out_what_differs_from_the_defaults() -> None:
     assert command(PocketConfig(Path("x"))) == "python -m flowzoo.baselines.pocket --out DIR"
     config = PocketConfig(Path("x"), steps=999, matrix_lr=0.5, vocab=900)
     assert command(config).endswith("--steps 999 --matrix-lr 0.5 --vocab 900")
+    config = PocketConfig(Path("x"), task="code", scale="xs")
+    assert command(config).endswith("pocket --out DIR --task code --scale xs")
+    assert command(PocketConfig(scale="m")) == "python -m flowzoo.baselines.pocket --scale m"
+
+
+@pytest.mark.parametrize(
+    ("scale", "million"), [("xs", 0.3), ("default", 0.64), ("s", 1.0), ("m", 4.0)]
+)
+def test_a_scale_has_the_parameters_of_its_name(scale: Scale, million: float) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(pocket_path("math"))
+    model = new_model(PocketConfig(Path("x"), scale=scale), tokenizer)
+    assert model.num_parameters() == pytest.approx(million * 1e6, rel=0.15)
+
+
+def test_a_size_in_numbers_stands_in_for_the_default_one(tmp_path: Path) -> None:
+    assert PocketConfig(tmp_path, hidden=64).shape == (3, 64, 256, 4, 2)
+    with pytest.raises(UsageError, match="scale s and `hidden` both say how large the model is"):
+        PocketConfig(tmp_path, scale="s", hidden=64)
+
+
+def test_what_is_not_shipped_goes_where_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
+    for task in SCALED:
+        make(tiny(None, task=task, scale="m", steps=1, hasty_steps=0, evaluate=0, **NO_SIZE))
+        assert pocket_path(task, "m") == tmp_path / f"pocket/{task}-m"
+    for settings in ({}, {"scale": "xs"}, {"task": "sudoku"}):
+        with pytest.raises(UsageError, match="is shipped: say with `--out` where"):
+            PocketConfig(None, **settings)
+    with pytest.raises(UsageError, match="in scale m 'sudoku'"):
+        PocketConfig(None, task="sudoku", scale="m")
 
 
 async def test_a_made_model_answers_with_its_own_tokens(made: Path) -> None:

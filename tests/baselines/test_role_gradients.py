@@ -67,29 +67,61 @@ def test_role_gradients_add_up_and_are_those_of_the_roles(
 
 
 def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
-    first = RoleGram(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]))
-    second = RoleGram(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]))
-    third = RoleGram(("b",), np.array([[4.0]]))
+    first = RoleGram(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]), (3, 1))
+    second = RoleGram(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]), (3, 1))
+    third = RoleGram(("b",), np.array([[4.0]]), (1,))
+    roles = math.exp(-(3 / 7 * math.log(3 / 7) + 4 / 7 * math.log(4 / 7)))
     assert gram_metrics([first, second, third]) == pytest.approx(
         {
             "grad/norm/a": 2.0, "grad/norm/b": 2.0, "grad/mass/a": (3 / 7 + 1) / 2,
-            "grad/mass/b": (4 / 7 + 0 + 1) / 3, "grad/cos/a/b": 0.5,
+            "grad/mass/b": (4 / 7 + 0 + 1) / 3, "grad/cos/a/b": 0.5, "grad/conflict": 0.0,
+            "grad/mass_call/a": (1 / 5 + 1) / 2, "grad/mass_call/b": (4 / 5 + 0 + 1) / 3,
+            "grad/effective_roles": (roles + 1 + 1) / 3, "grad/dominance": (4 / 7 + 1 + 1) / 3,
         }
     )  # fmt: skip
     assert gram_metrics([]) == {}
+
+
+def test_conflict_is_the_share_of_pairs_that_pull_apart() -> None:
+    products = np.array([[1.0, -0.5, 0.5], [-0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])
+    metrics = gram_metrics([RoleGram(("a", "b", "c"), products, (1, 1, 1))])
+    assert metrics["grad/conflict"] == pytest.approx(1 / 3)
+    assert metrics["grad/effective_roles"] == pytest.approx(3)
 
 
 def test_a_weight_without_a_gradient_counts_as_zero() -> None:
     parameters = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(1))]
     roles = RoleGradients(parameters)
     parameters[0].grad = torch.tensor([3.0, 0.0])
-    roles.take("a")
+    roles.take("a", 2)
     assert parameters[0].grad is None
     parameters[0].grad, parameters[1].grad = torch.tensor([1.0, 1.0]), torch.tensor([5.0])
-    roles.take("b")
+    roles.take("b", 1)
     gram = roles.merge()
     assert gram.products.tolist() == [[9.0, 3.0], [3.0, 27.0]]
+    assert gram.calls == (2, 1)
     assert [p.grad.tolist() for p in parameters if p.grad is not None] == [[4.0, 1.0], [5.0]]
+
+
+def test_entropy_and_clipping_are_told_by_role(
+    tiny_model: Make, role_rows: Make, own_logps: Make
+) -> None:
+    rows = own_logps(tiny_model(), role_rows())
+    metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
+    alone = Learner(tiny_model(), settings(skip_idle_rows=True)).update(
+        rows, [a if row.role == "b" else 0.0 for row, a in zip(rows, ADVANTAGES, strict=True)]
+    )
+    assert metrics["entropy/b"] == pytest.approx(alone["learn/entropy"], rel=1e-5)
+    assert metrics["kl/b"] == pytest.approx(0, abs=1e-6)
+    assert metrics["clip/b"] == 0
+    tokens = {
+        role: sum(
+            len(r.output_ids) for r, a in zip(rows, ADVANTAGES, strict=True) if a and r.role == role
+        )
+        for role in "abc"
+    }
+    mean = sum(metrics[f"entropy/{role}"] * n for role, n in tokens.items()) / sum(tokens.values())
+    assert metrics["learn/entropy"] == pytest.approx(mean, rel=1e-5)
 
 
 def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:

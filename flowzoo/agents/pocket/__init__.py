@@ -1,42 +1,129 @@
-"""The shipped pocket models: Qwen3s of under a million parameters that play every workflow badly.
+"""The pocket models: small Qwen3s that play every workflow badly.
 
 There is one per task, each in a folder of that name in Hugging Face layout (its README says how it
 was made and what it scores); any engine can load it. A pocket model knows the formats of all roles
 and half of the work, so that training on a laptop has something to teach. Some play small problems
 only: `pocket_options` says which. Importing this loads no training library.
+
+The tasks of `SCALED` have three more, `xs`, `s` and `m`, of about 0.3, 1 and 4 million parameters
+(the one without a scale has 0.64): made alike in everything but their size, to see what depends on
+it. What is too large for a wheel is not shipped but made by one command, and then found in
+`made_folder`.
+
+A command or config names them in one line: `pocket` is the model of the task that is played,
+`pocket:TASK` that of another, `pocket:SCALE` and `pocket:TASK-SCALE` are those of another size.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
-from flowzoo.errors import unknown
+from flowzoo.errors import UsageError, unknown
+
+Scale = Literal["default", "xs", "s", "m"]
 
 _HERE = Path(__file__).parent
+_MINUTES = {"math": 45, "code": 90}
 
-TASKS: tuple[str, ...] = tuple(sorted(path.parent.name for path in _HERE.glob("*/config.json")))
+SCALES: tuple[str, ...] = get_args(Scale)[1:]
+"""Sizes besides the default one, from the smallest to the largest."""
+SCALED: tuple[str, ...] = ("code", "math")
+"""Tasks whose model comes in all sizes."""
+TASKS: tuple[str, ...] = tuple(
+    sorted(path.parent.name for path in _HERE.glob("*/config.json") if "-" not in path.parent.name)
+)
 """Tasks that have a pocket model."""
 OPTIONS_FILE = "flowzoo.json"
-"""File of a model's folder: the options of task and workflows that it was made for."""
+"""File of a model's folder: the options of task and workflows that it was made for. It is written
+last, so that a folder which has it is whole."""
 
 
-def pocket_path(task: str = "math") -> Path:
-    """Folder of the model for `task`: weights, config, tokenizer with chat template, model card.
+class Pocket(NamedTuple):
+    """Which pocket model."""
+
+    task: str
+    scale: str = "default"
+
+
+def read_pocket(words: str, played: str = "") -> Pocket:
+    """The model that a line names, e.g. `pocket:math-s`; that it exists is for `pocket_path`.
+
+    Args:
+        words: what follows `pocket:`, that is TASK, SCALE, TASK-SCALE or nothing.
+        played: name of the task that is played.
 
     Raises:
-        UsageError: there is none for this task.
+        UsageError: neither names a task.
+    """
+    task, dash, scale = words.rpartition("-")
+    if dash:
+        return Pocket(task, scale)
+    if words and words not in SCALES:
+        return Pocket(words)
+    if not played:
+        spec = f"pocket:{words}" if words else "pocket"
+        raise UsageError(f"policy {spec!r} needs the workflow that is played, or pocket:TASK.")
+    return Pocket(played, words or "default")
+
+
+def pocket_path(task: str = "math", scale: str = "default") -> Path:
+    """Folder of the model for `task`: weights, config, tokenizer with chat template, model card.
+
+    Args:
+        task: name of the task.
+        scale: `default`, or one of `SCALES`.
+
+    Raises:
+        UsageError: there is none for this task or of this size, or it has not been made yet.
+    """
+    shipped = shipped_folder(task, scale)
+    if shipped.is_dir():
+        return shipped
+    made = made_folder(task, scale)
+    if (made / OPTIONS_FILE).is_file():
+        return made
+    raise UsageError(
+        f"the pocket model of {task} in scale {scale} is not shipped, and there is none in {made}: "
+        f"`python -m flowzoo.baselines.pocket --task {task} --scale {scale}` makes it there in "
+        f"about {_MINUTES[task]} minutes, on one CPU core."
+    )
+
+
+def shipped_folder(task: str, scale: str) -> Path:
+    """Where the package would hold this model; the folder is there if it is shipped.
+
+    Raises:
+        UsageError: there is no model for this task or of this size, shipped or not.
     """
     if task not in TASKS:
         raise unknown("task with a pocket model", task, TASKS)
-    return _HERE / task
+    if scale == "default":
+        return _HERE / task
+    if scale not in SCALES:
+        raise unknown("scale of a pocket model", scale, SCALES)
+    if task not in SCALED:
+        raise unknown(f"task with a pocket model in scale {scale}", task, SCALED)
+    return _HERE / f"{task}-{scale}"
+
+
+def made_folder(task: str, scale: str) -> Path:
+    """Where a model that is not shipped is made and looked for.
+
+    It is in `pocket` of `$FLOWZOO_CACHE`, or of `flowzoo` in the user's cache folder
+    (`$XDG_CACHE_HOME`, by default `~/.cache`).
+    """
+    own = os.environ.get("FLOWZOO_CACHE")
+    users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return (Path(own) if own else Path(users) / "flowzoo") / "pocket" / f"{task}-{scale}"
 
 
 def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:
-    """Options of `task` that its pocket model was made for, e.g. `{"side": 4}`.
+    """Options of `task` that its pocket models were made for, of any size, e.g. `{"side": 4}`.
 
-    With other problems or prompts than these bring it is lost.
+    With other problems or prompts than these bring they are lost.
 
     Args:
         task: name of the task.
@@ -49,19 +136,20 @@ def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:
     return {**made["options"], **made["workflows"].get(workflow, {})}
 
 
-def load(task: str = "math", **options: Any) -> Any:
+def load(task: str = "math", scale: str = "default", **options: Any) -> Any:
     """The model for `task` as a `TransformersPolicy`, in float32 unless `dtype` says otherwise.
 
     Args:
         task: name of the task.
+        scale: `default`, or one of `SCALES`.
         options: as for `TransformersPolicy.from_pretrained`.
 
     Raises:
-        UsageError: there is no model for this task.
+        UsageError: there is no model for this task or of this size, or it has not been made yet.
         MissingExtra: the extra `train` is not installed.
     """
     from flowzoo.agents.hf import TransformersPolicy
 
     return TransformersPolicy.from_pretrained(
-        pocket_path(task), **{"name": "pocket", "dtype": "float32", **options}
+        pocket_path(task, scale), **{"name": "pocket", "dtype": "float32", **options}
     )

@@ -64,7 +64,8 @@ def amplification(
     """Amplification from the inner products of block gradients.
 
     `grams` has one (slots, blocks, slots, blocks) array of <g_sb, g_tc> for each probe; probes may
-    be of different steps and differ in scale and in their number of blocks.
+    be of different steps and differ in scale and in their number of blocks. With no `shuffles`
+    there is no null, and its bounds are NaN.
 
     Raises:
         UsageError: no probe, fewer than 2 slots, fewer than `FEWEST` blocks, or another shape.
@@ -82,7 +83,7 @@ def amplification(
     variance = _covariance(tops, bottoms)
     low, high = _fieller(top, bottom, variance, level)
     value = math.sqrt(top / bottom) if top >= 0 and bottom > 0 else math.nan
-    null = _null(scaled, shuffles, seed)
+    null = _null(scaled, shuffles, seed) or [math.nan]
     return Amplification(
         slots=slots,
         value=value,

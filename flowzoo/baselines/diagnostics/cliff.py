@@ -1,46 +1,45 @@
 """Did a run fall off a cliff? A verdict from held-out scores, with its uncertainty.
 
-The best of many noisy evaluations is too good by chance. The peak is therefore cross-fitted: the
-checkpoint is chosen on one half of the items and scored on the other, both ways, averaged over
-several splits into halves. `drop` is peak minus terminal, the mean of the last evaluations. Its
-standard error is a bootstrap over items, the same for all evaluations (they are paired); an item
-drawn twice stays in its half, so the choice never sees its own score. Several seeds are blocks,
-resampled as wholes.
+The best of many noisy evaluations is too good by chance, so the peak is cross-fitted (`cross_fit`):
+chosen on one half of the items, scored on the other. `drop` is peak minus terminal, the mean of the
+last evaluations. Its variance is that of a bootstrap over items, the same for all evaluations (they
+are paired); several seeds add how far they differ (`seed_spread`), with Student's t for their small
+number.
 
 A run is a cliff if the drop is at least `THRESHOLD`, its interval excludes 0, and none of the last
 evaluations is within one standard error of the peak. The threshold of the paper whose question this
 is (arXiv 2605.24202) is not public; this one is ours.
+
+How often that is wrong: `benchmarks/diagnostics_truth.py cliff`, with its table in
+docs/diagnostics.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.baselines.diagnostics.cross_fit import bootstrap, falls, halves, levels
+from flowzoo.baselines.diagnostics.seed_spread import Spread, seed_variance
 from flowzoo.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
-Verdict = Literal["cliff", "no cliff", "not enough items"]
+Verdict = Literal["cliff", "no cliff", "not enough items", "not enough seeds"]
 
 THRESHOLD = 0.05
 """Smallest drop that is called a cliff, as a fraction."""
 LAST = 3
 """Evaluations that the terminal accuracy is the mean of."""
 TOO_COARSE = 0.15
-"""A run whose smallest detectable drop is larger has no verdict but `not enough items`."""
+"""A cell whose smallest detectable drop is larger has no verdict but `not enough items`, or, where
+its items alone would do, `not enough seeds`: they differ too much."""
 FEWEST = 30
 """Items below which halves say nothing."""
-_AT_ONCE = 500
-"""Resamples computed together, which bounds the memory."""
-Z_95 = 1.959964
-"""Standard errors between an estimate and the ends of its 95 % interval."""
-Z_POWER = Z_95 + 0.841621
-"""Standard errors that a drop must have to be found with probability 0.8 by a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,8 @@ class Cliff:
     """95 % interval of the drop."""
     se: float
     """Standard error of the drop."""
+    se_items: float
+    """The part of it that more items would lower; the rest is from seeds that differ."""
     p_value: float
     """One-sided, of no drop at all; for false-discovery control over the cells of a matrix."""
     cliff_step: int | None
@@ -94,22 +95,17 @@ def find_cliff(
     """
     runs = _checked(scores, steps)
     rng = np.random.default_rng(seed)
-    mean = runs.mean(axis=(0, 2))
-    halves = [np.array_split(rng.permutation(runs.shape[2]), 2) for _ in range(splits)]
-    peaks, terminals = _peaks(runs, halves, None)
-    peak, terminal = float(peaks.mean()), float(terminals.mean())
-    samples = _bootstrap(runs, halves, resamples, rng)
-    drop, se = peak - terminal, float(samples.std(ddof=1))
+    masks = halves(runs.shape[2], splits, rng)
+    found = levels(runs, masks, LAST)
+    peak, terminal = float(found.peak[0]), float(found.terminal[0])
+    samples = bootstrap(runs, masks, resamples, LAST, rng)
     # Resampled peaks are chosen with more noise than the real ones, so their drops are shifted
     # downwards: only their spread is used.
-    low, high = drop - Z_95 * se, drop + Z_95 * se
-    p_value = 1 - NormalDist().cdf(drop / se) if se > 0 else float(drop <= 0)
-    detectable = max(THRESHOLD, Z_POWER * se)
-    near = bool(np.any(mean[-LAST:] > peak - se))
-    falls = drop >= THRESHOLD and low > 0 and not near
-    verdict: Verdict = "cliff" if falls else "no cliff"
-    if detectable > TOO_COARSE:
-        verdict = "not enough items"
+    of_items = float((samples.peak - samples.terminal).var(ddof=1))
+    spread = Spread(of_items, seed_variance(falls(runs, masks, LAST)), len(runs))
+    drop = peak - terminal
+    mean = runs.mean(axis=(0, 2))
+    verdict = _verdict(drop, spread, near=bool(np.any(mean[-LAST:] > peak - spread.se)))
     best = int(mean.argmax())
     return Cliff(
         verdict=verdict,
@@ -120,12 +116,13 @@ def find_cliff(
         terminal=terminal,
         base=float(mean[0]),
         drop=drop,
-        low=low,
-        high=high,
-        se=se,
-        p_value=p_value,
+        low=drop - spread.half_width,
+        high=drop + spread.half_width,
+        se=spread.se,
+        se_items=math.sqrt(of_items),
+        p_value=spread.p_value(drop),
         cliff_step=int(steps[change_point(mean)]) if verdict == "cliff" else None,
-        detectable=detectable,
+        detectable=max(THRESHOLD, spread.detectable),
         items=runs.shape[2],
         evaluations=runs.shape[1],
         seeds=runs.shape[0],
@@ -165,48 +162,14 @@ def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
     return kept.tolist()
 
 
-def simulate(
-    accuracy: npt.ArrayLike, items: int, rng: np.random.Generator, *, spread: float = 1.0
-) -> Floats:
-    """Scores of a run whose expected accuracy at each evaluation is given: (evaluations, items).
-
-    An item's log-odds differ from the mean by a normal deviate of scale `spread`, the same at every
-    evaluation; each score is then drawn independently.
-    """
-    wanted = np.asarray(accuracy, np.float64)
-    difficulty = spread * rng.standard_normal(items)
-    # A logistic-normal mean is pulled towards 1/2 by about this factor of its log-odds.
-    pull = np.sqrt(1 + np.pi * spread**2 / 8)
-    odds = pull * np.log(wanted / (1 - wanted))
-    chance = 1 / (1 + np.exp(-(odds[:, None] + difficulty)))
-    return (rng.random(chance.shape) < chance).astype(np.float64)
-
-
-def power(
-    drop: float,
-    items: int,
-    evaluations: int,
-    *,
-    simulations: int = 200,
-    accuracy: float = 0.6,
-    seed: int = 0,
-) -> float:
-    """Share of simulated runs with a true fall of `drop` in which a cliff is found.
-
-    The run rises to `accuracy` in its first half, stays, and has fallen by `drop` for the last
-    quarter. A drop of 0 gives the false-positive rate of such a run.
-    """
-    rng = np.random.default_rng(seed)
-    rise = np.linspace(accuracy - 0.2, accuracy, evaluations // 2)
-    fallen = max(LAST, evaluations // 4)
-    flat = np.full(evaluations - len(rise) - fallen, accuracy)
-    course = np.concatenate([rise, flat, np.full(fallen, accuracy - drop)])
-    found = 0
-    for number in range(simulations):
-        scores = simulate(course, items, rng)
-        verdict = find_cliff([scores], range(evaluations), splits=4, resamples=400, seed=number)
-        found += verdict.verdict == "cliff"
-    return found / simulations
+def _verdict(drop: float, spread: Spread, *, near: bool) -> Verdict:
+    """The verdict on a drop; `near`: a last evaluation is within one standard error of the peak."""
+    if spread.detectable > TOO_COARSE:
+        with_more_seeds = Spread(spread.of_items, 0.0, spread.seeds)
+        enough = with_more_seeds.detectable <= TOO_COARSE
+        return "not enough seeds" if enough else "not enough items"
+    falls_off = drop >= THRESHOLD and drop > spread.half_width and not near
+    return "cliff" if falls_off else "no cliff"
 
 
 def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
@@ -227,53 +190,3 @@ def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
     if not np.isfinite(found).all():
         raise UsageError("a score is not finite: every item must be scored at every evaluation")
     return found
-
-
-def _peaks(
-    runs: Floats, halves: Sequence[Sequence[npt.NDArray[np.int64]]], weights: Floats | None
-) -> tuple[Floats, Floats]:
-    """Cross-fitted peaks and terminals, (resamples,), averaged over splits and both ways.
-
-    `weights` is (resamples, seeds, items): how often each item of each seed counts, or None for
-    once each.
-    """
-    if weights is None:
-        weights = np.ones((1, runs.shape[0], runs.shape[2]))
-    peaks: list[Floats] = []
-    ends: list[Floats] = []
-    for split in halves:
-        levels = [_levels(runs, half, weights) for half in split]
-        for chosen, scored in (levels, levels[::-1]):
-            best = chosen.argmax(axis=1)
-            peaks.append(scored[np.arange(len(scored)), best])
-            ends.append(scored[:, -LAST:].mean(axis=1))
-    return np.mean(peaks, axis=0), np.mean(ends, axis=0)
-
-
-def _levels(runs: Floats, items: npt.NDArray[np.int64], weights: Floats) -> Floats:
-    """Weighted accuracy of every evaluation on some items: (resamples, evaluations)."""
-    part = weights[:, :, items]
-    sums = np.zeros((len(weights), runs.shape[1]))
-    for number, run in enumerate(runs):
-        sums += part[:, number] @ run[:, items].T
-    return sums / part.sum(axis=(1, 2))[:, None]
-
-
-def _bootstrap(
-    runs: Floats,
-    halves: Sequence[Sequence[npt.NDArray[np.int64]]],
-    resamples: int,
-    rng: np.random.Generator,
-) -> Floats:
-    """Bootstrap sample of the drop, (resamples,): items with replacement, seeds as blocks."""
-    seeds, _, items = runs.shape
-    drops: list[Floats] = []
-    for start in range(0, resamples, _AT_ONCE):
-        count = min(_AT_ONCE, resamples - start)
-        drawn = rng.multinomial(items, np.full(items, 1 / items), count).astype(np.float64)
-        weights = np.repeat(drawn[:, None, :], seeds, axis=1)
-        if seeds > 1:
-            weights *= rng.multinomial(seeds, np.full(seeds, 1 / seeds), count)[:, :, None]
-        peaks, ends = _peaks(runs, halves, weights)
-        drops.append(peaks - ends)
-    return np.concatenate(drops)

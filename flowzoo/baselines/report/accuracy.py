@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
-from flowzoo.baselines.report.reading import Floats, RunData
+from flowzoo.baselines.diagnostics.seed_spread import Spread, student_quantile
+from flowzoo.baselines.run_reading import Floats, RunData
 from flowzoo.baselines.stats import paired_gain
 
 Z = 1.959964
 FEWEST_ITEMS = 30
 """Items below which a bootstrap over them says little."""
-T975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-"""97.5 % quantiles of Student's t for 1, 2 … degrees of freedom."""
+ENOUGH = LAST + 2
+"""Evaluations from which on a run has a terminal accuracy and can have a cliff."""
 
 
 def interval(scores: Floats) -> tuple[float, float]:
@@ -43,8 +40,7 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, math.nan, math.nan
-    degrees = len(values) - 1
-    quantile = T975[degrees - 1] if degrees <= len(T975) else Z
+    quantile = student_quantile(0.975, len(values) - 1)
     half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return mean, mean - half, mean + half
 
@@ -56,8 +52,8 @@ def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
     if len(shapes) > 1:
         return None, "the seeds were evaluated at different steps or on different numbers of items"
     scores = [run.scores for run in runs]
-    if len(steps) < LAST + 2:
-        return None, f"a verdict needs {LAST + 2} evaluations or more and there are {len(steps)}"
+    if len(steps) < ENOUGH:
+        return None, f"a verdict needs {ENOUGH} evaluations or more and there are {len(steps)}"
     if scores[0].shape[1] < FEWEST_ITEMS:
         items = scores[0].shape[1]
         return None, f"a verdict needs {FEWEST_ITEMS} items or more and there are {items}"
@@ -75,9 +71,10 @@ def cliff_facts(cliff: Cliff | None, why: str) -> dict[str, Any]:
 
 def items_needed(cliff: Cliff) -> int | None:
     """Items for which a verdict could be given, at this spread; None where there are enough."""
-    if cliff.detectable <= TOO_COARSE:
+    if cliff.verdict != "not enough items":
         return None
-    return math.ceil(cliff.items * (cliff.detectable / TOO_COARSE) ** 2)
+    coarse = Spread(cliff.se_items**2, 0.0, cliff.seeds).detectable
+    return math.ceil(cliff.items * (coarse / TOO_COARSE) ** 2)
 
 
 def accuracy_table(run: RunData, cliff: Cliff | None) -> list[dict[str, Any]]:
@@ -95,7 +92,7 @@ def accuracy_table(run: RunData, cliff: Cliff | None) -> list[dict[str, Any]]:
     ]
     if cliff is not None:
         rows.insert(2, _plain("peak, cross-fitted", cliff.peak, "without that bias"))
-    if last >= LAST:
+    if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
         low, high = _normal(end)
         note = f"mean of the last {LAST} evaluations"
@@ -110,7 +107,7 @@ def gain_facts(run: RunData) -> dict[str, Any] | None:
         return None
     gain = paired_gain(scores[0].tolist(), scores[-1].tolist())
     facts: dict[str, Any] = {"last": gain._asdict(), "step": run.steps[-1]}
-    if len(scores) > LAST:
+    if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
         facts["terminal"] = paired_gain(scores[0].tolist(), end.tolist())._asdict()
     return facts

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST, discoveries
-from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, over_seeds
-from flowzoo.baselines.report.reading import Floats, RunData
+from flowzoo.baselines.report.accuracy import ENOUGH, cliff_facts, cliff_of, over_seeds
+from flowzoo.baselines.run_reading import Floats, RunData
 from flowzoo.baselines.stats import paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
-_PLACE = ("seed", "out", "threads")
-"""Settings that may differ within a cell."""
-Verdicts = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By the name of a run, what `gradients.capture_facts` found."""
+_PLACE = ("seed", "out", "threads", "token_budget")
+"""Settings that may differ within a cell; a control's budget is that of the runs of its seed."""
+Notes = Mapping[str, Mapping[str, Any]]
+"""By the name of a run, its `run_facts`."""
 RATE = 0.05
 """False-discovery rate of the cliffs of a matrix."""
 
@@ -78,10 +78,10 @@ def _name(runs: Sequence[RunData]) -> str:
     return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
 
 
-def cell_facts(cell: CellData, verdicts: Verdicts) -> dict[str, Any]:
+def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
     """A cell's figures: base, peak, terminal, gain with its intervals, verdicts, cost.
 
-    `verdicts` are those on capture of the runs that were tested, by name.
+    `notes` are the facts of the runs that have some, by name.
     """
     facts: dict[str, Any] = {
         "name": cell.name,
@@ -106,10 +106,10 @@ def cell_facts(cell: CellData, verdicts: Verdicts) -> dict[str, Any]:
         "gain_seeds": {"mean": mean, "low": low, "high": high, "values": gains},
         "base": float(np.mean([run.scores[0].mean() for run in cell.runs])),
         "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
-        "terminal": float(np.mean([run.scores[-LAST:].mean() for run in cell.runs])),
+        "terminal": _terminal(cell),
         "best": float(np.mean([run.scores.mean(axis=1).max() for run in cell.runs])),
         "cliff": cliff_facts(cliff, why),
-        "captures": captures(cell, verdicts),
+        "captures": captures(cell, notes),
         "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
         "tokens": _mean(cell, "tokens/total"),
         "minutes": _mean(cell, "time/total") / 60,
@@ -123,11 +123,11 @@ def cell_facts(cell: CellData, verdicts: Verdicts) -> dict[str, Any]:
     }
 
 
-def captures(cell: CellData, verdicts: Verdicts) -> list[dict[str, Any]]:
+def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
     """Every pair of roles of a shared policy: in how many of the tested seeds it was captured."""
     counts: dict[tuple[str, str], list[int]] = {}
     for run in cell.runs:
-        for verdict in verdicts.get(run.name, ()):
+        for verdict in notes.get(run.name, {"captures": ()})["captures"]:
             for pair in verdict["pairs"]:
                 seen = counts.setdefault((pair["by"], pair["of"]), [0, 0])
                 seen[0] += int(pair["captured"])
@@ -154,6 +154,13 @@ def same_problems(one: CellData, other: CellData) -> bool:
     """Whether two cells were evaluated on the same problems."""
     sets = [cell.runs[0].problem_set for cell in (one, other)]
     return bool(sets[0]) and sets[0] == sets[1]
+
+
+def _terminal(cell: CellData) -> float | None:
+    """Mean over the seeds of the last evaluations; None where a run has too few in all."""
+    if min(len(run.steps) for run in cell.runs) < ENOUGH:
+        return None
+    return float(np.mean([run.scores[-LAST:].mean() for run in cell.runs]))
 
 
 def _mean(cell: CellData, metric: str) -> float:

@@ -1,4 +1,4 @@
-"""Cells beside cells: a workflow against its single-agent control, shared against isolated.
+"""Cells beside cells: shared against isolated policies, and what any comparison rests on.
 
 Items are the same for all runs of a task, so differences are paired over items (bootstrap, these
 seeds held fixed) where the problems' ids agree. That interval says what other *problems* would
@@ -10,69 +10,78 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST
-from flowzoo.baselines.report.accuracy import T975, Z
+from flowzoo.baselines.diagnostics.seed_spread import student_quantile
+from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS
+from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, same_problems
+from flowzoo.baselines.report.levels import Pair, cell_samples
+from flowzoo.baselines.run_reading import Floats
 from flowzoo.baselines.stats import paired_gain
 
 FEWEST = 3
 """Seeds on each side below which no claim is made."""
-CONTROL = "single"
-"""The workflow of the control."""
-_LAST = slice(-1, None)
-_END = slice(-LAST, None)
 
 
-def is_control(cell: CellData) -> bool:
-    """Whether a cell is a single agent."""
-    workflow = str(cell.settings.get("workflow", ""))
-    return workflow.split("_v")[0] == CONTROL
-
-
-def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
-    """Every workflow's cell beside every control of its task and model; last evaluations."""
-    found: list[dict[str, Any]] = []
-    for cell in cells:
-        if is_control(cell) or not cell.runs:
-            continue
-        for control in cells:
-            same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
-            if is_control(control) and control.runs and same:
-                found.append(difference(control, cell, _LAST))
-    return found
+def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
+    """Cells with shared and with isolated policies that differ in nothing else."""
+    return [
+        (cell, other)
+        for cell in cells
+        for other in cells
+        if cell.axis("sharing") == "shared" and other.axis("sharing") == "isolated"
+        and cell.runs and other.runs and _only_sharing(cell, other)
+    ]  # fmt: skip
 
 
 def shared_and_isolated(cells: Sequence[CellData]) -> list[dict[str, Any]]:
-    """Pairs of cells that differ in the sharing of policies alone: their terminal accuracy."""
+    """Those pairs: their terminal accuracy, or the last one where there are too few evaluations."""
     found: list[dict[str, Any]] = []
-    for cell in cells:
-        if cell.axis("sharing") != "shared" or not cell.runs:
-            continue
-        for other in cells:
-            if other.axis("sharing") == "isolated" and other.runs and _only_sharing(cell, other):
-                found.append(difference(cell, other, _END))
+    for pair in sharing_pairs(cells):
+        enough = all(len(run.steps) >= ENOUGH for cell in pair for run in cell.runs)
+        places = slice(-LAST if enough else -1, None)
+        sides = [
+            Side(cell.name, [run.scores[places].mean(axis=0) for run in cell.runs]) for cell in pair
+        ]
+        compared = difference(*sides, paired=same_problems(*pair))
+        found.append(compared | {"terminal": enough, "parity": _parity(*pair)})
     return found
 
 
-def difference(one: CellData, other: CellData, places: slice) -> dict[str, Any]:
-    """`other` minus `one` over the evaluations at `places`, with both kinds of interval."""
-    levels = [[float(run.scores[places].mean()) for run in cell.runs] for cell in (one, other)]
-    paired = same_problems(one, other)
+def claimable_pairs(cells: Sequence[CellData]) -> list[Pair]:
+    """Those pairs of which something may be claimed: seeds, evaluations and problems enough."""
+    return [
+        Pair(one, two, (cell_samples(one), cell_samples(two)))
+        for one, two in sharing_pairs(cells)
+        if not _too_few(one, two)
+    ]
+
+
+class Side(NamedTuple):
+    """One side of a comparison."""
+
+    name: str
+    scores: Sequence[Floats]
+    """Of every run, (items,)."""
+
+
+def difference(one: Side, other: Side, *, paired: bool) -> dict[str, Any]:
+    """`other` minus `one`, with both kinds of interval; `paired`: the items are the same."""
+    levels = [[float(scores.mean()) for scores in side.scores] for side in (one, other)]
     facts: dict[str, Any] = {
         "one": one.name, "other": other.name, "paired": paired,
-        "seeds": [len(one.runs), len(other.runs)],
+        "seeds": [len(one.scores), len(other.scores)],
         "levels": [float(np.mean(level)) for level in levels],
-        "tokens": [_tokens(one), _tokens(other)],
-        "minutes": [_minutes(one), _minutes(other)],
         "mean": float(np.mean(levels[1]) - np.mean(levels[0])),
         "items": None, "low": None, "high": None, "claim": "",
     }  # fmt: skip
     if paired:
-        gain = paired_gain(one.item_means(places).tolist(), other.item_means(places).tolist())
+        means = [np.mean(side.scores, axis=0).tolist() for side in (one, other)]
+        gain = paired_gain(*means)
         facts |= {"items": gain.n, "low": gain.low, "high": gain.high}
     low, high = welch(levels[0], levels[1])
     facts |= {"seed_low": low, "seed_high": high}
@@ -93,7 +102,7 @@ def claim(facts: dict[str, Any]) -> str:
 def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, float | None]:
     """95 % interval of the difference of two means over seeds; None with one seed on a side.
 
-    B. L. Welch, Biometrika 34 (1947) 28; degrees of freedom are rounded down.
+    B. L. Welch, Biometrika 34 (1947) 28.
     """
     if min(len(one), len(other)) < 2:
         return None, None
@@ -103,9 +112,20 @@ def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, f
         return mean, mean
     sizes = (len(one), len(other))
     below = sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
-    degrees = max(1, math.floor(sum(parts) ** 2 / below))
-    half = (T975[degrees - 1] if degrees <= len(T975) else Z) * error
+    half = student_quantile(0.975, max(1.0, sum(parts) ** 2 / below)) * error
     return mean - half, mean + half
+
+
+def _too_few(one: CellData, two: CellData) -> bool:
+    """Whether a pair is too small for claims, or was not evaluated on the same problems."""
+    runs = [*one.runs, *two.runs]
+    return (
+        min(len(one.runs), len(two.runs)) < FEWEST
+        or not same_problems(one, two)
+        or len({run.scores.shape[1] for run in runs}) > 1
+        or min(len(run.steps) for run in runs) < ENOUGH
+        or runs[0].scores.shape[1] < FEWEST_ITEMS
+    )
 
 
 def _only_sharing(one: CellData, other: CellData) -> bool:
@@ -114,9 +134,6 @@ def _only_sharing(one: CellData, other: CellData) -> bool:
     return all(one.settings.get(name) == other.settings.get(name) for name in names)
 
 
-def _tokens(cell: CellData) -> float:
-    return float(np.mean([run.rows[-1].get("tokens/total", 0) for run in cell.runs]))
-
-
-def _minutes(cell: CellData) -> float:
-    return float(np.mean([run.rows[-1].get("time/total", 0.0) for run in cell.runs])) / 60
+def _parity(one: CellData, two: CellData) -> dict[str, Any] | None:
+    """Their budgets at the end, seed by seed; None where these were not recorded."""
+    return budgets(one.name, two.name, [(run, other, -1) for run, other in by_seed(one, two)])

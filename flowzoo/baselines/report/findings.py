@@ -60,6 +60,13 @@ def cliff_finding(cliff: Facts) -> Finding:
             f"{cliff['items_needed']} problems per evaluation would allow one."
         )
         return Finding("unknown", "Not enough held-out problems for a cliff verdict", text)
+    if cliff["verdict"] == "not enough seeds":
+        text = (
+            f"{measured} The seeds differ so much that only a drop of {power} or more would be "
+            f"found with probability 0.8, and no verdict is given above {points(TOO_COARSE)}. More "
+            "seeds would allow one; more problems would not."
+        )
+        return Finding("unknown", "The seeds differ too much for a cliff verdict", text)
     if cliff["verdict"] == "cliff":
         text = (
             f"{measured} The accuracy changed level at step {cliff['cliff_step']}. A drop of "

@@ -7,7 +7,6 @@ Metrics are `grad/mass/ROLE` or, where a learner's metrics carry their policy,
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 
 from flowzoo.baselines.diagnostics.capture import EXCESS, WINDOW, find_captures
 from flowzoo.baselines.diagnostics.forms import Floats, feature_rows
-from flowzoo.baselines.report.reading import RunData, read_episodes
+from flowzoo.baselines.run_reading import RunData, read_episodes
 from flowzoo.envs.records import Call
 
 MOST_REPLIES = 400
@@ -78,18 +77,15 @@ def _gram(
 def token_shares(
     run: RunData, roles: Sequence[str], steps: Sequence[int]
 ) -> dict[str, list[float]]:
-    """Each role's share of the sampled tokens at `steps`, among `roles`.
-
-    Lengths are the metrics `tokens/ROLE`; how often a role speaks is counted in the newest saved
-    training episodes at or before the step (the oldest, before any).
-    """
-    counts = {step: _calls(read_episodes(path)) for step, path in _saved(run).items()}
-    lengths = {row["step"]: row for row in run.rows}
+    """Each role's share of the sampled tokens at `steps`, among `roles`; NaN where not logged."""
+    rows = {row["step"]: row for row in run.rows}
     shares: dict[str, list[float]] = {role: [] for role in roles}
     for step in steps:
-        before = [saved for saved in counts if saved <= step]
-        spoken = counts[max(before) if before else min(counts)]
-        amounts = {role: lengths[step].get(f"tokens/{role}", 0.0) * spoken[role] for role in roles}
+        take = rows[step].get
+        amounts = {
+            role: take(f"tokens/{role}", math.nan) * take(f"calls/{role}", math.nan)
+            for role in roles
+        }
         total = sum(amounts.values())
         for role in roles:
             shares[role].append(amounts[role] / total if total else math.nan)
@@ -97,15 +93,19 @@ def token_shares(
 
 
 def capture_facts(run: RunData) -> list[dict[str, Any]]:
-    """One verdict for every policy: its pairs of roles, or why there is none."""
+    """One verdict for every policy: its pairs of roles, or why there is none.
+
+    `top` is the role with most gradient mass over the run.
+    """
     found: list[dict[str, Any]] = []
     policies: dict[str, list[str]] = {}
     for role, policy in run.policies.items():
         policies.setdefault(policy, []).append(role)
     for policy, roles in policies.items():
-        facts = {"policy": policy, "roles": roles, "pairs": [], "why": "", "settled": False}
-        facts["why"] = _why_not(run, roles)
+        facts: dict[str, Any] = {"policy": policy, "roles": roles, "pairs": [], "settled": False}
+        facts |= {"why": _why_not(run, roles), "top": None}
         if not facts["why"]:
+            facts["top"] = _heaviest(run, roles)
             facts["pairs"] = _pairs(run, roles)
         # One role per policy: the question does not arise, which is an answer too.
         facts["settled"] = len(roles) < 2 or bool(facts["pairs"])
@@ -122,7 +122,9 @@ def _why_not(run: RunData, roles: Sequence[str]) -> str:
     shortest = min(len(mass[role]) for role in roles)
     if shortest <= WINDOW:
         return f"it needs more than {WINDOW} measured steps and has {shortest}"
-    if len(run.transcript_files("eval")) < 2 or not _saved(run):
+    if not any(f"calls/{roles[0]}" in row for row in run.rows):
+        return "how often its roles spoke was not logged (an earlier version made this run)"
+    if len(run.transcript_files("eval")) < 2:
         return "the episodes that show how its roles speak are not there"
     return ""
 
@@ -174,13 +176,10 @@ def _as_call(row: Mapping[str, Any]) -> Call:
     )  # fmt: skip
 
 
-def _saved(run: RunData) -> dict[int, Any]:
-    """Saved training episodes, or those of the evaluations where there are none."""
-    return run.transcript_files("train") or run.transcript_files("eval")
-
-
-def _calls(episodes: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    return Counter(call["role"] for episode in episodes for call in episode["calls"])
+def _heaviest(run: RunData, roles: Sequence[str]) -> str:
+    """The role with the largest mean share of the gradient mass over the run."""
+    mass = {key[0]: series for key, series in role_series(run, "mass").items()}
+    return max(roles, key=lambda role: np.mean([value for _, value in mass[role]]))
 
 
 def _finite(value: Any) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from flowzoo.baselines.report.findings import Finding, listed, percent
-from flowzoo.baselines.report.reading import RunData
+from flowzoo.baselines.run_reading import RunData
 
-SPIKE = 5.0
-"""A gradient norm above this many running medians is a spike."""
+SPIKE = "grad/spike/"
+"""Before a policy's name: 1 where its norm is a spike, see `flowzoo.baselines.metrics.spike`."""
 MANY = 0.5
 """Share of groups without variance that is worth a word."""
 LONG = 0.1
@@ -37,19 +35,13 @@ def health_findings(run: RunData) -> list[Finding]:
 
 def _spikes(run: RunData) -> list[Finding]:
     found: list[Finding] = []
-    names = sorted({name for row in run.rows for name in row if name.startswith("learn/grad_norm")})
-    for name in names:
-        series = [(row["step"], row[name]) for row in run.rows if _number(row.get(name))]
-        seen: list[float] = []
-        steps: list[int] = []
-        for step, value in series:
-            if len(seen) >= 5 and value > SPIKE * float(np.median(seen[-20:])):
-                steps.append(step)
-            seen.append(value)
+    for name in sorted({name for row in run.rows for name in row if name.startswith(SPIKE)}):
+        steps = [row["step"] for row in run.rows if row.get(name)]
+        measured = sum(name in row for row in run.rows)
         if steps:
             text = (
-                f"{name} rose above {SPIKE:g} times its running median at "
-                f"{len(steps)} of {len(series)} steps, first at step {steps[0]}."
+                f"The gradient norm of policy {name.removeprefix(SPIKE)} rose above 5 times its "
+                f"running median at {len(steps)} of {measured} steps, first at step {steps[0]}."
             )
             found.append(Finding("warn", "Gradient spikes", text))
     return found

@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowzoo.baselines.report.amplified import cell_amplification
+from flowzoo.baselines.report.beside import against_controls
 from flowzoo.baselines.report.cells import (
     RATE,
     CellData,
-    Verdicts,
+    Notes,
     cell_facts,
     group_cells,
     mark_discoveries,
 )
-from flowzoo.baselines.report.comparisons import FEWEST, against_controls, shared_and_isolated
+from flowzoo.baselines.report.claims import Claim, paper_claims
+from flowzoo.baselines.report.comparisons import (
+    FEWEST,
+    claimable_pairs,
+    shared_and_isolated,
+)
 from flowzoo.baselines.report.findings import Finding, counted, points
-from flowzoo.baselines.report.reading import RunData
+from flowzoo.baselines.run_reading import RunData
 
 
-def matrix_facts(
-    runs: Sequence[RunData], pages: Mapping[str, str], verdicts: Verdicts
-) -> dict[str, Any]:
+def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes) -> dict[str, Any]:
     """The facts of several runs.
 
-    By the name of a run, `pages` has the address of its own page and `verdicts` those on capture.
+    By the name of a run, `pages` has the address of its own page and `notes` its facts.
     """
     cells = group_cells(runs)
-    facts = [cell_facts(cell, verdicts) for cell in cells]
+    facts = [cell_facts(cell, notes) for cell in cells]
     for cell, fact in zip(cells, facts, strict=True):
         fact["pages"] = {
             str(run.settings.get("seed", 0)): pages[run.name]
@@ -38,6 +43,7 @@ def matrix_facts(
         "cells": facts,
         "judged": judged,
         "rate": RATE,
+        "claims": [claim._asdict() for claim in _claims(cells, notes)],
         "controls": controls,
         "sharing": sharing,
         "fewest": FEWEST,
@@ -50,6 +56,13 @@ def matrix_facts(
             )
         ],
     }  # fmt: skip
+
+
+def _claims(cells: Sequence[CellData], notes: Notes) -> list[Claim]:
+    """The verdicts on the paper's claims; none where there are no two cells to compare."""
+    if len(cells) < 2:
+        return []
+    return paper_claims(claimable_pairs(cells), cells, notes, cell_amplification(cells))
 
 
 def _gains(cells: Sequence[dict[str, Any]]) -> Finding:

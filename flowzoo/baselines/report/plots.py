@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from flowzoo.baselines.report.cells import cell_facts, group_cells
 from flowzoo.baselines.report.gradients import gram_tables, role_series
-from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import held_out
 from flowzoo.baselines.report.write import page_names
+from flowzoo.baselines.run_reading import RunData
 from flowzoo.errors import missing_extra
 
 if TYPE_CHECKING:

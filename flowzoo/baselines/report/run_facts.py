@@ -13,6 +13,7 @@ from flowzoo.baselines.report.accuracy import (
     gain_facts,
     interval,
 )
+from flowzoo.baselines.report.amplified import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.findings import (
     Finding,
@@ -23,7 +24,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.report.reading import RunData
+from flowzoo.baselines.run_reading import RunData
 
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 ORDER = {"bad": 0, "warn": 1, "unknown": 2, "result": 3, "good": 4}
@@ -61,6 +62,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "changes": changes,
         "captures": captures,
         "grams": gram_tables(run),
+        "amplification": amplification_facts(run),
         "course": course(run),
         "held_out": held_out(run),
     }

@@ -12,9 +12,10 @@ from urllib.parse import quote
 from flowzoo import __version__
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.page import render
-from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.transcripts import pack
+from flowzoo.baselines.run_reading import RunData
 from flowzoo.files import replace_text
 
 EPISODES = 10_000
@@ -49,16 +50,16 @@ def write_report(
     folder.mkdir(exist_ok=True)
     names = page_names([run.name for run in runs])
     pages = [folder / name for name in names]
-    verdicts: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     most = EPISODES_EACH if episodes is None else episodes
     for run, page in zip(runs, pages, strict=True):
         tell(str(run.folder))
-        verdicts[run.name] = write_run(run, page, most, f"../{quote(out.name)}")["captures"]
+        notes[run.name] = write_run(run, page, most, f"../{quote(out.name)}")
     links = {
         run.name: quote(f"{folder.name}/{name}") for run, name in zip(runs, names, strict=True)
     }
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
-    facts = _stamped(title, matrix=matrix_facts(runs, links, verdicts))
+    facts = _stamped(title, matrix=matrix_facts(runs, links, notes))
     replace_text(out, render(title, facts, None))
     return [out, *pages]
 

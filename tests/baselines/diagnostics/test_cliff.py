@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.cliff import (
-    change_point,
-    discoveries,
-    find_cliff,
-    power,
-    simulate,
-)
+from flowzoo.baselines.diagnostics.cliff import change_point, discoveries, find_cliff
+from flowzoo.baselines.diagnostics.simulation import power, simulate, simulate_seeds
 from flowzoo.errors import UsageError
 
 STEPS = list(range(0, 100, 5))

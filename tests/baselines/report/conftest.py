@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.diagnostics.cliff import simulate
+from flowzoo.baselines.diagnostics.simulation import simulate
 from flowzoo.baselines.rundir import plain
 from flowzoo.envs.records import Call, EpisodeRecord
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.cliff import simulate
+from flowzoo.baselines.diagnostics.simulation import simulate
 from flowzoo.baselines.report.accuracy import (
     accuracy_table,
     cliff_facts,
@@ -34,8 +34,9 @@ from flowzoo.baselines.report.gradients import (
     token_shares,
 )
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import course, run_facts
+from flowzoo.baselines.run_reading import RunData
 
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)

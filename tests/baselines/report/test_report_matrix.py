@@ -16,7 +16,8 @@ from flowzoo.baselines.report.comparisons import (
 )
 from flowzoo.baselines.report.gradients import capture_facts
 from flowzoo.baselines.report.matrix_facts import matrix_facts
-from flowzoo.baselines.report.reading import RunData, read_runs
+from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.run_reading import RunData
 
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.baselines.report.reading import find_runs, read_episodes, read_runs
+from flowzoo.baselines.report.reading import find_runs, read_runs
+from flowzoo.baselines.run_reading import read_episodes
 from flowzoo.errors import DataError, UsageError
 
 MakeRun = Callable[..., Path]

@@ -1,0 +1,268 @@
+"""How often are the verdicts of `flowzoo.baselines.diagnostics` wrong? Simulated runs of known truth.
+
+    OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py                  # all, some minutes
+    OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts cliff --simulations 1000
+
+`cliff`: cells of 20 evaluations. First without any fall (all of them are false positives), then
+with a true fall from 60 %. Columns: cliffs called, their rate with the upper end of its exact 95 %
+interval (Clopper and Pearson, Biometrika 26 (1934) 404), cells without verdict, mean error of the
+cross-fitted and of the naive peak against the true one with its standard error, the standard error
+as reported and as found over the simulations, and how often the reported interval has the truth.
+Three rows are no noise of the items: seeds whose falls differ (mean 0, standard deviation given),
+and single runs whose true accuracy wobbles from evaluation to evaluation.
+
+`amplification`: probes of 8 blocks, one or ten pooled. Signal to noise is that of one slot's mean
+gradient. Columns: the value expected, medians of the corrected and of the naive value, how often
+the 95 % interval has the truth, how often it is bounded, and its median width where it is.
+
+`capture`: 100 updates of three voters and an aggregator, 200 replies each at both ends, planted
+with neither, one or both halves of the definition.
+
+Simulated verdicts take 400 resamples instead of 2000; `cliff` begins with what that changes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tyro
+
+from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
+from flowzoo.baselines.diagnostics.capture import find_captures
+from flowzoo.baselines.diagnostics.cliff import Cliff, find_cliff
+from flowzoo.baselines.diagnostics.simulation import (
+    course,
+    simulate_capture,
+    simulate_gram,
+    simulate_seeds,
+)
+
+Floats = npt.NDArray[np.float64]
+Truth = Callable[[np.random.Generator], Sequence[Floats]]
+EVALUATIONS = 20
+RESAMPLES = 400
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is simulated."""
+
+    parts: tuple[Literal["cliff", "amplification", "capture"], ...] = (
+        "cliff", "amplification", "capture",
+    )  # fmt: skip
+    """Tables to print."""
+    simulations: int = 1000
+    """Cells of each row in which every verdict is an error; captures and probes of each row."""
+    power_simulations: int = 300
+    """Cells of each row with a true fall."""
+    items: tuple[int, ...] = (100, 500, 1412)
+    """Held-out items of the cliff table."""
+    seed: int = 0
+    """Of everything random."""
+
+
+class Row(NamedTuple):
+    """One row of the cliff table before it is simulated."""
+
+    name: str
+    seeds: int
+    truth: Truth
+    drop: float
+
+
+def cliff_rows() -> list[Row]:
+    """Without a fall first, then with one."""
+    flat = np.full(EVALUATIONS, 0.6)
+    rising = np.linspace(0.4, 0.6, EVALUATIONS)
+    noise = {"constant": flat, "rises and stays": course(0.0, EVALUATIONS), "rises": rising}
+    rows = [
+        Row(name, seeds, lambda _, s=seeds, c=accuracy: [c] * s, 0.0)
+        for seeds in (1, 3)
+        for name, accuracy in noise.items()
+    ]
+    rows += [Row(f"seeds differ by {d:.0%}", 3, _differing(d), 0.0) for d in (0.05, 0.1)]
+    rows += [Row(f"wobbles by {d:.0%}", 1, _wobbling(d), 0.0) for d in (0.01, 0.02, 0.03)]
+    return rows + [
+        Row(f"falls by {drop:.0%}", seeds, lambda _, s=seeds, d=drop: _falling(s, d), drop)
+        for seeds in (1, 3)
+        for drop in (0.05, 0.10, 0.15, 0.20)
+    ]
+
+
+def _falling(seeds: int, drop: float) -> list[Floats]:
+    return [course(drop, EVALUATIONS)] * seeds
+
+
+def _differing(deviation: float) -> Truth:
+    """Three seeds that rise, stay, and end higher or lower."""
+    return lambda rng: [
+        course(float(np.clip(fall, -0.35, 0.55)), EVALUATIONS)
+        for fall in deviation * rng.standard_normal(3)
+    ]
+
+
+def _wobbling(deviation: float) -> Truth:
+    """A plateau whose true accuracy differs from evaluation to evaluation."""
+    return lambda rng: [0.6 + deviation * rng.standard_normal(EVALUATIONS)]
+
+
+def cliff_table(options: Options) -> None:
+    """Print the table."""
+    resamples_check(options)
+    print(
+        f"\n{'items':>5} {'seeds':>5} {'truth':20} {'cliffs':>11} {'rate':>6} {'<':>6} "
+        f"{'untold':>6} {'peak error':>14} {'naive peak':>14} {'se':>6} {'true':>6} {'covers':>6}"
+    )
+    for items in options.items:
+        for row in cliff_rows():
+            rng = np.random.default_rng([options.seed, items])
+            count = options.power_simulations if row.drop else options.simulations
+            print(cliff_line(row, items, count, rng), flush=True)
+
+
+def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator) -> str:
+    """One row of the table."""
+    cells: list[Cliff] = []
+    tops: list[float] = []
+    for number in range(simulations):
+        truth = row.truth(rng)
+        tops.append(float(np.mean(truth, axis=0).max()))
+        scores = simulate_seeds(truth, items, rng)
+        cells.append(find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=number))
+    found = sum(cell.verdict == "cliff" for cell in cells)
+    untold = sum(cell.verdict.startswith("not enough") for cell in cells)
+    peak = np.array([cell.peak for cell in cells]) - tops
+    naive = np.array([cell.naive_peak for cell in cells]) - tops
+    drops = np.array([cell.drop for cell in cells])
+    covers = np.mean([cell.low <= row.drop <= cell.high for cell in cells])
+    return (
+        f"{items:5} {row.seeds:5} {row.name:20} {found:5}/{simulations:<5} "
+        f"{found / simulations:6.1%} {upper_bound(found, simulations):6.1%} "
+        f"{untold / simulations:6.1%} {error(peak)} {error(naive)} "
+        f"{np.mean([cell.se for cell in cells]):6.2%} {drops.std(ddof=1):6.2%} {covers:6.1%}"
+    )
+
+
+def resamples_check(options: Options) -> None:
+    """Print the standard error from few resamples beside that from as many as a verdict takes."""
+    rng = np.random.default_rng(options.seed)
+    for items in options.items:
+        scores = simulate_seeds([course(0.05, EVALUATIONS)], items, rng)
+        start = time.process_time()
+        full = [find_cliff(scores, range(EVALUATIONS), seed=n).se for n in range(10)]
+        middle = time.process_time()
+        few = [
+            find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=n).se
+            for n in range(10)
+        ]
+        end = time.process_time()
+        print(
+            f"{items} items, 1 seed: se {np.mean(full):.3%} +- {np.std(full):.3%} in "
+            f"{100 * (middle - start):.0f} ms with 2000 resamples, {np.mean(few):.3%} +- "
+            f"{np.std(few):.3%} in {100 * (end - middle):.0f} ms with {RESAMPLES}"
+        )
+
+
+def amplification_table(options: Options) -> None:
+    """Print the table."""
+    print(
+        f"\n{'slots':>5} {'slots are':14} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
+        f"{'naive':>6} {'covers':>7} {'bounded':>8} {'width':>6}"
+    )
+    for slots in (3, 5):
+        for name, cosine in (("exchangeable", 1.0), ("cosine 0.5", 0.5), ("orthogonal", 0.0)):
+            gram = cosine + (1 - cosine) * np.eye(slots)
+            # Rows whose inner products are `gram`; the tiny diagonal keeps the root real.
+            means = np.linalg.cholesky(gram + 1e-12 * np.eye(slots))
+            for snr in (10.0, 1.0, 0.3, 0.1):
+                for probes in (1, 10):
+                    print(amplification_line(name, means, snr, probes, options), flush=True)
+
+
+def amplification_line(
+    name: str, means: Floats, snr: float, probes: int, options: Options
+) -> str:
+    """One row of the table."""
+    slots = len(means)
+    rng = np.random.default_rng([options.seed, slots, round(10 * snr), probes])
+    truth = math.sqrt(slots * float(np.sum(means @ means.T)) / float(np.sum(means**2)))
+    found: list[Amplification] = []
+    for _ in range(options.simulations):
+        grams = [simulate_gram(means, 1 / snr, 8, rng) for _ in range(probes)]
+        found.append(amplification(grams, shuffles=1))
+    values = np.array([one.value for one in found])
+    widths = np.array([one.high - one.low for one in found])
+    bounded = np.isfinite(widths)
+    width = f"{np.median(widths[bounded]):6.2f}" if bounded.any() else "     -"
+    return (
+        f"{slots:5} {name:14} {snr:5g} {probes:6} {truth:6.2f} {np.nanmedian(values):6.2f} "
+        f"{np.median([one.naive for one in found]):6.2f} "
+        f"{np.mean([one.low <= truth <= one.high for one in found]):7.1%} "
+        f"{bounded.mean():8.1%} {width}"
+    )
+
+
+def capture_table(options: Options) -> None:
+    """Print the table."""
+    print(f"\n{'planted':26} {'captured':>11} {'rate':>6} {'<':>6} {'mass':>6} {'form':>6}")
+    cases = {
+        "mass and form": (0.25, 0.8),
+        "mass alone": (0.25, 0.0),
+        "form alone": (0.0, 0.8),
+        "mass, half-way form": (0.25, 0.5),
+        "noise alone": (0.0, 0.0),
+    }
+    for place, (name, (excess, moved)) in enumerate(cases.items()):
+        rng = np.random.default_rng([options.seed, place])
+        pairs = []
+        for _ in range(options.simulations):
+            run = simulate_capture(excess, moved, rng)
+            pairs += [one for one in find_captures(*run, draws=200) if one.by == "generator"]
+        found = sum(one.captured for one in pairs)
+        print(
+            f"{name:26} {found:5}/{len(pairs):<5} {found / len(pairs):6.1%} "
+            f"{upper_bound(found, len(pairs)):6.1%} "
+            f"{np.mean([one.dominant for one in pairs]):6.1%} "
+            f"{np.mean([one.moved for one in pairs]):6.1%}",
+            flush=True,
+        )
+
+
+def upper_bound(found: int, of: int) -> float:
+    """Upper end of the exact two-sided 95 % interval of a rate."""
+    if found == of:
+        return 1.0
+    chooses = [
+        math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(found + 1)
+    ]
+    low, high = found / of, 1.0
+    for _ in range(60):
+        rate = (low + high) / 2
+        log, rest = math.log(rate), math.log1p(-rate)
+        below = sum(math.exp(c + k * log + (of - k) * rest) for k, c in enumerate(chooses))
+        low, high = (rate, high) if below > 0.025 else (low, rate)
+    return high
+
+
+def error(values: Floats) -> str:
+    """Mean with its standard error, in points."""
+    return f"{100 * values.mean():+6.2f} +-{100 * values.std(ddof=1) / math.sqrt(len(values)):5.2f}"
+
+
+def main(options: Options) -> None:
+    """Simulate and print."""
+    tables = {
+        "cliff": cliff_table, "amplification": amplification_table, "capture": capture_table,
+    }  # fmt: skip
+    for part in options.parts:
+        tables[part](options)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

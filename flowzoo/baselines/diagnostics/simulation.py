@@ -1,0 +1,152 @@
+"""Runs whose truth is known: what the verdicts of this package are tested and calibrated on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.baselines.diagnostics.cliff import LAST, find_cliff
+
+Floats = npt.NDArray[np.float64]
+
+
+def course(drop: float, evaluations: int, accuracy: float = 0.6) -> Floats:
+    """Expected accuracies of a run: (evaluations,).
+
+    It rises to `accuracy` in its first half, stays, and has fallen by `drop` for the last quarter.
+    """
+    rise = np.linspace(accuracy - 0.2, accuracy, evaluations // 2)
+    fallen = max(LAST, evaluations // 4)
+    flat = np.full(evaluations - len(rise) - fallen, accuracy)
+    return np.concatenate([rise, flat, np.full(fallen, accuracy - drop)])
+
+
+def simulate(
+    accuracy: npt.ArrayLike, items: int, rng: np.random.Generator, *, spread: float = 1.0
+) -> Floats:
+    """Scores of a run whose expected accuracy at each evaluation is given: (evaluations, items).
+
+    An item's log-odds differ from the mean by a normal deviate of scale `spread`, the same at every
+    evaluation; each score is then drawn independently.
+    """
+    return simulate_seeds([accuracy], items, rng, spread=spread)[0]
+
+
+def simulate_seeds(
+    accuracies: Sequence[npt.ArrayLike],
+    items: int,
+    rng: np.random.Generator,
+    *,
+    spread: float = 1.0,
+) -> list[Floats]:
+    """The same of several seeds on the same items, one expected course each."""
+    difficulty = spread * rng.standard_normal(items)
+    found: list[Floats] = []
+    for accuracy in accuracies:
+        odds = _odds(np.asarray(accuracy, np.float64), spread)
+        chance = _logistic(odds[:, None] + difficulty)
+        found.append((rng.random(chance.shape) < chance).astype(np.float64))
+    return found
+
+
+def _odds(accuracy: Floats, spread: float) -> Floats:
+    """Log-odds whose logistic mean over normal deviates of scale `spread` is `accuracy`."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(32)
+    nodes, weights = spread * nodes, weights / weights.sum()
+    odds = np.log(accuracy / (1 - accuracy))
+    for _ in range(8):  # Newton's method; the mean is increasing and nearly linear here
+        chance = _logistic(odds[:, None] + nodes)
+        slope = (chance * (1 - chance)) @ weights
+        odds = odds - (chance @ weights - accuracy) / slope
+    return odds
+
+
+def _logistic(odds: Floats) -> Floats:
+    return 1 / (1 + np.exp(-odds))
+
+
+def power(
+    drop: float,
+    items: int,
+    evaluations: int,
+    *,
+    simulations: int = 200,
+    accuracy: float = 0.6,
+    seeds: int = 1,
+    seed: int = 0,
+) -> float:
+    """Share of simulated cells with a true fall of `drop` (see `course`) in which a cliff is found.
+
+    A drop of 0 gives the false-positive rate of a run that rises and stays.
+    """
+    rng = np.random.default_rng(seed)
+    truth = [course(drop, evaluations, accuracy)] * seeds
+    found = 0
+    for number in range(simulations):
+        scores = simulate_seeds(truth, items, rng)
+        verdict = find_cliff(scores, range(evaluations), resamples=400, seed=number)
+        found += verdict.verdict == "cliff"
+    return found / simulations
+
+
+def simulate_gram(means: npt.ArrayLike, noise: float, blocks: int, rng: np.random.Generator,
+                  size: int = 200) -> Floats:  # fmt: skip
+    """A probe (`amplification`) of slots with given expected gradients, (slots, blocks, same).
+
+    `means` is (slots, any), the expected gradients in their own coordinates; `noise` is the norm of
+    the noise of a slot's mean gradient over all `blocks`, spread over `size` dimensions.
+    """
+    wanted = np.asarray(means, np.float64)
+    slots, known = wanted.shape
+    gradients = noise * math.sqrt(blocks / size) * rng.standard_normal((slots, blocks, size))
+    gradients[:, :, :known] += wanted[:, None]
+    flat = gradients.reshape(slots * blocks, size)
+    return (flat @ flat.T).reshape(slots, blocks, slots, blocks)
+
+
+class PlantedRun(NamedTuple):
+    """The arguments of `find_captures`, in order."""
+
+    mass: dict[str, list[float]]
+    tokens: dict[str, list[float]]
+    steps: list[int]
+    before: dict[str, Floats]
+    after: dict[str, Floats]
+
+
+def simulate_capture(
+    excess: float, moved: float, rng: np.random.Generator, *, updates: int = 100, replies: int = 200
+) -> PlantedRun:
+    """Three voters (`generator`) and an aggregator under one policy.
+
+    Gradients are noise of equal size per call, so the voters have sqrt(3) / (1 + sqrt(3)) = 0.63 of
+    the mass and 0.75 of the tokens. From a fifth of the run on their mass share is `excess` higher
+    than the larger of both. Aggregators' replies have moved by `moved` of the way to the voters'.
+    """
+    steps = list(range(1, updates + 1))
+    noise = math.sqrt(3) / (1 + math.sqrt(3)) + 0.05 * rng.standard_normal(updates)
+    planted = 0.75 + excess + 0.05 * rng.standard_normal(updates)
+    late = np.arange(updates) >= updates // 5
+    share = np.clip(np.where(late & (excess > 0), planted, noise), 0, 1)
+    voters = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
+    aggregator = np.array([0.2, 0.0, 0.0, 0.1, 4.0])
+    end = aggregator + moved * (voters - aggregator)
+    return PlantedRun(
+        mass={"generator": share.tolist(), "aggregator": (1 - share).tolist()},
+        tokens={"generator": [0.75] * updates, "aggregator": [0.25] * updates},
+        steps=steps,
+        before={"generator": _replies(voters, replies, rng),
+                "aggregator": _replies(aggregator, replies, rng)},
+        after={"generator": _replies(voters, replies, rng),
+               "aggregator": _replies(end, replies, rng)},
+    )  # fmt: skip
+
+
+def _replies(means: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Features (`forms.FEATURES`) of replies with these means: (count, 5)."""
+    flags = rng.random((count, 4)) < means[:4]
+    return np.column_stack([flags, means[4] + 0.3 * rng.standard_normal(count)]).astype(np.float64)

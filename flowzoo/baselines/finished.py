@@ -1,0 +1,176 @@
+"""A finished training run, opened again: its last policies on its own held-out problems.
+
+Everything is put together as the trainer does it, engine included, so a transformers run opened on
+the machine that trained it plays its last evaluation again with the same scores.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flowzoo.agents import Roster
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.protocol import protocol_of
+from flowzoo.agents.rollout import Job, Rollout
+from flowzoo.agents.summary import mean
+from flowzoo.baselines.assemble import (
+    Budgets,
+    learner_config,
+    make_algorithm,
+    make_training_workflow,
+    open_engines,
+    token_budgets,
+)
+from flowzoo.baselines.checkpoint import Info
+from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.config_file import from_table
+from flowzoo.baselines.export import find_checkpoint
+from flowzoo.baselines.learner import Learner
+from flowzoo.baselines.policies import Engines, Trained, load_policies
+from flowzoo.baselines.policy_map import policy_map
+from flowzoo.baselines.run_reading import RunData, read_run
+from flowzoo.baselines.swap import swap_probe
+from flowzoo.baselines.trainer import EVAL_SEED
+from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.errors import UsageError
+from flowzoo.files import write_json
+
+
+def read_finished(folder: Path) -> RunData:
+    """What a finished run wrote.
+
+    Raises:
+        UsageError: there is no run, it is not finished, or it was never evaluated.
+        DataError: a file there is not what a run writes.
+    """
+    if not (folder / "run.json").is_file():
+        raise UsageError(f"{folder} is no run directory: it has no run.json")
+    data = read_run(folder, folder.name)
+    if data.summary is None or not data.evaluations:
+        raise UsageError(
+            f"the run in {folder} is not finished (no summary.json): repeat the command that "
+            "trains it, which goes on where it stopped"
+        )
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """The last policies of a run, ready to play."""
+
+    data: RunData
+    config: TrainConfig
+    workflow: Workflow
+    map: Mapping[str, str]
+    """Role or agent -> policy."""
+    budgets: Budgets
+    held_out: Sequence[Problem]
+    engines: Engines
+    step: int
+    """After which the policies were saved: that of the last evaluation."""
+
+    @property
+    def roster(self) -> Roster:
+        """Who answers for which role, at the temperature of evaluations."""
+        return Roster.from_map(self.map, self.engines.judges, self.budgets.roles)
+
+    def play(self, roster: Roster, samples: int = 1) -> list[EpisodeRecord]:
+        """`samples` episodes of every held-out problem, problem by problem.
+
+        The noise of the first of each is that of the run's evaluations.
+        """
+        rollout = Rollout(
+            self.workflow, roster, seed=EVAL_SEED, deterministic=self.config.deterministic
+        )
+        self.engines.before_rollout()
+        return rollout.run(
+            [Job(problem, sample) for problem in self.held_out for sample in range(samples)]
+        )
+
+    def protocol(self, roster: Roster, samples: int = 1) -> dict[str, Any]:
+        """What `play` measures under."""
+        return protocol_of(self.workflow, roster, self.held_out, samples=samples, seed=EVAL_SEED)
+
+
+@contextmanager
+def open_finished(folder: Path) -> Iterator[FinishedRun]:
+    """Load the last checkpoint of a finished run; its engines end with the block.
+
+    Raises:
+        UsageError: see `read_finished`; settings that this version does not know; or the last
+            checkpoint is not that of the last evaluation.
+    """
+    data = read_finished(folder)
+    config = from_table(data.settings, str(folder / "run.json"))
+    info = find_checkpoint(folder, "last")
+    if info.step != data.steps[-1]:
+        raise UsageError(
+            f"the last checkpoint of {folder} is of step {info.step} and its last evaluation of "
+            f"step {data.steps[-1]}: they are not of the same policies"
+        )
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    workflow = make_training_workflow(config)
+    roles = workflow.role_counts()
+    mapping, budgets = policy_map(config.policy_words, roles), token_budgets(config, roles)
+    held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
+    names = sorted(set(mapping.values()))
+    trained = load_policies(config, names, workflow.task.name, config.frozen)
+    learners = _with_weights(config, workflow, mapping, budgets, trained, info)
+    engines = open_engines(config, trained, learners, held_out, budgets.reply)
+    try:
+        engines.sync()
+        yield FinishedRun(data, config, workflow, mapping, budgets, held_out, engines, info.step)
+    finally:
+        engines.close()
+
+
+def run_swaps(folder: Path) -> dict[str, Any]:
+    """The policy-swap probe of a finished run, written to its `swaps.json`.
+
+    What is there is not measured again unless the run has gone on since. The unexchanged accuracy
+    is played anew, so that both sides of a difference come from the same machine.
+
+    Returns:
+        `step`, `accuracy` and `scores` (unexchanged), and `swaps`: see `swap.swap_probe`.
+
+    Raises:
+        UsageError: see `open_finished`.
+    """
+    path = folder / "swaps.json"
+    last = read_finished(folder).steps[-1]
+    if path.is_file():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["step"] == last:
+            return found
+    with open_finished(folder) as run:
+        before = [record.score for record in run.play(run.roster)]
+        swapped = swap_probe(
+            run.play, run.workflow.role_counts(), run.map, run.engines.judges, run.budgets.roles,
+            before,
+        )  # fmt: skip
+    record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
+    write_json(path, record)
+    return record
+
+
+def _with_weights(
+    config: TrainConfig, workflow: Workflow, mapping: Mapping[str, str], budgets: Budgets,
+    trained: Mapping[str, Trained], info: Info,
+) -> dict[str, Learner]:  # fmt: skip
+    """The learners of a run, which engines take weights from, with those of a checkpoint."""
+    algorithm, roles = make_algorithm(config, workflow), workflow.role_counts()
+    learners: dict[str, Learner] = {}
+    for name, one in trained.items():
+        if not one.frozen:
+            one.weights.load(info.policy_path(name))
+            settings = learner_config(config, algorithm, name, mapping, roles, budgets.reply)
+            learners[name] = Learner(one.weights, settings)
+    return learners

@@ -1,0 +1,150 @@
+"""The statistics behind the verdicts on the claims: differences over pairs of cells, and counts.
+
+A difference over pairs has two sources of error: other *seeds* would have given other runs, and
+other *problems* other scores. The variance over seeds is that of the mean over strata, one stratum
+a cell, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2 (1946) 110); the variance
+over problems is a bootstrap that draws the same problems for all runs. Both contain the noise of a
+single score, so their sum counts it twice: intervals are somewhat too wide, never too narrow (Owen,
+Ann. Appl. Stat. 1 (2007) 386, on resampling rows and columns).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flowzoo.baselines.diagnostics.seed_spread import student_quantile
+from flowzoo.baselines.run_reading import Floats
+
+LEVEL = 0.05
+"""Of every test on which a verdict rests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One figure of every run of a cell."""
+
+    values: Floats
+    """(runs,)"""
+    draws: Floats
+    """(runs, resamples): the same under resampled problems; one draw is one set of problems."""
+
+
+class Estimate(NamedTuple):
+    """A mean difference over pairs with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
+    runs: tuple[int, int]
+    """Runs on the two sides."""
+
+
+def mean_difference(pairs: Sequence[tuple[Sample, Sample]]) -> Estimate:
+    """Mean over pairs of (mean of the second cell - mean of the first); see the module.
+
+    A cell of one run leaves the variance over seeds unknown: the interval is then unbounded.
+    """
+    count = len(pairs)
+    mean = float(np.mean([two.values.mean() - one.values.mean() for one, two in pairs]))
+    cells = [cell for pair in pairs for cell in pair]
+    sizes = (sum(len(one.values) for one, _ in pairs), sum(len(two.values) for _, two in pairs))
+    if min(len(cell.values) for cell in cells) < 2:
+        return Estimate(mean, -math.inf, math.inf, count, sizes)
+    parts = [float(cell.values.var(ddof=1)) / len(cell.values) / count**2 for cell in cells]
+    seeds = math.fsum(parts)
+    drawn = np.mean([two.draws.mean(axis=0) - one.draws.mean(axis=0) for one, two in pairs], axis=0)
+    items = float(drawn.var(ddof=1))
+    error = math.sqrt(seeds + items)
+    below = sum(part**2 / (len(cell.values) - 1) for part, cell in zip(parts, cells, strict=True))
+    freedom = (seeds + items) ** 2 / below if below > 0 else math.inf
+    half = student_quantile(0.975, max(1.0, freedom)) * error
+    return Estimate(mean, mean - half, mean + half, count, sizes)
+
+
+class Stratum(NamedTuple):
+    """How often something was found among the runs of the two cells of a pair."""
+
+    found: tuple[int, int]
+    tested: tuple[int, int]
+
+
+def exact_p(strata: Sequence[Stratum]) -> tuple[float, float]:
+    """One-sided p-values, of so many or more, and so many or fewer, findings on the second side.
+
+    Fisher's exact test stratified by pair: within each pair the findings fall on its runs by
+    chance, so that their number on the second side is hypergeometric.
+    """
+    chances = np.ones(1)
+    for found, tested in strata:
+        chances = np.convolve(chances, _hypergeometric(sum(found), *tested))
+    observed = sum(stratum.found[1] for stratum in strata)
+    return float(chances[observed:].sum()), float(chances[: observed + 1].sum())
+
+
+def least_findable(tested: Sequence[tuple[int, int]]) -> int | None:
+    """Fewest findings, all on the second side and spread evenly over pairs, with p <= LEVEL / 2.
+
+    None: not even findings in all runs of that side would do.
+    """
+    most = sum(second for _, second in tested)
+    for total in range(1, most + 1):
+        spread = _spread(total, [second for _, second in tested])
+        strata = [Stratum((0, count), sizes) for count, sizes in zip(spread, tested, strict=True)]
+        if exact_p(strata)[0] <= LEVEL / 2:
+            return total
+    return None
+
+
+def at_least(count: int, trials: int, chance: float) -> float:
+    """Probability of `count` or more successes of `trials`."""
+    terms = (
+        math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
+        for k in range(count, trials + 1)
+    )
+    return min(1.0, math.fsum(terms))
+
+
+def upper_bound(count: int, trials: int) -> float:
+    """One-sided 95 % bound of a rate (Clopper and Pearson, Biometrika 26 (1934) 404)."""
+    if count >= trials:
+        return 1.0
+    return _root(lambda rate: 1 - at_least(count + 1, trials, rate), LEVEL)
+
+
+def lower_bound(count: int, trials: int) -> float:
+    """The one on the other side."""
+    return 1 - upper_bound(trials - count, trials)
+
+
+def _root(falling: Callable[[float], float], wanted: float) -> float:
+    """Where a function that falls from 1 to 0 over [0, 1] takes a value, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > wanted else (low, middle)
+    return (low + high) / 2
+
+
+def _hypergeometric(drawn: int, first: int, second: int) -> Floats:
+    """Chances of 0, 1 … findings on the second side when `drawn` of all runs have one."""
+    whole = math.comb(first + second, drawn)
+    return np.array(
+        [math.comb(second, k) * math.comb(first, drawn - k) / whole for k in range(drawn + 1)]
+    )
+
+
+def _spread(total: int, room: Sequence[int]) -> list[int]:
+    """`total` put one at a time into places with `room`, round by round."""
+    found = [0] * len(room)
+    while total:
+        for place, size in enumerate(room):
+            if total and found[place] < size:
+                found[place] += 1
+                total -= 1
+    return found

@@ -1,0 +1,270 @@
+"""What a matrix says on the claims of arXiv 2605.24202: shown, not shown, or undecided.
+
+The rules were fixed before the runs that they judge, and every verdict prints its rule:
+
+* `peak`: isolated policies reach higher peaks. Shown if the 95 % interval of the mean difference of
+  cross-fitted peaks, isolated minus shared, lies above 0; not shown if below; else undecided.
+* `cliff`: isolated policies fall off cliffs more. Runs with a cliff are counted on both sides;
+  shown if isolated ones are more by Fisher's exact test stratified by pair (two-sided, 5 %), not
+  shown if fewer; else undecided, with the smallest difference that could have been told.
+* `amplification`: parallel agents of one role amplify its gradient. A role of a cell is amplified
+  if the interval of its corrected amplification, probes of all seeds together, lies above sqrt N,
+  the value of orthogonal agents; not amplified if below. Intervals hold together with 95 %
+  (Bonferroni over roles and cells). Shown if more than half are amplified and none is below; not
+  shown the other way round; else undecided. `applied` is the same for the update that Adam makes.
+* `capture`: shared policies are captured by the role with most gradient mass. A cell counts as
+  captured if that role captured another in half of its tested runs or more. Shown if that are half
+  of the cells or more, and more than chance would give (5 %); not shown if the 95 % bound of the
+  share of captured cells is below one half; else undecided.
+
+Only pairs of cells that differ in sharing alone count for the first two, with `FEWEST` seeds or
+more on both sides and the same held-out problems.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
+from flowzoo.baselines.report.amplified import Amplified
+from flowzoo.baselines.report.cells import CellData, Notes
+from flowzoo.baselines.report.claim_tests import (
+    LEVEL,
+    Estimate,
+    Stratum,
+    at_least,
+    exact_p,
+    least_findable,
+    mean_difference,
+    upper_bound,
+)
+from flowzoo.baselines.report.findings import between, counted, percent, points
+from flowzoo.baselines.report.levels import Pair
+
+Verdict = Literal["shown", "not shown", "undecided"]
+
+
+class Claim(NamedTuple):
+    """One claim, what was found, and the rule that the verdict follows."""
+
+    name: str
+    claim: str
+    verdict: Verdict
+    evidence: str
+    rule: str
+
+
+def paper_claims(
+    pairs: Sequence[Pair], cells: Sequence[CellData], notes: Notes, roles: Sequence[Amplified]
+) -> list[Claim]:
+    """The verdicts on all claims.
+
+    `pairs` are those that may be claimed about, `notes` the facts of the runs by name, `roles` the
+    amplification of parallel roles, cell by cell.
+    """
+    return [
+        peak_claim(pairs),
+        cliff_claim(pairs, notes),
+        amplification_claim(roles, applied=False),
+        amplification_claim(roles, applied=True),
+        capture_claim(cells, notes),
+    ]
+
+
+def peak_claim(pairs: Sequence[Pair]) -> Claim:
+    """Isolated policies reach higher peaks."""
+    words = ("peak", "Isolated policies reach higher peaks than shared ones")
+    rule = (
+        "Mean over pairs of cells of the cross-fitted peak, isolated minus shared. Shown if its "
+        "95\u00a0% interval (over seeds and problems) lies above 0, not shown if below."
+    )
+    if not pairs:
+        return Claim(*words, "undecided", _NO_PAIRS, rule)
+    samples = [pair.samples for pair in pairs]
+    peak = mean_difference([(one.peak, two.peak) for one, two in samples])
+    end = mean_difference([(one.terminal, two.terminal) for one, two in samples])
+    evidence = (
+        f"Peaks of isolated policies differ from those of shared ones by {_difference(peak)} "
+        f"({counted(peak.pairs, 'pair')} of cells, {peak.runs[1]} and {peak.runs[0]} runs). "
+        f"Terminal accuracies differ by {_difference(end)}."
+    )
+    return Claim(*words, told(peak.low, peak.high), evidence, rule)
+
+
+def told(low: float, high: float, null: float = 0.0) -> Verdict:
+    """What an interval says of being above `null`."""
+    if low > null:
+        return "shown"
+    return "not shown" if high < null else "undecided"
+
+
+def cliff_claim(pairs: Sequence[Pair], notes: Notes) -> Claim:
+    """Isolated policies fall off cliffs more often."""
+    words = ("cliff", "Isolated policies fall off cliffs more often than shared ones")
+    rule = (
+        "Runs with a cliff, each judged by itself, isolated against shared. Shown if there are "
+        "more by Fisher's exact test stratified by pair of cells (two-sided, 5\u00a0%), not shown "
+        "if there are fewer."
+    )
+    strata = [_cliffs(pair, notes) for pair in pairs]
+    strata = [stratum for stratum in strata if min(stratum.tested) > 0]
+    if not strata:
+        return Claim(*words, "undecided", _NO_PAIRS, rule)
+    more, fewer = exact_p(strata)
+    verdict: Verdict = "shown" if 2 * more <= LEVEL else "undecided"
+    if 2 * fewer <= LEVEL:
+        verdict = "not shown"
+    found = [sum(stratum.found[side] for stratum in strata) for side in (0, 1)]
+    tested = [sum(stratum.tested[side] for stratum in strata) for side in (0, 1)]
+    drop = mean_difference([(one.drop, two.drop) for one, two in (p.samples for p in pairs)])
+    least = least_findable([stratum.tested for stratum in strata])
+    power = (
+        f"With no cliff on the other side and cliffs spread evenly over pairs, {least} of "
+        f"{tested[1]} would have been needed."
+        if least
+        else "Not even cliffs in all runs of one side would have told."
+    )
+    evidence = (
+        f"Cliffs in {found[1]} of {tested[1]} isolated and {found[0]} of {tested[0]} shared runs "
+        f"(p = {min(1.0, 2 * min(more, fewer)):.2g}; 95\u00a0% upper bounds "
+        f"{percent(upper_bound(found[1], tested[1]))} and "
+        f"{percent(upper_bound(found[0], tested[0]))}). {power} Drops from peak to end, isolated "
+        f"minus shared: {_difference(drop)}."
+    )
+    return Claim(*words, verdict, evidence, rule)
+
+
+def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
+    """Parallel agents of one role add up to more than orthogonal ones would."""
+    what = "the update that Adam makes of it" if applied else "that role's gradient"
+    words = (
+        "applied" if applied else "amplification",
+        f"Parallel agents of one role amplify {what}",
+    )
+    rule = (
+        "Corrected amplification per role and cell, probes of all seeds together; intervals hold "
+        "together with 95\u00a0%. Amplified: above √N, what orthogonal agents would give. Shown if "
+        "more than half are amplified and none is below √N, not shown the other way round."
+    )
+    mine = [role for role in roles if role.applied == applied]
+    if not mine:
+        why = "No parallel role was probed (train with --probe-every)."
+        return Claim(*words, "undecided", why, rule)
+    found = [told(role.low, role.high, math.sqrt(role.slots)) for role in mine]
+    above, below = found.count("shown"), found.count("not shown")
+    verdict: Verdict = "undecided"
+    if above > len(mine) / 2 and not below:
+        verdict = "shown"
+    if below > len(mine) / 2 and not above:
+        verdict = "not shown"
+    aligned = sum(role.low <= role.slots <= role.high for role in mine)
+    evidence = (
+        f"Of {counted(len(mine), 'parallel role')} of a cell, {above} are amplified, {below} "
+        f"are below √N and {len(mine) - above - below} cannot be told; the intervals of {aligned} "
+        f"hold N, full alignment. {' '.join(_amplified(role) for role in mine)} Agents with the "
+        "same prompt have the same expected gradient, so N is what theory expects of them; the "
+        "naive value of one sample falls below it by noise alone."
+    )
+    return Claim(*words, verdict, evidence, rule)
+
+
+def capture_claim(cells: Sequence[CellData], notes: Notes) -> Claim:
+    """Shared policies are captured by the role with most gradient mass."""
+    words = ("capture", "Shared policies are captured by the role with most gradient mass")
+    rule = (
+        "A cell counts as captured if the role with most mass captured another one in half of its "
+        "tested runs or more. Shown if that are half of the cells or more, and more than chance "
+        "would give (5\u00a0%); not shown if the 95\u00a0% upper bound of the share of captured "
+        "cells is below one half."
+    )
+    tested = [_captures(cell, notes) for cell in cells]
+    tested = [one for one in tested if one.runs]
+    if not tested:
+        why = "No run has a shared policy whose roles' gradients were measured over enough steps."
+        return Claim(*words, "undecided", why, rule)
+    caught = sum(2 * one.by_top >= one.runs for one in tested)
+    chance = max(_by_chance(one) for one in tested)
+    p_value = at_least(caught, len(tested), chance)
+    bound = upper_bound(caught, len(tested))
+    verdict: Verdict = "undecided"
+    if 2 * caught >= len(tested) and p_value <= LEVEL:
+        verdict = "shown"
+    elif bound < 0.5:
+        verdict = "not shown"
+    runs = sum(one.runs for one in tested)
+    evidence = (
+        f"The role with most mass captured another in {sum(one.by_top for one in tested)} of "
+        f"{runs} tested runs, another role did in {sum(one.by_others for one in tested)}; "
+        f"{caught} of {counted(len(tested), 'cell')} count as captured (95\u00a0% upper bound of "
+        f"the share {percent(bound)}; chance alone would give as many with p = {p_value:.2g}, at "
+        f"{percent(FORM_LEVEL)} a pair of roles). The role with most mass had the excess of mass "
+        f"that the definition asks for in {sum(one.dominant for one in tested)} of {runs} runs."
+    )
+    return Claim(*words, verdict, evidence, rule)
+
+
+class _Tested(NamedTuple):
+    """Runs of a cell that were tested for capture."""
+
+    runs: int
+    by_top: int
+    """In which the role with most mass captured another."""
+    by_others: int
+    """In which another role did."""
+    dominant: int
+    """In which the role with most mass passed the first half of the definition."""
+    others: int
+    """Roles that it could have captured."""
+
+
+_NO_PAIRS = (
+    "No two cells differ in the sharing of policies alone, have seeds enough on both sides, and "
+    "were evaluated on the same problems often enough."
+)
+
+
+def _difference(found: Estimate) -> str:
+    if math.isinf(found.low):
+        return f"{points(found.mean, sign=True)} points (one seed: no interval)"
+    return f"{points(found.mean, sign=True)} points ({between(found.low, found.high)})"
+
+
+def _cliffs(pair: Pair, notes: Notes) -> Stratum:
+    counts: list[list[int]] = []
+    for cell in (pair.shared, pair.isolated):
+        verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs]
+        counts.append([verdicts.count("cliff"), verdicts.count("no cliff")])
+    (one, not_one), (two, not_two) = counts
+    return Stratum((one, two), (one + not_one, two + not_two))
+
+
+def _amplified(role: Amplified) -> str:
+    value = "undefined" if math.isnan(role.value) else f"{role.value:.2f}"
+    high = "unbounded" if math.isinf(role.high) else f"{role.high:.2f}"
+    return (
+        f"{role.role} of {role.cell}: {value} (interval {role.low:.2f} to {high}; naive "
+        f"{role.naive:.2f}; √N = {math.sqrt(role.slots):.2f}, N = {role.slots})."
+    )
+
+
+def _captures(cell: CellData, notes: Notes) -> _Tested:
+    runs = by_top = by_others = dominant = others = 0
+    for run in cell.runs:
+        verdicts = [one for one in notes[run.name]["captures"] if one["pairs"]]
+        if not verdicts:
+            continue
+        runs += 1
+        others = max([others, *(len(one["roles"]) - 1 for one in verdicts)])
+        pairs = [(pair, one["top"]) for one in verdicts for pair in one["pairs"]]
+        by_top += any(pair["captured"] and pair["by"] == top for pair, top in pairs)
+        by_others += any(pair["captured"] and pair["by"] != top for pair, top in pairs)
+        dominant += any(pair["dominant"] and pair["by"] == top for pair, top in pairs)
+    return _Tested(runs, by_top, by_others, dominant, others)
+
+
+def _by_chance(tested: _Tested) -> float:
+    """Upper bound of the chance that a cell counts as captured where nothing moves."""
+    each = 1 - (1 - FORM_LEVEL) ** tested.others
+    return at_least(math.ceil(tested.runs / 2), tested.runs, each)

@@ -1,0 +1,147 @@
+"""What `flowzoo matrix` shows before and while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from flowzoo.errors import FlowzooError
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.matrix_jobs import Job, Run, Vote
+
+
+def progress_of(run: Run) -> str:
+    """One run in a few characters."""
+    if run.state in ("waiting", "failed"):
+        return {"waiting": "·", "failed": "failed"}[run.state]
+    row: dict[str, Any] = run.newest()
+    accuracy = row.get("eval/reward/mean")
+    said = "" if accuracy is None else f" {100 * accuracy:.0f} %"
+    if run.state == "finished":
+        return f"done{said} in {row['time/total'] / 60:.1f} min"
+    step, config = row.get("step", 0), run.config
+    if config.token_budget:
+        return f"{100 * row.get('tokens/total', 0) / config.token_budget:.0f} % of tokens{said}"
+    return f"{step}/{config.steps}{said}"
+
+
+def plan_text(runs: Sequence[Run], workers: int) -> str:
+    """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack.
+
+    Every cell's workflow and algorithm are made, so that mistakes show before the first run.
+    """
+    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+
+    lines = [
+        "| cell | model | policies | steps | optimiser steps per policy | episodes a step | "
+        "finished | |",
+        "|---|---|---|---:|---:|---:|---:|---|",
+    ]
+    for name in dict.fromkeys(run.cell.name for run in runs):
+        own = [run for run in runs if run.cell.name == name]
+        lines.append(_plan_line(own))
+    done = sum(run.state == "finished" for run in runs)
+    cells = len({run.cell.name for run in runs})
+    lines += ["", f"{cells} cells, {len(runs)} runs, {done} finished, {workers} at a time."]
+    left = remaining_seconds(runs, workers)
+    if left is not None and done < len(runs):
+        lines.append(f"By what runs took so far, the others take {as_time(left)}.")
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def live_table(
+    runs: Sequence[Run], votes: Sequence[Vote], workers: int
+) -> Iterator[Callable[[], None]]:
+    """A table on stderr, a row a cell and a column a seed, kept up to date; plain lines elsewhere.
+
+    Where stderr is no terminal, every job that ends gets one line instead.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _teller(console, runs, votes, workers)
+        return
+    with Live(_drawn(runs, votes, workers), console=console, auto_refresh=False) as live:
+        yield lambda: live.update(_drawn(runs, votes, workers), refresh=True)
+
+
+def _plan_line(runs: Sequence[Run]) -> str:
+    """One cell of `plan_text`."""
+    cell, config = runs[0].cell, runs[0].cell.config
+    if cell.control:
+        steps, updates = f"≤ {config.steps}", ""
+    else:
+        steps, updates = str(config.steps), str(config.steps * config.updates or "by rows")
+    done = sum(run.state == "finished" for run in runs)
+    note = _trouble(runs[0])
+    waits = sorted({title.rsplit(" seed ", 1)[0] for run in runs for title in run.waits()})
+    if not note and waits:
+        note = "waits for " + ", ".join(waits)
+    policies = " ".join(config.policy_words)
+    episodes = f"{config.problems} x {config.samples or 'default'}"
+    return (
+        f"| {cell.name} | {config.model} | {policies} | {steps} | {updates} | {episodes} | "
+        f"{done}/{len(runs)} | {note} |"
+    )
+
+
+def _trouble(run: Run) -> str:
+    """Why the settings of a run cannot be meant; nothing if they can."""
+    from flowzoo.baselines.matrix_run import check_settings
+
+    try:
+        check_settings(run.cell.config)
+    except FlowzooError as error:
+        return str(error)
+    return ""
+
+
+def _teller(
+    console: Any, runs: Sequence[Run], votes: Sequence[Vote], workers: int
+) -> Callable[[], None]:
+    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+
+    jobs: list[Job] = [*runs, *votes]
+    told = {id(one) for one in jobs if one.state != "waiting"}
+
+    def tell() -> None:
+        for one in jobs:
+            if one.state not in ("finished", "failed") or id(one) in told:
+                continue
+            told.add(id(one))
+            done = sum(other.state == "finished" for other in jobs)
+            left = remaining_seconds(runs, workers)
+            said = progress_of(one) if one in runs else one.state
+            note = f"; {as_time(left)} left" if left else ""
+            line = f"[{done}/{len(jobs)}] {one.title}: {said}{note}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return tell
+
+
+def _drawn(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> Any:
+    from rich.table import Table
+
+    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+
+    seeds = sorted({one.config.seed for one in runs})
+    done = sum(one.state == "finished" for one in runs)
+    title = f"{done} of {len(runs)} runs finished"
+    if votes:
+        title += f", {sum(one.state == 'finished' for one in votes)} of {len(votes)} votes"
+    left = remaining_seconds(runs, workers)
+    if left:
+        title += f", about {as_time(left)} left"
+    table = Table(title=title, title_justify="left")
+    table.add_column("cell")
+    for seed in seeds:
+        table.add_column(f"seed {seed}", justify="right")
+    for name in dict.fromkeys(one.cell.name for one in runs):
+        own = {one.config.seed: one for one in runs if one.cell.name == name}
+        table.add_row(name, *(progress_of(own[seed]) if seed in own else "" for seed in seeds))
+    return table

@@ -1,0 +1,141 @@
+"""The rows of metrics: what a role's calls and groups come to, and spikes of the gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowzoo.agents.summary import role_summary
+from flowzoo.baselines.advantages import PRESETS, compute
+from flowzoo.baselines.metrics import advantage_metrics, role_metrics, spike
+from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.errors import UsageError
+
+
+def make_call(role: str, reward: float = 0.0, tokens: int = 1, **changes: Any) -> Call:
+    fields: dict[str, Any] = {
+        "problem": "p", "episode": "e", "agent": f"{role}_0", "role": role, "slot": 0, "turn": 0,
+        "phase": 0, "messages": (), "reply": "", "strict": True, "lenient": True, "truth": None,
+        "parts": {"team": reward}, "reward": reward, "state_hash": "", "prompts": "",
+        "output_ids": (0,) * tokens,
+    }  # fmt: skip
+    return Call(**{**fields, **changes})
+
+
+def make_record(number: int, calls: list[Call], **changes: Any) -> EpisodeRecord:
+    fields: dict[str, Any] = {
+        "workflow": "w", "task": "t", "problem": "p", "episode": f"e{number}", "text": "",
+        "gold": "", "score": 1.0, "answer": None, "truncated": False, "facts": {}, "returns": {},
+        "calls": tuple(calls),
+    }  # fmt: skip
+    return EpisodeRecord(**{**fields, **changes})
+
+
+def test_tokens_times_calls_is_the_number_of_sampled_tokens() -> None:
+    lengths = [[3, 8, 1], [7], [2, 2]]
+    records = [
+        make_record(i, [make_call("a", tokens=n) for n in part] + [make_call("b", tokens=5)])
+        for i, part in enumerate(lengths)
+    ]
+    row = role_metrics(records)
+    assert (row["calls/a"], row["calls/b"], row["calls/mean"]) == (6.0, 3.0, 3.0)
+    assert row["tokens/a"] * row["calls/a"] == pytest.approx(23, abs=1e-9)
+    assert row["tokens/b"] * row["calls/b"] == 15
+    assert role_metrics(records, "eval/")["eval/calls/a"] == 6.0
+
+
+def test_the_deviation_of_rewards_and_the_length_that_most_replies_keep() -> None:
+    calls = [make_call("a", reward=float(n % 2), tokens=n) for n in range(101)]
+    found = role_summary(calls)
+    assert found["tokens"] == 50
+    assert found["tokens_p95"] == pytest.approx(95)
+    share = 50 / 101
+    assert found["reward_std"] == pytest.approx(math.sqrt(share * (1 - share)))
+    one = role_summary([make_call("a", reward=0.3, tokens=4)])
+    assert (one["reward_std"], one["tokens_p95"]) == (0.0, 4.0)
+
+
+def test_a_role_without_a_truth_reports_none() -> None:
+    row = role_metrics([make_record(0, [make_call("a"), make_call("b", truth=1.0)])])
+    assert "truth/a" not in row
+    assert row["truth/b"] == 1.0
+
+
+def test_shares_come_with_the_number_of_their_cases() -> None:
+    facts = [{"contested": True, "recovered": True}, {"contested": True, "recovered": False}]
+    facts += [{"contested": False, "recovered": False}] * 2
+    row = role_metrics([make_record(i, [], facts=one) for i, one in enumerate(facts)])
+    assert (row["share/contested"], row["share_of/contested"]) == (0.5, 4)
+    assert (row["share/aggregator_recovery"], row["share_of/aggregator_recovery"]) == (0.5, 2)
+    assert "share/evaluator_tpr" not in row
+
+
+def test_several_episodes_of_a_problem_give_avg_and_pass_at_k() -> None:
+    scores = {"p": (1.0, 0.0, 0.0, 0.0), "q": (0.0, 0.0, 0.0, 0.0)}
+    records = [
+        make_record(i, [], problem=problem, score=score)
+        for problem, own in scores.items()
+        for i, score in enumerate(own)
+    ]
+    row = role_metrics(records)
+    assert (row["avg@4"], row["pass@1"], row["pass@2"], row["pass@4"]) == (0.125, 0.125, 0.25, 0.5)
+    assert not any("@" in name for name in role_metrics(records[::4]))
+
+
+def test_roles_report_the_fraction_of_their_rows_that_learn_nothing() -> None:
+    # Role a: one group of four with two rewards, one constant of two. Role b: one constant group
+    # of three and one of a single call.
+    calls = [make_call("a", reward) for reward in (0.0, 1.0, 1.0, 1.0)]
+    calls += [make_call("a", 1.0, problem="q") for _ in range(2)]
+    calls += [make_call("b", 1.0) for _ in range(3)] + [make_call("b", 1.0, problem="q")]
+    spec = PRESETS["dr_mas"]
+    row = advantage_metrics(compute(calls, spec), calls)
+    assert (row["group/count"], row["group/zero_variance"], row["group/singleton"]) == (4, 2, 1)
+    assert row["group/zero_variance/a"] == pytest.approx(2 / 6)
+    assert row["group/singleton/a"] == 0.0
+    assert row["group/zero_variance/b"] == pytest.approx(3 / 4)
+    assert row["group/singleton/b"] == pytest.approx(1 / 4)
+    mixed = [calls[i] for i in (9, 0, 6, 4, 1, 7, 2, 5, 3, 8)]
+    assert advantage_metrics(compute(mixed, spec), mixed) == pytest.approx(row)
+
+
+def test_rows_of_another_batch_are_refused() -> None:
+    calls = [make_call("a", 1.0), make_call("a", episode="f")]
+    with pytest.raises(UsageError, match="got 1 calls and 2 advantages"):
+        advantage_metrics(compute(calls, "grpo"), calls[:1])
+
+
+def test_a_spike_is_above_five_medians_of_the_norms_before_it() -> None:
+    earlier = [1.0, 2.0, 3.0, 2.0, 2.0]
+    assert spike(10.01, earlier)
+    assert not spike(10.0, earlier)
+    assert spike(6.1, earlier, factor=3.0)
+
+
+def test_spikes_need_five_finite_norms_before_them() -> None:
+    assert not spike(1e9, [])
+    assert not spike(1e9, [1.0] * 4)
+    assert not spike(1e9, [1.0] * 4 + [math.nan, math.inf])
+    assert spike(1e9, [1.0, math.nan] * 5)
+
+
+def test_the_median_runs() -> None:
+    assert spike(60.0, [100.0] * 60 + [10.0] * 50)
+    assert not spike(60.0, [100.0] * 60 + [10.0] * 50, window=110)
+
+
+def test_nothing_is_a_spike_beside_norms_of_0() -> None:
+    assert not spike(1.0, [0.0] * 10)
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=50, max_size=60), st.floats(0.1, 100.0))
+def test_spikes_do_not_depend_on_the_scale_nor_on_what_lies_before_the_window(
+    earlier: list[float], norm: float
+) -> None:
+    found = spike(norm, earlier)
+    assert spike(norm * 4, [value * 4 for value in earlier]) == found
+    assert spike(norm, [1e6] * 7 + earlier) == found
