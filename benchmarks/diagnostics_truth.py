@@ -1,24 +1,25 @@
-"""How often are the verdicts of `flowzoo.baselines.diagnostics` wrong? Simulated runs of known truth.
+"""How often are the verdicts of `flowzoo.baselines.diagnostics` wrong, on runs of known truth?
 
     OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py                  # all, some minutes
     OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts cliff --simulations 1000
 
-`cliff`: cells of 20 evaluations. First without any fall (all of them are false positives), then
-with a true fall from 60 %. Columns: cliffs called, their rate with the upper end of its exact 95 %
+`cliff`: cells of 20 evaluations. First without a fall (every cliff is a false positive), then with
+a true fall from 60 %. Columns: cliffs called, their rate with the upper end of its exact 95 %
 interval (Clopper and Pearson, Biometrika 26 (1934) 404), cells without verdict, mean error of the
 cross-fitted and of the naive peak against the true one with its standard error, the standard error
 as reported and as found over the simulations, and how often the reported interval has the truth.
-Three rows are no noise of the items: seeds whose falls differ (mean 0, standard deviation given),
-and single runs whose true accuracy wobbles from evaluation to evaluation.
+The last rows have more than the noise of the items: seeds whose falls differ (mean 0, standard
+deviation given), and single runs whose true accuracy wobbles from evaluation to evaluation.
 
 `amplification`: probes of 8 blocks, one or ten pooled. Signal to noise is that of one slot's mean
 gradient. Columns: the value expected, medians of the corrected and of the naive value, how often
 the 95 % interval has the truth, how often it is bounded, and its median width where it is.
 
 `capture`: 100 updates of three voters and an aggregator, 200 replies each at both ends, planted
-with neither, one or both halves of the definition.
+with neither, one or both halves of the definition. Columns: runs in which the voters captured the
+aggregator, with the bound as above; how often either half was found; captures the other way.
 
-Simulated verdicts take 400 resamples instead of 2000; `cliff` begins with what that changes.
+Simulated verdicts take 200 resamples instead of 2000; `cliff` begins with what that changes.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tyro
+from scipy.special import betaincinv
 
 from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
 from flowzoo.baselines.diagnostics.capture import find_captures
-from flowzoo.baselines.diagnostics.cliff import Cliff, find_cliff
+from flowzoo.baselines.diagnostics.cliff import LAST, Cliff, find_cliff
 from flowzoo.baselines.diagnostics.simulation import (
     course,
     simulate_capture,
@@ -46,7 +48,7 @@ from flowzoo.baselines.diagnostics.simulation import (
 Floats = npt.NDArray[np.float64]
 Truth = Callable[[np.random.Generator], Sequence[Floats]]
 EVALUATIONS = 20
-RESAMPLES = 400
+RESAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Options:
     )  # fmt: skip
     """Tables to print."""
     simulations: int = 1000
-    """Cells of each row in which every verdict is an error; captures and probes of each row."""
+    """Cells of each row of noise; runs of each row of the other tables."""
     power_simulations: int = 300
-    """Cells of each row with a true fall."""
+    """Cells of each other row of the cliff table."""
     items: tuple[int, ...] = (100, 500, 1412)
     """Held-out items of the cliff table."""
     seed: int = 0
@@ -73,26 +75,35 @@ class Row(NamedTuple):
     name: str
     seeds: int
     truth: Truth
-    drop: float
+    drop: float | None
+    """The fall that intervals should have; None: that of the simulated truth itself."""
 
 
-def cliff_rows() -> list[Row]:
-    """Without a fall first, then with one."""
+def noise_rows() -> list[Row]:
+    """Nothing but the noise of the items."""
     flat = np.full(EVALUATIONS, 0.6)
     rising = np.linspace(0.4, 0.6, EVALUATIONS)
     noise = {"constant": flat, "rises and stays": course(0.0, EVALUATIONS), "rises": rising}
-    rows = [
-        Row(name, seeds, lambda _, s=seeds, c=accuracy: [c] * s, 0.0)
+    return [
+        Row(name, seeds, lambda _, s=seeds, c=accuracy: [c] * s, None)
         for seeds in (1, 3)
         for name, accuracy in noise.items()
     ]
-    rows += [Row(f"seeds differ by {d:.0%}", 3, _differing(d), 0.0) for d in (0.05, 0.1)]
-    rows += [Row(f"wobbles by {d:.0%}", 1, _wobbling(d), 0.0) for d in (0.01, 0.02, 0.03)]
-    return rows + [
+
+
+def falling_rows() -> list[Row]:
+    """A true fall."""
+    return [
         Row(f"falls by {drop:.0%}", seeds, lambda _, s=seeds, d=drop: _falling(s, d), drop)
         for seeds in (1, 3)
         for drop in (0.05, 0.10, 0.15, 0.20)
     ]
+
+
+def differing_rows() -> list[Row]:
+    """No fall on average, but more than the noise of the items."""
+    rows = [Row(f"seeds differ by {d:.0%}", 3, _differing(d), 0.0) for d in (0.05, 0.1)]
+    return rows + [Row(f"wobbles by {d:.0%}", 1, _wobbling(d), None) for d in (0.01, 0.02, 0.03)]
 
 
 def _falling(seeds: int, drop: float) -> list[Floats]:
@@ -119,20 +130,27 @@ def cliff_table(options: Options) -> None:
         f"\n{'items':>5} {'seeds':>5} {'truth':20} {'cliffs':>11} {'rate':>6} {'<':>6} "
         f"{'untold':>6} {'peak error':>14} {'naive peak':>14} {'se':>6} {'true':>6} {'covers':>6}"
     )
-    for items in options.items:
-        for row in cliff_rows():
-            rng = np.random.default_rng([options.seed, items])
-            count = options.power_simulations if row.drop else options.simulations
-            print(cliff_line(row, items, count, rng), flush=True)
+    for rows, count in (
+        (noise_rows(), options.simulations),
+        (falling_rows(), options.power_simulations),
+        (differing_rows(), options.power_simulations),
+    ):
+        for items in options.items:
+            for row in rows:
+                rng = np.random.default_rng([options.seed, items])
+                print(cliff_line(row, items, count, rng), flush=True)
 
 
 def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator) -> str:
     """One row of the table."""
     cells: list[Cliff] = []
     tops: list[float] = []
+    falls: list[float] = []
     for number in range(simulations):
         truth = row.truth(rng)
-        tops.append(float(np.mean(truth, axis=0).max()))
+        mean = np.mean(truth, axis=0)
+        tops.append(float(mean.max()))
+        falls.append(tops[-1] - float(mean[-LAST:].mean()) if row.drop is None else row.drop)
         scores = simulate_seeds(truth, items, rng)
         cells.append(find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=number))
     found = sum(cell.verdict == "cliff" for cell in cells)
@@ -140,7 +158,7 @@ def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator)
     peak = np.array([cell.peak for cell in cells]) - tops
     naive = np.array([cell.naive_peak for cell in cells]) - tops
     drops = np.array([cell.drop for cell in cells])
-    covers = np.mean([cell.low <= row.drop <= cell.high for cell in cells])
+    covers = np.mean([c.low <= fall <= c.high for c, fall in zip(cells, falls, strict=True)])
     return (
         f"{items:5} {row.seeds:5} {row.name:20} {found:5}/{simulations:<5} "
         f"{found / simulations:6.1%} {upper_bound(found, simulations):6.1%} "
@@ -179,15 +197,13 @@ def amplification_table(options: Options) -> None:
         for name, cosine in (("exchangeable", 1.0), ("cosine 0.5", 0.5), ("orthogonal", 0.0)):
             gram = cosine + (1 - cosine) * np.eye(slots)
             # Rows whose inner products are `gram`; the tiny diagonal keeps the root real.
-            means = np.linalg.cholesky(gram + 1e-12 * np.eye(slots))
+            means = np.linalg.cholesky(gram + 1e-12 * np.eye(slots)).astype(np.float64)
             for snr in (10.0, 1.0, 0.3, 0.1):
                 for probes in (1, 10):
                     print(amplification_line(name, means, snr, probes, options), flush=True)
 
 
-def amplification_line(
-    name: str, means: Floats, snr: float, probes: int, options: Options
-) -> str:
+def amplification_line(name: str, means: Floats, snr: float, probes: int, options: Options) -> str:
     """One row of the table."""
     slots = len(means)
     rng = np.random.default_rng([options.seed, slots, round(10 * snr), probes])
@@ -208,46 +224,49 @@ def amplification_line(
     )
 
 
+CAPTURES: dict[str, dict[str, float]] = {
+    "mass and form": {"excess": 0.25, "moved": 0.8},
+    "weak mass and form": {"excess": 0.15, "moved": 0.8},
+    "mass, half the way": {"excess": 0.25, "moved": 0.5},
+    "mass alone": {"excess": 0.25, "moved": 0.0},
+    "mass alone, roles alike": {"excess": 0.25, "moved": 0.0, "apart": 0.0},
+    "form alone": {"excess": 0.0, "moved": 0.8},
+    "form, noisy mass": {"excess": 0.0, "moved": 0.8, "noise": 0.1},
+    "noise alone": {"excess": 0.0, "moved": 0.0},
+    "noise alone, roles alike": {"excess": 0.0, "moved": 0.0, "apart": 0.0},
+}
+"""What `simulate_capture` plants in each row."""
+
+
 def capture_table(options: Options) -> None:
     """Print the table."""
-    print(f"\n{'planted':26} {'captured':>11} {'rate':>6} {'<':>6} {'mass':>6} {'form':>6}")
-    cases = {
-        "mass and form": (0.25, 0.8),
-        "mass alone": (0.25, 0.0),
-        "form alone": (0.0, 0.8),
-        "mass, half-way form": (0.25, 0.5),
-        "noise alone": (0.0, 0.0),
-    }
-    for place, (name, (excess, moved)) in enumerate(cases.items()):
+    print(
+        f"\n{'planted':26} {'captured by voters':>20} {'<':>6} {'mass':>6} {'form':>6} "
+        f"{'by aggregator':>14}"
+    )
+    for place, (name, planted) in enumerate(CAPTURES.items()):
         rng = np.random.default_rng([options.seed, place])
-        pairs = []
+        voters, others = [], []
         for _ in range(options.simulations):
-            run = simulate_capture(excess, moved, rng)
-            pairs += [one for one in find_captures(*run, draws=200) if one.by == "generator"]
-        found = sum(one.captured for one in pairs)
+            run = simulate_capture(planted["excess"], planted["moved"], rng,
+                                   noise=planted.get("noise", 0.05),
+                                   apart=planted.get("apart", 1.0))  # fmt: skip
+            for one in find_captures(*run, draws=200):
+                (voters if one.by == "generator" else others).append(one)
+        found = sum(one.captured for one in voters)
         print(
-            f"{name:26} {found:5}/{len(pairs):<5} {found / len(pairs):6.1%} "
-            f"{upper_bound(found, len(pairs)):6.1%} "
-            f"{np.mean([one.dominant for one in pairs]):6.1%} "
-            f"{np.mean([one.moved for one in pairs]):6.1%}",
+            f"{name:26} {found:6}/{len(voters):<5} {found / len(voters):6.1%} "
+            f"{upper_bound(found, len(voters)):6.1%} "
+            f"{np.mean([one.dominant for one in voters]):6.1%} "
+            f"{np.mean([one.moved for one in voters]):6.1%} "
+            f"{np.mean([one.captured for one in others]):14.1%}",
             flush=True,
         )
 
 
 def upper_bound(found: int, of: int) -> float:
     """Upper end of the exact two-sided 95 % interval of a rate."""
-    if found == of:
-        return 1.0
-    chooses = [
-        math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(found + 1)
-    ]
-    low, high = found / of, 1.0
-    for _ in range(60):
-        rate = (low + high) / 2
-        log, rest = math.log(rate), math.log1p(-rate)
-        below = sum(math.exp(c + k * log + (of - k) * rest) for k, c in enumerate(chooses))
-        low, high = (rate, high) if below > 0.025 else (low, rate)
-    return high
+    return float(betaincinv(found + 1, of - found, 0.975)) if found < of else 1.0
 
 
 def error(values: Floats) -> str:

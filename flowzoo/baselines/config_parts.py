@@ -212,8 +212,7 @@ class OptimiserOptions:
     Takes the memory of one gradient for every role of a policy beyond the first."""
     probe_every: int = 10
     """Steps between probes of how parallel agents of one role add up, the first step included; 0:
-    none. A probe takes about one more backward pass and, while it lasts, the memory of 8 gradients
-    for every agent."""
+    none. A probe takes one to three times as long as the update itself."""
     device: str = "auto"
     """Device of the learner; auto: the GPU where there is one."""
     compute: Literal["float32", "bfloat16"] = "float32"

@@ -134,8 +134,8 @@ class Run(Job):
         return json.loads(self.result.read_text(encoding="utf-8"))
 
     def data(self) -> RunData:
-        """All that the run wrote so far."""
-        return read_run(self.folder, self.title)
+        """All that the run wrote so far, under the name of its cell and its own folder's."""
+        return read_run(self.folder, f"{self.cell.name}/{self.folder.name}")
 
     def newest(self) -> dict[str, Any]:
         """The newest row of metrics, with the newest held-out accuracy in it; {} before any."""
@@ -186,10 +186,6 @@ class Vote(Job):
         """The command that evaluates."""
         runs = [f"--run={self.control.folder}", f"--like={self.workflow.folder}"]
         return ["flowzoo.baselines.controls", *runs]
-
-    def votes(self) -> dict[str, Any]:
-        """By `calls` or `tokens` matched: `k`, `scores` per item, and more."""
-        return json.loads(self.result.read_text(encoding="utf-8"))["votes"]
 
 
 def _end_with(parent: int) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from flowzoo.errors import UsageError
 if TYPE_CHECKING:
     from flowzoo.baselines.matrix import Cell
 
-Kind = Literal["sharing", "control"]
 NEAR = 0.05
 """Ratios of budgets further from 1 than this are flagged."""
 BUDGETS = ("steps", "updates", "problems", "samples", "candidates", "token_budget")
@@ -41,22 +40,16 @@ class Spent(NamedTuple):
 
 
 class Parity(NamedTuple):
-    """The budgets of two cells that are compared; means over the seeds that both have."""
+    """The budget of one cell over that of another it is compared with."""
 
-    kind: Kind
-    one: str
-    """The cell with shared policies, or the control."""
-    other: str
-    """The cell with other policies, or the workflow."""
-    seeds: int
     tokens: float
-    """Training tokens of `one` over those of `other`."""
+    """Ratio of the training tokens."""
     updates: float
-    """Optimiser steps per policy likewise."""
+    """Ratio of the optimiser steps per policy."""
 
     @property
     def flags(self) -> list[str]:
-        """Which of the two ratios are further from 1 than `NEAR`."""
+        """Which of the two are further from 1 than `NEAR`."""
         ratios = (("tokens", self.tokens), ("optimiser steps", self.updates))
         return [name for name, ratio in ratios if not abs(ratio - 1) <= NEAR]
 
@@ -146,12 +139,12 @@ def spent(run: RunData, place: int = -1) -> Spent:
     return Spent(row["tokens/total"], float(np.mean(list(updates))))
 
 
-def parity(kind: Kind, one: str, other: str, pairs: Sequence[tuple[Spent, Spent]]) -> Parity:
-    """The budgets of the cells `one` and `other`, from those of their runs of the same seeds."""
+def parity(pairs: Sequence[tuple[Spent, Spent]]) -> Parity:
+    """Two cells' budgets, from those of their runs of the same seeds."""
     ours, theirs = np.mean(pairs, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         tokens, updates = ours / theirs
-    return Parity(kind, one, other, len(pairs), float(tokens), float(updates))
+    return Parity(float(tokens), float(updates))
 
 
 def _but_sharing(cell: Cell) -> tuple[Any, ...]:

@@ -1,16 +1,22 @@
-"""The tables of a matrix: every cell's gain and cost, the controls beside it, and the budgets."""
+"""The tables of a matrix: every cell's gain and cost, the controls beside it, and the budgets.
+
+Comparisons are those of `flowzoo report`, so that both show the same figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.matrix_controls import Beside, all_parities, beside_controls
-from flowzoo.baselines.matrix_jobs import Run, Vote
-from flowzoo.baselines.matrix_parity import NEAR, Parity, spent
+from flowzoo.baselines.matrix_jobs import Run
+from flowzoo.baselines.matrix_parity import NEAR, spent
+from flowzoo.baselines.report.beside import against_controls
+from flowzoo.baselines.report.budgets import budgets, by_seed
+from flowzoo.baselines.report.cells import CellData, group_cells
+from flowzoo.baselines.report.comparisons import sharing_pairs
 from flowzoo.baselines.run_reading import RunData
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.errors import DataError
@@ -43,36 +49,37 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All that a matrix prints."""
+    """All that a matrix prints, of its finished runs."""
 
     cells: Sequence[CellRow]
-    controls: Sequence[Beside]
-    parity: Sequence[Parity]
-    minutes: float
-    """Wall time of all finished runs, added up."""
+    controls: Sequence[Mapping[str, Any]]
+    """What `against_controls` says."""
+    parity: Sequence[Mapping[str, Any]]
+    """The budgets of every two cells that are compared: `one`, `other`, and what `budgets` says."""
     runs: int
-    """How many that were."""
+    minutes: float
+    """Wall time of all of them, added up."""
 
 
-def tables(runs: Sequence[Run], votes: Sequence[Vote] = ()) -> Tables:
-    """The tables of all finished runs, in the matrix's order; every run is read once.
+def tables(runs: Sequence[Run]) -> Tables:
+    """The tables of all finished runs, in the matrix's order.
 
     Raises:
-        DataError: a finished run has no evaluation, or a file of it cannot be read.
+        DataError: a finished run has fewer than two evaluations, or a file of it cannot be read.
     """
-    found = {run: run.data() for run in runs if run.state == "finished"}
-    for run, data in found.items():
-        if not data.evaluations:
-            raise DataError(f"{run.folder / 'metrics.jsonl'} has no evaluation")
-    cells: dict[str, list[RunData]] = {run.cell.name: [] for run in runs}
-    for run, data in found.items():
-        cells[run.cell.name].append(data)
+    found = [run.data() for run in runs if run.state == "finished"]
+    for data in found:
+        if len(data.evaluations) < 2:
+            raise DataError(f"{data.folder / 'metrics.jsonl'} has fewer than two evaluations")
+    order = list(dict.fromkeys(run.cell.name for run in runs))
+    cells = sorted(group_cells(found), key=lambda cell: order.index(cell.name))
+    controls = against_controls(cells)
     return Tables(
-        cells=[cell_row(name, members) for name, members in cells.items() if members],
-        controls=beside_controls(found, votes),
-        parity=all_parities(found),
-        minutes=sum(_minutes(data) for data in found.values()),
+        cells=[cell_row(cell.name, cell.runs) for cell in cells],
+        controls=controls,
+        parity=_parities(cells, controls),
         runs=len(found),
+        minutes=sum(_minutes(data) for data in found),
     )
 
 
@@ -108,20 +115,48 @@ def as_text(found: Tables) -> str:
     if found.controls:
         parts.append(_control_lines(found.controls))
     if found.parity:
-        parts.append(_parity_lines(found.parity))
+        parts.append(parity_lines(found.parity))
     parts.append([f"{found.runs} finished runs took {found.minutes:.0f} minutes in all."])
     return "\n".join("\n".join(lines) + "\n" for lines in parts)
 
 
 def as_json(found: Tables) -> dict[str, Any]:
     """The tables as plain values; NaN becomes None."""
-    return {
-        "cells": [_plain(asdict(row)) for row in found.cells],
-        "controls": [_plain(asdict(row)) for row in found.controls],
-        "parity": [_plain(row._asdict()) | {"flags": row.flags} for row in found.parity],
-        "minutes": found.minutes,
-        "runs": found.runs,
-    }
+    return _plain(asdict(found))
+
+
+def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The budgets of compared cells as Markdown."""
+    lines = [
+        f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
+        "",
+        "| first | second | seeds | tokens | ratio | optimiser steps per policy | ratio |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        tokens, updates = row["tokens"], row["updates"]
+        marks = [" !" if name in row["flags"] else "" for name in ("tokens", "optimiser steps")]
+        lines.append(
+            f"| {row['one']} | {row['other']} | {row['seeds']} | {tokens[0]:,.0f} / "
+            f"{tokens[1]:,.0f} | {row['ratios'][0]:.3f}{marks[0]} | {updates[0]:.1f} / "
+            f"{updates[1]:.1f} | {row['ratios'][1]:.3f}{marks[1]} |"
+        )
+    return lines
+
+
+def _parities(
+    cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for one, other in sharing_pairs(cells):
+        ends = [(left, right, -1) for left, right in by_seed(one, other)]
+        found = budgets(one.name, other.name, ends)
+        if found is not None:
+            rows.append({"one": one.name, "other": other.name} | found)
+    for row in controls:
+        if row["parity"] is not None:
+            rows.append({"one": row["one"], "other": row["other"]} | row["parity"])
+    return rows
 
 
 def _cell_lines(rows: Sequence[CellRow]) -> list[str]:
@@ -133,40 +168,29 @@ def _cell_lines(rows: Sequence[CellRow]) -> list[str]:
             f"| {row.cell} | {row.seeds} | {100 * row.before:.1f} % | {100 * row.after:.1f} % | "
             f"{100 * row.gain:+.1f} | {_interval(row.low, row.high)} | "
             f"{100 * row.se:.1f} | {100 * row.lowest:+.1f} | {row.items} | {row.tokens:,} | "
-            f"{row.updates:.0f} | {row.minutes:.1f} |"
+            f"{row.updates:.1f} | {row.minutes:.1f} |"
             for row in rows
         ),
     ]
 
 
-def _control_lines(rows: Sequence[Beside]) -> list[str]:
-    return [
+def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
         "A workflow's last evaluation less its control's, in points:",
         "",
         "| cell | control | equal | seeds | cell | control | difference | 95 % interval | votes |",
         "|---|---|---|---:|---:|---:|---:|---|---:|",
-        *(
-            f"| {row.cell} | {row.control} | {row.equal} | {row.seeds} | {100 * row.level:.1f} % | "
-            f"{100 * row.control_level:.1f} % | {100 * row.difference:+.1f} | "
-            f"{_interval(row.low, row.high)} | {row.votes:g} |"
-            for row in rows
-        ),
     ]
-
-
-def _parity_lines(rows: Sequence[Parity]) -> list[str]:
-    return [
-        f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
-        "",
-        "| first | second | seeds | tokens, first / second | optimiser steps per policy |",
-        "|---|---|---:|---:|---:|",
-        *(
-            f"| {row.one} | {row.other} | {row.seeds} | {row.tokens:.3f}"
-            f"{' !' if 'tokens' in row.flags else ''} | {row.updates:.3f}"
-            f"{' !' if 'optimiser steps' in row.flags else ''} |"
-            for row in rows
-        ),
-    ]
+    for row in rows:
+        control, cell = row["levels"]
+        votes = "" if row["votes"] is None else f"{row['votes']:g}"
+        interval = "" if row["low"] is None else _interval(row["low"], row["high"])
+        lines.append(
+            f"| {row['other']} | {row['one']} | {row['equal']} | {row['seeds'][1]} | "
+            f"{100 * cell:.1f} % | {100 * control:.1f} % | {100 * row['mean']:+.1f} | "
+            f"{interval} | {votes} |"
+        )
+    return lines
 
 
 def _interval(low: float, high: float) -> str:
@@ -177,5 +201,10 @@ def _minutes(run: RunData) -> float:
     return run.rows[-1]["time/total"] / 60
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value != value else value for name, value in row.items()}
+def _plain(value: Any) -> Any:
+    """`value` without NaN, all the way down."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and value != value else value

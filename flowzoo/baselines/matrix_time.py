@@ -10,7 +10,7 @@ from flowzoo.baselines.matrix_jobs import Run
 
 
 def done_part(run: Run) -> float:
-    """The part of a run that is done, 0 to 1; by its token budget where it has one."""
+    """The part of a run that is done, 0 to 1: of its steps or of its tokens, whichever is more."""
     if run.state == "finished":
         return 1.0
     row, config = run.newest(), run.config
@@ -21,15 +21,9 @@ def done_part(run: Run) -> float:
 
 
 def whole_seconds(run: Run) -> float | None:
-    """What a run takes from beginning to end, by what it took so far; None: not known yet.
-
-    A control's `steps` are only a limit, so that it is judged by its tokens alone.
-    """
-    part = done_part(run)
-    # The evaluation before training is not typical of what follows.
-    if part <= 0 or run.newest().get("step", 0) < 1:
-        return None
-    return run.newest()["time/total"] / part
+    """What a run takes from beginning to end, by what it took so far; None: not begun to train."""
+    row = run.newest()
+    return row["time/total"] / done_part(run) if row.get("step", 0) > 0 else None
 
 
 def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:

@@ -4,7 +4,8 @@ Every `probe_every` steps, before the update, the gradient of every slot of a ro
 agents is computed over separate blocks of problems. What is kept is their Gram matrix, from which
 `diagnostics.amplification` estimates how N slots add up without mistaking noise for disagreement.
 A probe costs about one more backward pass over those roles' rows and, while it lasts, the memory
-of slots times blocks gradients. It changes neither weights nor optimiser.
+of slots times blocks times two vectors of at most `sketch.LARGEST` numbers; gradients of larger
+models are folded to that. It changes neither weights nor optimiser.
 
 The second matrix, `applied`, has the gradients divided by the square roots of Adam's running second
 moments as they are before the update: the shares of the slots in the update that is really
@@ -27,10 +28,13 @@ from flowzoo.baselines.diagnostics.amplification import FEWEST, Floats, amplific
 from flowzoo.baselines.learner import Learner
 from flowzoo.baselines.loss import Totals
 from flowzoo.baselines.rows import Row, make_rows
+from flowzoo.baselines.sketch import sketch
 from flowzoo.envs.records import Call
 
 BLOCKS = 8
 """Most blocks of problems: more would cost more passes and tell little more of the variance."""
+_AT_ONCE = 2**18
+"""Numbers of each vector that are in float64 at once."""
 _DIGITS = 6
 
 
@@ -110,18 +114,25 @@ def _gram(
     totals: Totals,
     shape: tuple[int, int],
 ) -> SlotGram:
-    gradients = list(learner.gradients(groups, totals))
     scales = _adam_scales(learner)
-    products = np.zeros((len(groups), len(groups)))
-    applied = np.zeros_like(products)
-    for place in range(len(learner.parameters)):  # tensor by tensor, which bounds the memory
-        part = torch.stack([gradient[place].flatten() for gradient in gradients]).double()
-        products += (part @ part.T).cpu().numpy()
+    plain: list[Tensor] = []
+    scaled: list[Tensor] = []
+    for gradient in learner.gradients(groups, totals):
+        plain.append(sketch(gradient))
         if scales is not None:
-            part /= scales[place].flatten()
-            applied += (part @ part.T).cpu().numpy()
+            scaled.append(sketch([g / by for g, by in zip(gradient, scales, strict=True)]))
     full = (*shape, *shape)
-    return SlotGram(role, products.reshape(full), None if scales is None else applied.reshape(full))
+    applied = None if scales is None else _products(scaled).reshape(full)
+    return SlotGram(role, _products(plain).reshape(full), applied)
+
+
+def _products(vectors: Sequence[Tensor]) -> Floats:
+    """Inner products of vectors of float32, added up in float64: (vectors, vectors)."""
+    total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors[0].device)
+    for part in torch.stack(list(vectors)).split(_AT_ONCE, dim=1):
+        part = part.double()
+        total += part @ part.T
+    return total.cpu().numpy()
 
 
 def _adam_scales(learner: Learner) -> list[Tensor] | None:
@@ -133,9 +144,9 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
     scales: list[Tensor] = []
     for parameter, state in zip(learner.parameters, states, strict=True):
         if not state:  # it never had a gradient
-            scales.append(torch.ones_like(parameter, dtype=torch.float64))
+            scales.append(torch.ones_like(parameter))
             continue
-        second = state["exp_avg_sq"].double() / (1 - group["betas"][1] ** float(state["step"]))
+        second = state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))
         scales.append(second.sqrt() + group["eps"])
     return scales
 

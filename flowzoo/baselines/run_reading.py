@@ -114,7 +114,7 @@ def read_run(folder: Path, name: str) -> RunData:
     Raises:
         DataError: a file there is not what a run writes.
     """
-    record = _json(folder / "run.json")
+    record = read_json(folder / "run.json")
     if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
         raise DataError(f"{folder / 'run.json'} has no `settings`: it is not the record of a run")
     rows = read_rows(folder / "metrics.jsonl", _metrics, "a row of metrics")
@@ -126,8 +126,20 @@ def read_run(folder: Path, name: str) -> RunData:
         grading=record.get("grading", {}),
         provenance=record.get("provenance", {}),
         rows=rows,
-        summary=_json(summary) if summary.exists() else None,
+        summary=read_json(summary) if summary.exists() else None,
     )
+
+
+def read_json(path: Path) -> Any:
+    """What the file at `path` says.
+
+    Raises:
+        DataError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
 
 
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser
@@ -138,13 +150,6 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
         DataError: a line before the last cannot be read.
     """
     return tuple(read_rows(path, _episode, "an episode"))
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
 
 
 def _metrics(row: Any) -> dict[str, Any]:

@@ -55,15 +55,15 @@ def run(options: Options) -> int:
     out = Path(options.out or f"runs/{matrix.name}")
     runs = _chosen(plan(matrix, out), options.only, matrix)
     workers = options.jobs or usable_cores()
-    if options.dry_run:
-        print(plan_text(runs, workers), end="")
-        return 0
     evaluations = votes(runs)
+    if options.dry_run:
+        print(plan_text(runs, evaluations, workers), end="")
+        return 0
     jobs = [*runs, *evaluations]
     if not options.table:
         with live_table(runs, evaluations, workers) as on_poll:
             execute(jobs, workers, on_poll)
-    found = tables(runs, evaluations)
+    found = tables(runs)
     _tell(found, out, options)
     return _tell_unfinished(jobs)
 

@@ -27,27 +27,33 @@ def progress_of(run: Run) -> str:
     return f"{step}/{config.steps}{said}"
 
 
-def plan_text(runs: Sequence[Run], workers: int) -> str:
+def plan_text(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> str:
     """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack.
 
     Every cell's workflow and algorithm are made, so that mistakes show before the first run.
     """
+    from flowzoo.baselines.matrix_table import parity_lines, tables
     from flowzoo.baselines.matrix_time import as_time, remaining_seconds
 
     lines = [
-        "| cell | model | policies | steps | optimiser steps per policy | episodes a step | "
+        "| cell | model | policies | steps | optimiser steps per policy | problems x samples | "
         "finished | |",
         "|---|---|---|---:|---:|---:|---:|---|",
     ]
     for name in dict.fromkeys(run.cell.name for run in runs):
-        own = [run for run in runs if run.cell.name == name]
-        lines.append(_plan_line(own))
+        lines.append(_plan_line([run for run in runs if run.cell.name == name]))
     done = sum(run.state == "finished" for run in runs)
     cells = len({run.cell.name for run in runs})
     lines += ["", f"{cells} cells, {len(runs)} runs, {done} finished, {workers} at a time."]
+    if votes:
+        voted = sum(vote.state == "finished" for vote in votes)
+        lines.append(f"{len(votes)} evaluations of controls at equal inference, {voted} finished.")
     left = remaining_seconds(runs, workers)
-    if left is not None and done < len(runs):
+    if left:
         lines.append(f"By what runs took so far, the others take {as_time(left)}.")
+    measured = tables(runs).parity
+    if measured:
+        lines += ["", *parity_lines(measured)]
     return "\n".join(lines) + "\n"
 
 
@@ -66,8 +72,32 @@ def live_table(
     if not console.is_terminal:
         yield _teller(console, runs, votes, workers)
         return
-    with Live(_drawn(runs, votes, workers), console=console, auto_refresh=False) as live:
-        yield lambda: live.update(_drawn(runs, votes, workers), refresh=True)
+    with Live(drawn(runs, votes, workers), console=console, auto_refresh=False) as live:
+        yield lambda: live.update(drawn(runs, votes, workers), refresh=True)
+
+
+def drawn(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> Any:
+    """The runs as a rich table, a row a cell and a column a seed."""
+    from rich.table import Table
+
+    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+
+    seeds = sorted({one.config.seed for one in runs})
+    done = sum(one.state == "finished" for one in runs)
+    title = f"{done} of {len(runs)} runs finished"
+    if votes:
+        title += f", {sum(one.state == 'finished' for one in votes)} of {len(votes)} votes"
+    left = remaining_seconds(runs, workers)
+    if left:
+        title += f", about {as_time(left)} left"
+    table = Table(title=title, title_justify="left")
+    table.add_column("cell")
+    for seed in seeds:
+        table.add_column(f"seed {seed}", justify="right")
+    for name in dict.fromkeys(one.cell.name for one in runs):
+        own = {one.config.seed: one for one in runs if one.cell.name == name}
+        table.add_row(name, *(progress_of(own[seed]) if seed in own else "" for seed in seeds))
+    return table
 
 
 def _plan_line(runs: Sequence[Run]) -> str:
@@ -91,11 +121,15 @@ def _plan_line(runs: Sequence[Run]) -> str:
 
 
 def _trouble(run: Run) -> str:
-    """Why the settings of a run cannot be meant; nothing if they can."""
+    """Why a run cannot be begun; nothing if it can."""
+    from flowzoo.agents.pocket import pocket_path, read_pocket
     from flowzoo.baselines.matrix_run import check_settings
 
+    kind, _, words = run.config.model.partition(":")
     try:
-        check_settings(run.cell.config)
+        check_settings(run.config)
+        if kind == "pocket":
+            pocket_path(*read_pocket(words, run.cell.task))
     except FlowzooError as error:
         return str(error)
     return ""
@@ -104,6 +138,7 @@ def _trouble(run: Run) -> str:
 def _teller(
     console: Any, runs: Sequence[Run], votes: Sequence[Vote], workers: int
 ) -> Callable[[], None]:
+    from flowzoo.baselines.matrix_jobs import Run
     from flowzoo.baselines.matrix_time import as_time, remaining_seconds
 
     jobs: list[Job] = [*runs, *votes]
@@ -116,32 +151,9 @@ def _teller(
             told.add(id(one))
             done = sum(other.state == "finished" for other in jobs)
             left = remaining_seconds(runs, workers)
-            said = progress_of(one) if one in runs else one.state
+            said = progress_of(one) if isinstance(one, Run) else one.state
             note = f"; {as_time(left)} left" if left else ""
             line = f"[{done}/{len(jobs)}] {one.title}: {said}{note}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return tell
-
-
-def _drawn(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> Any:
-    from rich.table import Table
-
-    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
-
-    seeds = sorted({one.config.seed for one in runs})
-    done = sum(one.state == "finished" for one in runs)
-    title = f"{done} of {len(runs)} runs finished"
-    if votes:
-        title += f", {sum(one.state == 'finished' for one in votes)} of {len(votes)} votes"
-    left = remaining_seconds(runs, workers)
-    if left:
-        title += f", about {as_time(left)} left"
-    table = Table(title=title, title_justify="left")
-    table.add_column("cell")
-    for seed in seeds:
-        table.add_column(f"seed {seed}", justify="right")
-    for name in dict.fromkeys(one.cell.name for one in runs):
-        own = {one.config.seed: one for one in runs if one.cell.name == name}
-        table.add_row(name, *(progress_of(own[seed]) if seed in own else "" for seed in seeds))
-    return table

@@ -21,7 +21,10 @@ class Options:
     png: str = ""
     """Also draw the plots as PNG files into this directory."""
     episodes: int | None = None
-    """Most episodes in a page's transcript browser; default: 10,000 for one run, else 1,000."""
+    """Most episodes in a page's transcript browser, 0: none; default: 10,000 for one run, else
+    1,000."""
+    overview: bool = False
+    """Of several runs, write only the page that compares them, without a page for each."""
 
 
 def run(options: Options) -> int:
@@ -40,7 +43,9 @@ def run(options: Options) -> int:
 
         check_matplotlib()  # before the work, not after it
     tell = (lambda name: print(f"reading {name}", file=sys.stderr)) if len(paths) > 1 else _quiet
-    written = write_report(paths, out, episodes=options.episodes, tell=tell)
+    written = write_report(
+        paths, out, episodes=options.episodes, overview=options.overview, tell=tell
+    )
     print(f"report  {written[0]}")
     if len(written) > 1:
         print(f"        and {len(written) - 1} pages in {written[1].parent}")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import config_names, load_config
 from flowzoo.baselines.matrix import cell_text, load_matrix, matrix_names, read_matrix
-from flowzoo.baselines.matrix_run import Run, execute, plan
-from flowzoo.baselines.matrix_table import as_json, as_text, cell_row, item_scores, table_rows
+from flowzoo.baselines.matrix_jobs import Run
+from flowzoo.baselines.matrix_run import check_settings, execute, plan
+from flowzoo.baselines.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.rundir import VOLATILE
 from flowzoo.baselines.trainer import train
 from flowzoo.errors import DataError, UsageError
@@ -95,9 +96,10 @@ def test_lists_of_a_block_are_multiplied_and_later_settings_win() -> None:
 
 
 def test_models_have_their_part_in_the_name() -> None:
-    block = {"workflow": ["single"], "model": ["pocket", "pocket:code", "Qwen/Qwen3-0.6B"]}
-    assert made({"cells": [block]}) == [
-        "single-math-grpo-shared", "single-math-grpo-shared-pocket-code",
+    models = ["pocket", "pocket:xs", "pocket:code", "pocket:math-s", "Qwen/Qwen3-0.6B"]
+    assert made({"cells": [{"workflow": ["single"], "model": models}]}) == [
+        "single-math-grpo-shared", "single-math-grpo-shared-xs",
+        "single-math-grpo-shared-pocket-code", "single-math-grpo-shared-pocket-math-s",
         "single-math-grpo-shared-Qwen3-0.6B",
     ]  # fmt: skip
 
@@ -137,6 +139,44 @@ def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None
     assert wanted | {"search_team-search-dr_mas-isolated"} == names
     assert len(matrix.seeds) == 3
     assert all(cell.config.eval_problems >= 500 for cell in matrix.cells)
+
+
+def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
+    matrix = load_matrix("workflows")
+    cells = [cell for cell in matrix.cells if not cell.control]
+    controls = [cell for cell in matrix.cells if cell.control]
+    assert (len(cells), len(controls), len(matrix.seeds)) == (36, 6, 3)
+    axes = {
+        (cell.config.workflow, cell.task, cell.config.model, cell.config.sharing) for cell in cells
+    }
+    assert len(axes) == 36
+    assert {cell.config.workflow for cell in cells} == {"voting", "orch_workers", "eval_opt"}
+    assert {cell.task for cell in cells} == {"math", "code"}
+    assert all(sum(one.judges(cell) for one in controls) == 1 for cell in cells)
+    assert all(sum(one.judges(cell) for cell in cells) == 6 for one in controls)
+    for cell in matrix.cells:
+        check_settings(cell.config)
+    names = {cell.name for cell in matrix.cells}
+    assert {"voting-math-paper-isolated-xs", "single-code-paper-m"} <= names
+
+
+def test_the_pilot_is_a_part_of_the_whole_and_long_enough_for_a_rise_and_a_fall() -> None:
+    whole = {cell.name: cell.config for cell in load_matrix("workflows").cells}
+    pilot = load_matrix("pilot")
+    assert all(whole[cell.name] == cell.config for cell in pilot.cells)
+    assert sum(not cell.control for cell in pilot.cells) == 12
+    assert len(pilot.seeds) >= 3
+    for config in (cell.config for cell in pilot.cells if not cell.control):
+        assert (config.steps, config.updates, config.schedule) == (120, 1, "constant")
+        assert config.eval_problems >= 500
+        assert config.steps // config.eval_every + 1 >= 15
+
+
+def test_settings_that_a_run_would_refuse_are_found_without_it() -> None:
+    with pytest.raises(UsageError, match="trains on held-out problems"):
+        check_settings(replace(TrainConfig(), split="all"))
+    with pytest.raises(UsageError, match="unknown preset"):
+        check_settings(replace(TrainConfig(), options=("preset=papr",)))
 
 
 def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
@@ -179,13 +219,14 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(tmp_path: Path) -> N
     out = tmp_path / "runs"
     victim = plan(matrix, out)[0]
 
-    def kill_the_first(runs: Any) -> None:
+    runs = plan(matrix, out)
+
+    def kill_the_first() -> None:
         process = runs[0].process
         begun = victim.folder / "checkpoints" / "step-00000001"
         if process is not None and process.poll() is None and begun.exists():
             process.kill()
 
-    runs = plan(matrix, out)
     execute(runs, 2, kill_the_first)
     assert [run.state for run in runs] == ["failed", "finished"]
     assert not (victim.folder / "summary.json").exists()
@@ -238,12 +279,13 @@ def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(tmp_pat
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     table = json.loads(done.stdout)
-    assert [row["cell"] for row in table] == [
+    assert [row["cell"] for row in table["cells"]] == [
         "single-math-grpo-shared",
         "single-math-dr_mas-shared",
     ]
+    assert (table["runs"], table["controls"], table["parity"]) == (2, [], [])
     assert json.loads((out / "table.json").read_text()) == table
-    assert (out / "table.md").read_text().count("\n") == 4
+    assert "2 finished runs took" in (out / "table.md").read_text()
     assert [row["step"] for row in rows(first)] == [0, 1, 2, 3, 4]
 
 
@@ -260,9 +302,11 @@ def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path: 
     )  # fmt: skip
     assert done.returncode == 1
     bad = out / "single-math-grpo-shared-bad" / "seed-0"
-    assert f"failed: {bad}; why: {bad / 'log.txt'}" in done.stderr
+    said = f"failed: single-math-grpo-shared-bad seed 0; why: {bad / 'log.txt'}"
+    assert said in done.stderr
     assert "trains on held-out problems" in (bad / "log.txt").read_text()
-    assert [row["cell"] for row in json.loads(done.stdout)] == ["single-math-grpo-shared"]
+    cells = json.loads(done.stdout)["cells"]
+    assert [row["cell"] for row in cells] == ["single-math-grpo-shared"]
 
 
 def test_two_processes_never_train_in_one_folder(tmp_path: Path) -> None:
@@ -285,51 +329,62 @@ def test_no_jobs_is_a_mistake(jobs: int) -> None:
 # -- the table ---------------------------------------------------------------------------------
 
 
-def finished(root: Path, first: list[float], last: list[float], **summary: float) -> Run:
+def finished(root: Path, first: list[float], last: list[float], **cost: float) -> Run:
     """A finished run with these scores."""
     matrix = read_matrix({"cells": [{"workflow": ["single"]}]}, "m", "here")
-    root.mkdir()
-    lines = [{"step": 0, "eval/scores": first}, {"step": 1}, {"step": 2, "eval/scores": last}]
+    config = replace(matrix.cells[0].config, seed=int(root.name.removeprefix("seed-")))
+    cost = {"tokens/total": 100, "time/total": 60.0} | cost
+    lines = [
+        {"step": 0, "eval/scores": first, "tokens/total": 0, "time/total": 1.0},
+        {"step": 1, "version/shared": 0},
+        {"step": 2, "version/shared": 1, "eval/scores": last} | cost,
+    ]
+    root.mkdir(parents=True)
     (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    usual = {"training_tokens": 100, "updates": 2, "minutes": 1.0}
-    (root / "summary.json").write_text(json.dumps(usual | summary))
-    config = replace(matrix.cells[0].config, out=str(root))
-    return Run(matrix.cells[0], config, state="finished")
+    (root / "summary.json").write_text(json.dumps({"policy_updates": {"shared": 2}}))
+    (root / "run.json").write_text(json.dumps({"settings": asdict(config)}))
+    return Run(matrix.cells[0], replace(config, out=str(root)), state="finished")
 
 
 def test_the_numbers_of_the_table_by_hand(tmp_path: Path) -> None:
     runs = [
-        finished(tmp_path / "0", [0, 0, 1, 0], [1, 1, 1, 0], training_tokens=100, minutes=1.0),
-        finished(tmp_path / "1", [0, 1, 1, 0], [1, 1, 1, 0], training_tokens=301, minutes=2.0),
-    ]
-    assert item_scores(tmp_path / "0") == ([0, 0, 1, 0], [1, 1, 1, 0])
-    (row,) = table_rows(runs)
+        finished(tmp_path / "seed-0", [0, 0, 1, 0], [1, 1, 1, 0]),
+        finished(tmp_path / "seed-1", [0, 1, 1, 0], [1, 1, 1, 0],
+                 **{"tokens/total": 301, "time/total": 120.0}),
+    ]  # fmt: skip
+    found = tables(runs)
+    (row,) = found.cells
     assert (row.seeds, row.items, row.tokens, row.updates, row.minutes) == (2, 4, 200, 2.0, 1.5)
     assert (row.before, row.after, row.gain, row.lowest) == (0.375, 0.75, 0.375, 0.25)
     # Gains of 0.5 and 0.25: a deviation of 0.1768, over the root of 2 seeds.
     assert row.se == pytest.approx(0.125)
     # Items' mean gains are 1, 0.5, 0 and 0: means of four of them lie between 0 and 1.
     assert 0 <= row.low < row.gain < row.high <= 1
-    assert cell_row("x", runs[:1]).se != cell_row("x", runs[:1]).se, "one seed has no spread"
-    assert as_json([cell_row("x", runs[:1])])[0]["se"] is None
-    line = as_text([row]).splitlines()[2]
-    assert line.startswith("| single-math-grpo-shared | 2 | 37.5 % | 75.0 % | +37.5 |")
+    assert (found.runs, found.minutes) == (2, 3.0)
+    text = as_text(found)
+    assert text.splitlines()[2].startswith(
+        "| single-math-grpo-shared | 2 | 37.5 % | 75.0 % | +37.5 |"
+    )
+    assert text.endswith("2 finished runs took 3 minutes in all.\n")
+    alone = as_json(tables(runs[:1]))["cells"][0]
+    assert (alone["gain"], alone["se"]) == (0.5, None), "one seed has no spread"
 
 
 def test_runs_that_are_not_finished_are_not_in_the_table(tmp_path: Path) -> None:
-    run = finished(tmp_path / "0", [0.0], [1.0])
+    run = finished(tmp_path / "seed-0", [0.0], [1.0])
     run.state = "failed"
-    assert table_rows([run]) == []
-    (tmp_path / "0" / "metrics.jsonl").write_text('{"step": 0}\n')
-    with pytest.raises(DataError, match="has no evaluation"):
-        item_scores(tmp_path / "0")
+    assert tables([run]).cells == []
+    run.state = "finished"
+    (run.folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(DataError, match="has fewer than two evaluations"):
+        tables([run])
 
 
 def test_the_newest_metrics_are_read_line_by_line_and_again_after_a_resumption(
     tmp_path: Path,
 ) -> None:
-    run = finished(tmp_path / "0", [0.0], [1.0])
-    path = tmp_path / "0" / "metrics.jsonl"
+    run = finished(tmp_path / "seed-0", [0.0], [1.0])
+    path = run.folder / "metrics.jsonl"
     path.write_text('{"step": 0, "a": 1}\n{"step": 1}\n{"ste')
     assert run.newest() == {"step": 1, "a": 1}
     with path.open("a") as file:

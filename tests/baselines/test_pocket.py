@@ -15,7 +15,7 @@ import torch
 from transformers import AutoTokenizer
 
 from flowzoo.agents.hf import TransformersPolicy
-from flowzoo.agents.pocket import SCALED, TASKS, Scale, pocket_path
+from flowzoo.agents.pocket import SCALED, TASKS, Scale, made_folder, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.baselines.pocket import (
     Row,
@@ -262,10 +262,7 @@ def test_rows_end_with_the_end_of_turn(tokenizer: Any, examples: list[Example]) 
     assert tokenizer.decode(row.prompt).endswith("<|im_start|>assistant\n")
 
 
-NO_SIZE = {"layers": 0, "hidden": 0, "intermediate": 0, "heads": 0, "key_value_heads": 0}
-
-
-def tiny(out: Path | None, **changes: Any) -> PocketConfig:
+def tiny(out: Path, **changes: Any) -> PocketConfig:
     settings: dict[str, Any] = {
         "steps": 6, "hasty_steps": 2, "batch": 8, "warmup": 2, "layers": 1, "hidden": 32,
         "intermediate": 32, "heads": 1, "key_value_heads": 1, "vocab": 512, "context": 512,
@@ -381,13 +378,24 @@ def test_what_is_not_shipped_goes_where_it_is_looked_for(
 ) -> None:
     monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
     for task in SCALED:
-        make(tiny(None, task=task, scale="m", steps=1, hasty_steps=0, evaluate=0, **NO_SIZE))
-        assert pocket_path(task, "m") == tmp_path / f"pocket/{task}-m"
-    for settings in ({}, {"scale": "xs"}, {"task": "sudoku"}):
+        config = PocketConfig(task=task, scale="m")
+        assert config.folder == made_folder(task, "m") == tmp_path / f"pocket/{task}-m"
+    assert PocketConfig(Path("x"), scale="m").folder == Path("x")
+    shipped: list[dict[str, Any]] = [{}, {"scale": "xs"}, {"task": "sudoku"}]
+    for settings in shipped:
         with pytest.raises(UsageError, match="is shipped: say with `--out` where"):
-            PocketConfig(None, **settings)
+            PocketConfig(**settings)
     with pytest.raises(UsageError, match="in scale m 'sudoku'"):
-        PocketConfig(None, task="sudoku", scale="m")
+        PocketConfig(task="sudoku", scale="m")
+
+
+def test_the_recipe_says_how_long_unless_numbers_are_given() -> None:
+    code = PocketConfig(Path("x"), task="code", scale="s")
+    assert code.schedule == (RECIPES["code"].steps, RECIPES["code"].hasty_steps) == (1000, 250)
+    assert replace(code, steps=300).schedule == (300, 250)
+    assert replace(code, hasty_steps=0).schedule == (1000, 0)
+    with pytest.raises(UsageError, match="from 0 to `steps` \\(200\\), got 250"):
+        replace(code, steps=200)
 
 
 async def test_a_made_model_answers_with_its_own_tokens(made: Path) -> None:

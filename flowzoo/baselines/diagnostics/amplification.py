@@ -13,7 +13,8 @@ negative):
 
     amplification = sqrt(sum_st U_st / mean_s U_ss)
 
-and its interval is Fieller's for that ratio, with variances from leaving out one block at a time.
+and its interval is Fieller's for that ratio, with variances from leaving out one block at a time
+and Student's t with one degree of freedom fewer than blocks in each probe.
 Where the denominator cannot be told from zero the interval is unbounded, which says: not enough
 signal. Blocks are of whole problems, since agents of one episode share its outcome.
 """
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from flowzoo.errors import UsageError
 
@@ -44,7 +46,7 @@ class Amplification:
     """Corrected; NaN where numerator or denominator came out negative."""
     low: float
     high: float
-    """95 % interval; `high` is infinite where the signal cannot be told from zero."""
+    """Interval, of 95 % unless told; `high` is infinite where signal cannot be told from zero."""
     naive: float
     """N |sum g_s| / sum |g_s| of the sample itself."""
     null_low: float
@@ -59,13 +61,13 @@ class Amplification:
 
 
 def amplification(
-    grams: Sequence[Floats], *, level: float = 1.959964, shuffles: int = 500, seed: int = 0
+    grams: Sequence[Floats], *, confidence: float = 0.95, shuffles: int = 500, seed: int = 0
 ) -> Amplification:
     """Amplification from the inner products of block gradients.
 
     `grams` has one (slots, blocks, slots, blocks) array of <g_sb, g_tc> for each probe; probes may
-    be of different steps and differ in scale and in their number of blocks. With no `shuffles`
-    there is no null, and its bounds are NaN.
+    be of different steps and differ in scale and in their number of blocks. `confidence` is that of
+    the interval. With no `shuffles` there is no null, and its bounds are NaN.
 
     Raises:
         UsageError: no probe, fewer than 2 slots, fewer than `FEWEST` blocks, or another shape.
@@ -81,7 +83,8 @@ def amplification(
         bottoms.append(bottom)
     top, bottom = _total(tops), _total(bottoms)
     variance = _covariance(tops, bottoms)
-    low, high = _fieller(top, bottom, variance, level)
+    freedom = sum(gram.shape[1] - 1 for gram in grams)
+    low, high = _fieller(top, bottom, variance, float(stdtrit(freedom, (1 + confidence) / 2)))
     value = math.sqrt(top / bottom) if top >= 0 and bottom > 0 else math.nan
     null = _null(scaled, shuffles, seed) or [math.nan]
     return Amplification(
@@ -97,23 +100,23 @@ def amplification(
 
 def cross_products(gram: Floats) -> Floats:
     """U_st of one probe, (slots, slots): estimates of inner products of expected gradients."""
+    return _products_left_out(gram)[0]
+
+
+def _products_left_out(gram: Floats) -> Floats:
+    """`cross_products` of all blocks, then without each: (1 + blocks, slots, slots)."""
     blocks = gram.shape[1]
-    everything = gram.sum(axis=(1, 3))
-    own = np.einsum("sbtb->st", gram)
-    return (everything - own) / (blocks * (blocks - 1))
+    own = np.einsum("sbtb->bst", gram)
+    met = np.einsum("sbtc->bst", gram) + np.einsum("sbtc->cst", gram) - 2 * own
+    every = met.sum(axis=0) / 2
+    left_out = (every - met) / ((blocks - 1) * (blocks - 2))
+    return np.concatenate([every[None] / (blocks * (blocks - 1)), left_out])
 
 
 def _leave_one_out(gram: Floats) -> tuple[Floats, Floats]:
     """Numerator and denominator of one probe: of all blocks, then without each: (1 + blocks,)."""
-    tops: list[float] = []
-    bottoms: list[float] = []
-    blocks = gram.shape[1]
-    for left_out in range(-1, blocks):
-        kept = [block for block in range(blocks) if block != left_out]
-        products = cross_products(gram[:, kept][:, :, :, kept])
-        tops.append(float(products.sum()))
-        bottoms.append(float(np.trace(products)) / len(products))
-    return np.array(tops), np.array(bottoms)
+    products = _products_left_out(gram)
+    return products.sum(axis=(1, 2)), np.einsum("bss->b", products) / gram.shape[0]
 
 
 def _total(parts: Sequence[Floats]) -> float:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.forms import Floats, distance
+from flowzoo.baselines.diagnostics.forms import Floats, distance, distances
 from flowzoo.errors import UsageError
 
 WINDOW = 10
@@ -89,12 +89,14 @@ def movement(
     far = distance(before.mean(axis=0), target, scale)
     near = distance(after.mean(axis=0), target, scale)
     pooled = np.concatenate([before, after])
-    reached = 0
-    for _ in range(draws):
-        order = rng.permutation(len(pooled))
-        one = distance(pooled[order[: len(before)]].mean(axis=0), target, scale)
-        two = distance(pooled[order[len(before) :]].mean(axis=0), target, scale)
-        reached += one - two >= far - near
+    first = np.zeros((draws, len(pooled)))  # one relabelling a row: 1 for replies called `before`
+    first[:, : len(before)] = 1
+    first = rng.permuted(first, axis=1)
+    ones = first @ pooled / len(before)
+    twos = (pooled.sum(axis=0) - first @ pooled) / len(after)
+    closer = distances(ones, target, scale) - distances(twos, target, scale)
+    # Rounding must not part a relabelling from the real labels that it repeats.
+    reached = int(np.sum(closer >= far - near - 1e-9))
     return far, near, (1 + reached) / (1 + draws)
 
 
@@ -104,6 +106,8 @@ def find_captures(
     steps: Sequence[int],
     before: Mapping[str, Floats],
     after: Mapping[str, Floats],
+    *,
+    draws: int = 2000,
 ) -> list[Capture]:
     """Every ordered pair of roles of one shared policy.
 
@@ -119,7 +123,7 @@ def find_captures(
         for of in mass:
             if of == by:
                 continue
-            far, near, p_value = movement(before[of], after[of], target, scale)
+            far, near, p_value = movement(before[of], after[of], target, scale, draws=draws)
             moved = far > 0 and near <= CLOSER * far and p_value <= LEVEL
             found.append(
                 Capture(

@@ -102,7 +102,8 @@ def find_cliff(
     # Resampled peaks are chosen with more noise than the real ones, so their drops are shifted
     # downwards: only their spread is used.
     of_items = float((samples.peak - samples.terminal).var(ddof=1))
-    spread = Spread(of_items, seed_variance(falls(runs, masks, LAST)), len(runs))
+    of_seeds = seed_variance(falls(runs, masks, LAST)) if len(runs) > 1 else 0.0
+    spread = Spread(of_items, of_seeds, len(runs))
     drop = peak - terminal
     mean = runs.mean(axis=(0, 2))
     verdict = _verdict(drop, spread, near=bool(np.any(mean[-LAST:] > peak - spread.se)))

@@ -109,9 +109,14 @@ def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
 
 def distance(one: Floats, other: Floats, scale: Floats) -> float:
     """Distance of two signatures in standard deviations `scale` (features,); see the module."""
+    return float(distances(one[None], other, scale)[0])
+
+
+def distances(ones: Floats, other: Floats, scale: Floats) -> Floats:
+    """The same of many signatures (any, features) to one: (any,)."""
     known = scale > 0
-    gaps = (one - other)[known] / scale[known]
-    return float(np.sqrt(np.sum(gaps**2)))
+    gaps = (ones - other)[:, known] / scale[known]
+    return np.sqrt(np.sum(gaps**2, axis=1))
 
 
 def _grams(text: str) -> frozenset[tuple[str, ...]]:

@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtr, stdtrit
 
 Floats = npt.NDArray[np.float64]
-
-_MANY = 1e4
-"""Degrees of freedom from which on Student's t is the normal distribution."""
 
 
 def seed_variance(values: Floats) -> float:
@@ -38,33 +35,6 @@ def seed_variance(values: Floats) -> float:
     between = items * float(means.var(ddof=1))
     within = float(np.sum(rest**2)) / ((seeds - 1) * (items - 1))
     return max(0.0, between - within) / (seeds * items)
-
-
-def student_quantile(probability: float, freedom: float) -> float:
-    """The quantile of Student's t with `freedom` >= 1 degrees of freedom, to about 1e-5."""
-    if freedom > _MANY:
-        return NormalDist().inv_cdf(probability)
-    angles, below = _student(freedom)
-    return math.sqrt(freedom) * math.tan(float(np.interp(probability, below, angles)))
-
-
-def student_tail(value: float, freedom: float) -> float:
-    """Probability that Student's t exceeds `value`, to about 1e-7."""
-    if freedom > _MANY:
-        return 1 - NormalDist().cdf(value)
-    angles, below = _student(freedom)
-    angle = math.atan(value / math.sqrt(freedom))
-    return 1 - float(np.interp(angle, angles, below))
-
-
-def _student(freedom: float) -> tuple[Floats, Floats]:
-    """Angles with tan(angle) = t / sqrt(freedom), and the probability below each."""
-    # The angle has density cos(angle) ** (freedom - 1); beyond the edge that is 0.
-    edge = min(math.pi / 2, 9 / math.sqrt(freedom))
-    angles = np.linspace(-edge, edge, 8001)
-    density = np.cos(angles) ** (freedom - 1)
-    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return angles, below / below[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +62,15 @@ class Spread:
     @property
     def half_width(self) -> float:
         """Half of the 95 % interval."""
-        return student_quantile(0.975, self.freedom) * self.se
+        return float(stdtrit(self.freedom, 0.975)) * self.se
 
     @property
     def detectable(self) -> float:
         """Smallest value whose interval excludes 0 with probability 0.8."""
-        return self.half_width + student_quantile(0.8, self.freedom) * self.se
+        return self.half_width + float(stdtrit(self.freedom, 0.8)) * self.se
 
     def p_value(self, value: float) -> float:
         """One-sided, of nothing at all where `value` was found."""
         if self.se == 0:
             return float(value <= 0)
-        return student_tail(value / self.se, self.freedom)
+        return float(stdtr(self.freedom, -value / self.se))

@@ -13,6 +13,8 @@ from flowzoo.baselines.diagnostics.cliff import LAST, find_cliff
 
 Floats = npt.NDArray[np.float64]
 
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+
 
 def course(drop: float, evaluations: int, accuracy: float = 0.6) -> Floats:
     """Expected accuracies of a run: (evaluations,).
@@ -55,8 +57,7 @@ def simulate_seeds(
 
 def _odds(accuracy: Floats, spread: float) -> Floats:
     """Log-odds whose logistic mean over normal deviates of scale `spread` is `accuracy`."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(32)
-    nodes, weights = spread * nodes, weights / weights.sum()
+    nodes, weights = spread * _NODES, _WEIGHTS / _WEIGHTS.sum()
     odds = np.log(accuracy / (1 - accuracy))
     for _ in range(8):  # Newton's method; the mean is increasing and nearly linear here
         chance = _logistic(odds[:, None] + nodes)
@@ -119,31 +120,47 @@ class PlantedRun(NamedTuple):
 
 
 def simulate_capture(
-    excess: float, moved: float, rng: np.random.Generator, *, updates: int = 100, replies: int = 200
+    excess: float,
+    moved: float,
+    rng: np.random.Generator,
+    *,
+    noise: float = 0.05,
+    apart: float = 1.0,
+    updates: int = 100,
+    replies: int = 200,
 ) -> PlantedRun:
     """Three voters (`generator`) and an aggregator under one policy.
 
     Gradients are noise of equal size per call, so the voters have sqrt(3) / (1 + sqrt(3)) = 0.63 of
-    the mass and 0.75 of the tokens. From a fifth of the run on their mass share is `excess` higher
-    than the larger of both. Aggregators' replies have moved by `moved` of the way to the voters'.
+    the mass and 0.75 of the tokens. From a fifth of the run on their mass share is 0.75 + `excess`
+    if that is not 0. Shares have noise of deviation `noise`, correlated over about ten updates.
+    Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by `moved` of the
+    way to them.
     """
     steps = list(range(1, updates + 1))
-    noise = math.sqrt(3) / (1 + math.sqrt(3)) + 0.05 * rng.standard_normal(updates)
-    planted = 0.75 + excess + 0.05 * rng.standard_normal(updates)
-    late = np.arange(updates) >= updates // 5
-    share = np.clip(np.where(late & (excess > 0), planted, noise), 0, 1)
+    planted = (np.arange(updates) >= updates // 5) & (excess > 0)
+    level = np.where(planted, 0.75 + excess, math.sqrt(3) / (1 + math.sqrt(3)))
+    share = np.clip(level + noise * _slow_noise(updates, rng), 0, 1)
     voters = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
-    aggregator = np.array([0.2, 0.0, 0.0, 0.1, 4.0])
-    end = aggregator + moved * (voters - aggregator)
+    start = voters + apart * np.array([-0.7, 0.0, 0.0, -0.2, 1.0])
+    end = start + moved * (voters - start)
     return PlantedRun(
         mass={"generator": share.tolist(), "aggregator": (1 - share).tolist()},
         tokens={"generator": [0.75] * updates, "aggregator": [0.25] * updates},
         steps=steps,
         before={"generator": _replies(voters, replies, rng),
-                "aggregator": _replies(aggregator, replies, rng)},
+                "aggregator": _replies(start, replies, rng)},
         after={"generator": _replies(voters, replies, rng),
                "aggregator": _replies(end, replies, rng)},
     )  # fmt: skip
+
+
+def _slow_noise(count: int, rng: np.random.Generator) -> Floats:
+    """Normal deviates, each with a correlation of 0.9 to the one before."""
+    found = rng.standard_normal(count)
+    for place in range(1, count):
+        found[place] = 0.9 * found[place - 1] + math.sqrt(1 - 0.81) * found[place]
+    return found
 
 
 def _replies(means: Floats, count: int, rng: np.random.Generator) -> Floats:

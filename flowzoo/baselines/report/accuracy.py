@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
-from flowzoo.baselines.diagnostics.seed_spread import Spread, student_quantile
+from flowzoo.baselines.diagnostics.seed_spread import Spread
 from flowzoo.baselines.run_reading import Floats, RunData
 from flowzoo.baselines.stats import paired_gain
 
@@ -35,12 +36,17 @@ def interval(scores: Floats) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def student(freedom: float) -> float:
+    """97.5 % quantile of Student's t with `freedom` >= 1 degrees of freedom, infinite or not."""
+    return float(stdtrit(freedom, 0.975)) if math.isfinite(freedom) else Z
+
+
 def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean of values, one a seed, and its 95 % t interval; NaN edges for fewer than two."""
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, math.nan, math.nan
-    quantile = student_quantile(0.975, len(values) - 1)
+    quantile = student(len(values) - 1)
     half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return mean, mean - half, mean + half
 

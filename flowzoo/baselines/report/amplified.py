@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,16 +95,16 @@ def cell_amplification(cells: Sequence[CellData]) -> list[Amplified]:
     grams: dict[tuple[str, str, bool], list[Floats]] = {}
     for cell in cells:
         for run in cell.runs:
-            for role, found in probes(run).items():
+            for role, seen in probes(run).items():
                 for applied in (False, True):
                     mine = grams.setdefault((cell.name, role, applied), [])
-                    mine += _grams(found, applied)
+                    mine += _grams(seen, applied)
     found: list[Amplified] = []
     for applied in (False, True):
         mine = {key: value for key, value in grams.items() if key[2] == applied and value}
-        level = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, len(mine))))
+        confidence = 1 - 0.05 / max(1, len(mine))
         for (cell, role, _), values in mine.items():
-            one = amplification(values, level=level, shuffles=0)
+            one = amplification(values, confidence=confidence, shuffles=0)
             found.append(
                 Amplified(
                     cell, role, applied, one.slots, one.value, one.low, one.high, one.naive,

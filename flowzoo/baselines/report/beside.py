@@ -35,7 +35,7 @@ def is_control(cell: CellData) -> bool:
 
 
 def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
-    """Every workflow's cell beside every control of its task and model, for all that was made equal.
+    """Every workflow's cell beside every control of its task and model, whatever was made equal.
 
     Raises:
         DataError: a file with a control's votes is not what `flowzoo.baselines.controls` writes.

@@ -29,7 +29,7 @@ def budgets(
     if not pairs or not known:
         return None
     costs = [(spent(first, place), spent(second)) for first, second, place in pairs]
-    found = parity("control", one, other, costs)
+    found = parity(costs)
     count = len(costs)
     return {
         "seeds": count,

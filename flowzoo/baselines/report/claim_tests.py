@@ -11,13 +11,14 @@ Ann. Appl. Stat. 1 (2007) 386, on resampling rows and columns).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import bdtrc, betaincinv
 
-from flowzoo.baselines.diagnostics.seed_spread import student_quantile
+from flowzoo.baselines.report.accuracy import student
 from flowzoo.baselines.run_reading import Floats
 
 LEVEL = 0.05
@@ -63,7 +64,7 @@ def mean_difference(pairs: Sequence[tuple[Sample, Sample]]) -> Estimate:
     error = math.sqrt(seeds + items)
     below = sum(part**2 / (len(cell.values) - 1) for part, cell in zip(parts, cells, strict=True))
     freedom = (seeds + items) ** 2 / below if below > 0 else math.inf
-    half = student_quantile(0.975, max(1.0, freedom)) * error
+    half = student(max(1.0, freedom)) * error
     return Estimate(mean, mean - half, mean + half, count, sizes)
 
 
@@ -103,32 +104,12 @@ def least_findable(tested: Sequence[tuple[int, int]]) -> int | None:
 
 def at_least(count: int, trials: int, chance: float) -> float:
     """Probability of `count` or more successes of `trials`."""
-    terms = (
-        math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
-        for k in range(count, trials + 1)
-    )
-    return min(1.0, math.fsum(terms))
+    return float(bdtrc(count - 1, trials, chance)) if count > 0 else 1.0
 
 
 def upper_bound(count: int, trials: int) -> float:
     """One-sided 95 % bound of a rate (Clopper and Pearson, Biometrika 26 (1934) 404)."""
-    if count >= trials:
-        return 1.0
-    return _root(lambda rate: 1 - at_least(count + 1, trials, rate), LEVEL)
-
-
-def lower_bound(count: int, trials: int) -> float:
-    """The one on the other side."""
-    return 1 - upper_bound(trials - count, trials)
-
-
-def _root(falling: Callable[[float], float], wanted: float) -> float:
-    """Where a function that falls from 1 to 0 over [0, 1] takes a value, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > wanted else (low, middle)
-    return (low + high) / 2
+    return float(betaincinv(count + 1, trials - count, 1 - LEVEL)) if count < trials else 1.0
 
 
 def _hypergeometric(drawn: int, first: int, second: int) -> Floats:

@@ -159,13 +159,13 @@ def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
         verdict = "shown"
     if below > len(mine) / 2 and not above:
         verdict = "not shown"
-    aligned = sum(role.low <= role.slots <= role.high for role in mine)
+    aligned = sum(role.low <= role.slots <= role.high < math.inf for role in mine)
     evidence = (
         f"Of {counted(len(mine), 'parallel role')} of a cell, {above} are amplified, {below} "
         f"are below √N and {len(mine) - above - below} cannot be told; the intervals of {aligned} "
-        f"hold N, full alignment. {' '.join(_amplified(role) for role in mine)} Agents with the "
-        "same prompt have the same expected gradient, so N is what theory expects of them; the "
-        "naive value of one sample falls below it by noise alone."
+        f"are bounded and hold N, full alignment. {' '.join(_amplified(role) for role in mine)} "
+        "Agents with the same prompt have the same expected gradient, so N is what theory expects "
+        "of them; the naive value of one sample falls below it by noise alone."
     )
     return Claim(*words, verdict, evidence, rule)
 
@@ -234,7 +234,7 @@ def _difference(found: Estimate) -> str:
 def _cliffs(pair: Pair, notes: Notes) -> Stratum:
     counts: list[list[int]] = []
     for cell in (pair.shared, pair.isolated):
-        verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs]
+        verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
         counts.append([verdicts.count("cliff"), verdicts.count("no cliff")])
     (one, not_one), (two, not_two) = counts
     return Stratum((one, two), (one + not_one, two + not_two))
@@ -252,7 +252,8 @@ def _amplified(role: Amplified) -> str:
 def _captures(cell: CellData, notes: Notes) -> _Tested:
     runs = by_top = by_others = dominant = others = 0
     for run in cell.runs:
-        verdicts = [one for one in notes[run.name]["captures"] if one["pairs"]]
+        facts = notes.get(run.name, {"captures": ()})
+        verdicts = [one for one in facts["captures"] if one["pairs"]]
         if not verdicts:
             continue
         runs += 1

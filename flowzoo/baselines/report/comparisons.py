@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.cliff import LAST
-from flowzoo.baselines.diagnostics.seed_spread import student_quantile
-from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS
-from flowzoo.baselines.report.budgets import budgets, by_seed
+from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS, student
 from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.report.levels import Pair, cell_samples
 from flowzoo.baselines.run_reading import Floats
@@ -36,20 +33,6 @@ def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
         if cell.axis("sharing") == "shared" and other.axis("sharing") == "isolated"
         and cell.runs and other.runs and _only_sharing(cell, other)
     ]  # fmt: skip
-
-
-def shared_and_isolated(cells: Sequence[CellData]) -> list[dict[str, Any]]:
-    """Those pairs: their terminal accuracy, or the last one where there are too few evaluations."""
-    found: list[dict[str, Any]] = []
-    for pair in sharing_pairs(cells):
-        enough = all(len(run.steps) >= ENOUGH for cell in pair for run in cell.runs)
-        places = slice(-LAST if enough else -1, None)
-        sides = [
-            Side(cell.name, [run.scores[places].mean(axis=0) for run in cell.runs]) for cell in pair
-        ]
-        compared = difference(*sides, paired=same_problems(*pair))
-        found.append(compared | {"terminal": enough, "parity": _parity(*pair)})
-    return found
 
 
 def claimable_pairs(cells: Sequence[CellData]) -> list[Pair]:
@@ -72,6 +55,8 @@ class Side(NamedTuple):
 def difference(one: Side, other: Side, *, paired: bool) -> dict[str, Any]:
     """`other` minus `one`, with both kinds of interval; `paired`: the items are the same."""
     levels = [[float(scores.mean()) for scores in side.scores] for side in (one, other)]
+    sizes = {len(scores) for side in (one, other) for scores in side.scores}
+    paired = paired and len(sizes) == 1
     facts: dict[str, Any] = {
         "one": one.name, "other": other.name, "paired": paired,
         "seeds": [len(one.scores), len(other.scores)],
@@ -112,7 +97,7 @@ def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, f
         return mean, mean
     sizes = (len(one), len(other))
     below = sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
-    half = student_quantile(0.975, max(1.0, sum(parts) ** 2 / below)) * error
+    half = student(max(1.0, sum(parts) ** 2 / below)) * error
     return mean - half, mean + half
 
 
@@ -132,8 +117,3 @@ def _only_sharing(one: CellData, other: CellData) -> bool:
     skipped = ("sharing", "seed", "out", "threads")
     names = {*one.settings, *other.settings} - {*skipped}
     return all(one.settings.get(name) == other.settings.get(name) for name in names)
-
-
-def _parity(one: CellData, two: CellData) -> dict[str, Any] | None:
-    """Their budgets at the end, seed by seed; None where these were not recorded."""
-    return budgets(one.name, two.name, [(run, other, -1) for run, other in by_seed(one, two)])

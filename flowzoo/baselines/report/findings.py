@@ -243,6 +243,18 @@ def _heavy(pair: Facts) -> str:
     )
 
 
+def swap_finding(swap: Facts) -> Finding:
+    """What exchanging the policies of two roles did to the accuracy."""
+    text = (
+        f"With the policies of {listed(swap['roles'])} exchanged, the last evaluation's accuracy "
+        f"is {percent(swap['accuracy'])}, which differs by {points(swap['mean'], sign=True)} "
+        f"points ({between(swap['low'], swap['high'])}, paired over {swap['n']} problems)."
+    )
+    if swap["high"] < 0:
+        return Finding("result", f"{listed(swap['roles'])} have specialised", text)
+    return Finding("result", f"No specialisation of {listed(swap['roles'])} shows", text)
+
+
 def counted(count: int, noun: str) -> str:
     """A number and its noun, with an s where it takes one."""
     return f"{count} {noun}" + ("" if count == 1 else "s")

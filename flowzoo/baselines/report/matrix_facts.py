@@ -15,35 +15,40 @@ from flowzoo.baselines.report.cells import (
     group_cells,
     mark_discoveries,
 )
-from flowzoo.baselines.report.claims import Claim, paper_claims
+from flowzoo.baselines.report.claims import paper_claims
 from flowzoo.baselines.report.comparisons import (
     FEWEST,
     claimable_pairs,
-    shared_and_isolated,
 )
 from flowzoo.baselines.report.findings import Finding, counted, points
+from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run_reading import RunData
 
 
 def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes) -> dict[str, Any]:
     """The facts of several runs.
 
-    By the name of a run, `pages` has the address of its own page and `notes` its facts.
+    By the name of a run, `pages` has the address of its own page, if it has one, and
+    `notes` its facts.
     """
     cells = group_cells(runs)
     facts = [cell_facts(cell, notes) for cell in cells]
     for cell, fact in zip(cells, facts, strict=True):
         fact["pages"] = {
-            str(run.settings.get("seed", 0)): pages[run.name]
+            str(run.settings.get("seed", 0)): pages.get(run.name)
             for run in (*cell.runs, *cell.unfinished)
         }
     judged = mark_discoveries(facts)
-    controls, sharing = against_controls(cells), shared_and_isolated(cells)
+    pairs = claimable_pairs(cells) if len(cells) > 1 else []
+    controls, sharing = against_controls(cells), sharing_rows(cells, pairs, notes)
+    amplified = cell_amplification(cells)
+    claims = paper_claims(pairs, cells, notes, amplified) if len(cells) > 1 else []
     return {
         "cells": facts,
         "judged": judged,
         "rate": RATE,
-        "claims": [claim._asdict() for claim in _claims(cells, notes)],
+        "claims": [claim._asdict() for claim in claims],
+        "amplified": [role._asdict() for role in amplified],
         "controls": controls,
         "sharing": sharing,
         "fewest": FEWEST,
@@ -56,13 +61,6 @@ def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes
             )
         ],
     }  # fmt: skip
-
-
-def _claims(cells: Sequence[CellData], notes: Notes) -> list[Claim]:
-    """The verdicts on the paper's claims; none where there are no two cells to compare."""
-    if len(cells) < 2:
-        return []
-    return paper_claims(claimable_pairs(cells), cells, notes, cell_amplification(cells))
 
 
 def _gains(cells: Sequence[dict[str, Any]]) -> Finding:

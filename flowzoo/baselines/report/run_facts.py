@@ -21,12 +21,14 @@ from flowzoo.baselines.report.findings import (
     cliff_finding,
     gain_finding,
     role_finding,
+    swap_finding,
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run_reading import RunData, read_json
 
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
+SHARE = "eval/share/"
 ORDER = {"bad": 0, "warn": 1, "unknown": 2, "result": 3, "good": 4}
 
 
@@ -43,6 +45,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         role_finding(changes, fell),
         *(capture_finding(capture) for capture in captures),
         gain_finding(gain),
+        *(swap_finding(swap) for swap in swaps(run)),
         *health_findings(run),
     ]
     return {
@@ -65,6 +68,8 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "amplification": amplification_facts(run),
         "course": course(run),
         "held_out": held_out(run),
+        "shares": shares(run),
+        "swaps": swaps(run),
     }
 
 
@@ -107,6 +112,26 @@ def held_out(run: RunData) -> list[list[float]]:
         [step, float(scores.mean()), *interval(scores)]
         for step, scores in zip(run.steps, run.scores, strict=True)
     ]
+
+
+def shares(run: RunData) -> dict[str, list[list[float]]]:
+    """Of every share of `flowzoo.agents.role_facts`: step, share, and the cases that it is of."""
+    found: dict[str, list[list[float]]] = {}
+    for row in run.evaluations:
+        for name, value in row.items():
+            if name.startswith(SHARE) and _is_number(value):
+                cases = row[f"eval/share_of/{name.removeprefix(SHARE)}"]
+                found.setdefault(name.removeprefix(SHARE), []).append([row["step"], value, cases])
+    return found
+
+
+def swaps(run: RunData) -> list[dict[str, Any]]:
+    """What `flowzoo.baselines.swap` found, at the run's end or by `flowzoo swap` later."""
+    record = run.summary or {}
+    path = run.folder / "swaps.json"
+    if "swaps" not in record and path.is_file():
+        record = read_json(path)
+    return [dict(one) for one in record.get("swaps", ())]
 
 
 def _sorted(findings: Sequence[Finding]) -> list[Finding]:

@@ -29,12 +29,14 @@ def write_report(
     out: Path,
     *,
     episodes: int | None = None,
+    overview: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
     """Write the page `out` and, for several runs, one page a run in a folder beside it.
 
     `episodes` is the most that a page holds; None: `EPISODES`, or `EPISODES_EACH` for several runs.
-    `tell` hears of every run before it is read. Returns the files, `out` first.
+    With `overview` several runs get the one page that compares them and none of their own. `tell`
+    hears of every run before it is read. Returns the files, `out` first.
 
     Raises:
         UsageError: there is no run at one of the paths.
@@ -47,21 +49,23 @@ def write_report(
         write_run(runs[0], out, EPISODES if episodes is None else episodes)
         return [out]
     folder = out.with_name(f"{out.stem}-runs")
-    folder.mkdir(exist_ok=True)
-    names = page_names([run.name for run in runs])
-    pages = [folder / name for name in names]
-    notes: dict[str, Any] = {}
-    most = EPISODES_EACH if episodes is None else episodes
-    for run, page in zip(runs, pages, strict=True):
-        tell(str(run.folder))
-        notes[run.name] = write_run(run, page, most, f"../{quote(out.name)}")
+    names = [] if overview else page_names([run.name for run in runs])
     links = {
-        run.name: quote(f"{folder.name}/{name}") for run, name in zip(runs, names, strict=True)
+        run.name: quote(f"{folder.name}/{name}") for run, name in zip(runs, names, strict=False)
     }
+    notes: dict[str, Any] = {}
+    for place, run in enumerate(runs):
+        tell(str(run.folder))
+        if overview:
+            notes[run.name] = run_facts(run)
+            continue
+        folder.mkdir(exist_ok=True)
+        most = EPISODES_EACH if episodes is None else episodes
+        notes[run.name] = write_run(run, folder / names[place], most, f"../{quote(out.name)}")
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
     facts = _stamped(title, matrix=matrix_facts(runs, links, notes))
     replace_text(out, render(title, facts, None))
-    return [out, *pages]
+    return [out, *(folder / name for name in names)]
 
 
 def write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:

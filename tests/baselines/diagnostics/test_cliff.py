@@ -13,7 +13,7 @@ STEPS = list(range(0, 100, 5))
 
 
 def course(fall: float) -> np.ndarray:
-    """A rise to 0.7, then a fall after evaluation 13."""
+    """A rise to 0.7, then a fall after evaluation 12."""
     return np.concatenate([np.linspace(0.4, 0.7, 8), np.full(5, 0.7), np.full(7, 0.7 - fall)])
 
 
@@ -63,14 +63,31 @@ def test_selection_bias_of_the_peak_is_removed(items: int) -> None:
     assert naive.mean() > 10 * error
 
 
-def test_noise_alone_is_no_cliff() -> None:
-    """False positives over 60 runs of noise: at most 3 (5 %)."""
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_noise_alone_is_no_cliff(seeds: int) -> None:
+    """False positives over 100 cells that rise and stay: at most 2 (the rate is below 1 %)."""
     rng = np.random.default_rng(5)
-    verdicts = [
-        find_cliff([simulate(np.full(20, 0.5), 500, rng)], STEPS, splits=4, resamples=200).verdict
-        for _ in range(60)
+    found = [
+        find_cliff(simulate_seeds([course(0)] * seeds, 500, rng), STEPS, resamples=200)
+        for _ in range(100)
     ]
+    assert sum(one.verdict == "cliff" for one in found) <= 2
+    assert sum(one.low <= 0 <= one.high for one in found) >= 95
+
+
+def test_seeds_that_disagree_are_no_cliff() -> None:
+    """Falls of mean 0 and deviation 10 points over three seeds: at most 5 % of 60 cells."""
+    rng = np.random.default_rng(8)
+    verdicts = [
+        find_cliff(
+            simulate_seeds([course(fall) for fall in 0.1 * rng.standard_normal(3)], 700, rng),
+            STEPS, resamples=100,
+        ).verdict
+        for _ in range(60)
+    ]  # fmt: skip
     assert verdicts.count("cliff") <= 3
+    assert verdicts.count("not enough seeds") >= 8
+    assert "not enough items" not in verdicts
 
 
 def test_power_grows_with_the_fall_and_the_items() -> None:
@@ -85,6 +102,14 @@ def test_seeds_are_blocks() -> None:
     same = [simulate(course(0.2), 300, rng) for _ in range(3)]
     mixed = [simulate(course(fall), 300, rng) for fall in (0.0, 0.2, 0.4)]
     assert find_cliff(mixed, STEPS).se > 2 * find_cliff(same, STEPS).se
+
+
+def test_more_items_do_not_help_seeds_that_differ() -> None:
+    """Falls of 0, 20 and 40 points: no verdict, and the reason is the seeds."""
+    rng = np.random.default_rng(9)
+    found = find_cliff(simulate_seeds([course(f) for f in (0, 0.2, 0.4)], 1412, rng), STEPS)
+    assert found.verdict == "not enough seeds"
+    assert found.se > 3 * found.se_items
 
 
 def test_verdict_repeats_and_does_not_depend_on_the_order_of_seeds() -> None:

@@ -40,6 +40,8 @@ class Plan:
     unread: float = 0.0
     """Share of the generators' replies that cannot be read after the peak."""
     finished: bool = True
+    aligned: float = 1.0
+    """Cosine of the generators' expected gradients in probes."""
     replies: tuple[str, ...] = ()
     """Texts that replies are taken from in turn, instead of plain ones."""
 
@@ -86,7 +88,16 @@ def _summary(plan: Plan) -> dict[str, Any]:
         "max_tokens": 64, "prompts": f"{plan.workflow}_v0@1:0123abcd",
     }  # fmt: skip
     policies = {role: role if alone else "shared" for role in _roles(plan)}
-    return {"workflow": f"{plan.workflow}_v0", "policies": policies, "protocol": protocol}
+    steps = plan.every * (len(plan.course) - 1)
+    updates = dict.fromkeys(policies.values(), steps)
+    return {
+        "workflow": f"{plan.workflow}_v0", "policies": policies, "protocol": protocol,
+        "policy_updates": updates,
+    }  # fmt: skip
+
+
+def _policy(plan: Plan, role: str) -> str:
+    return role if plan.sharing == ("isolated",) else "shared"
 
 
 def _row(plan: Plan, step: int, scores: Any, rng: np.random.Generator) -> dict[str, Any]:
@@ -97,6 +108,7 @@ def _row(plan: Plan, step: int, scores: Any, rng: np.random.Generator) -> dict[s
     if not rest:
         row |= {"eval/reward/mean": float(scores[place].mean())}
         row |= {"eval/scores": scores[place].tolist(), "eval/fact/contested": 0.3}
+        row |= {"eval/share/any_correct": level, "eval/share_of/any_correct": plan.items}
         row |= _role_row(plan, "eval/", level, place, rng)
     if step:
         noisy = float(np.clip(level + rng.normal(0, 0.06), 0, 1))
@@ -104,6 +116,8 @@ def _row(plan: Plan, step: int, scores: Any, rng: np.random.Generator) -> dict[s
         row |= _role_row(plan, "", noisy, place, rng)
         row |= {"learn/loss/shared": rng.normal(0, 0.05), "learn/grad_norm/shared": 0.4}
         row |= {"learn/entropy/shared": 1.2 - level, "perf/tok_s": 800.0, "learn/ess/shared": 0.99}
+        row |= {f"version/{_policy(plan, role)}": step - 1 for role in _roles(plan)}
+        row |= {f"grad/spike/{_policy(plan, role)}": 0.0 for role in _roles(plan)}
         if plan.gradients:
             row |= _gradients(plan, step, rng)
     return row
@@ -113,7 +127,7 @@ def _role_row(
     plan: Plan, start: str, level: float, place: int, rng: np.random.Generator
 ) -> dict[str, float]:
     row: dict[str, float] = {}
-    for role in _roles(plan):
+    for role, count in _roles(plan).items():
         row |= {
             f"{start}truth/{role}": float(np.clip(level + rng.normal(0, 0.02), 0, 1)),
             f"{start}reward/{role}": level,
@@ -121,6 +135,7 @@ def _role_row(
             f"{start}lenient/{role}": 1.0,
             f"{start}tokens/{role}": 12.0 + 4 * level,
             f"{start}truncated/{role}": 0.01,
+            f"{start}calls/{role}": 128 * count,
         }
         if not start:
             row |= {f"mu_k/{role}": level, f"sigma_k/{role}": 0.4 - 0.2 * level}
@@ -128,16 +143,40 @@ def _role_row(
     return row
 
 
-def _gradients(plan: Plan, step: int, rng: np.random.Generator) -> dict[str, float]:
-    roles = sorted(_roles(plan))
+def _gradients(plan: Plan, step: int, rng: np.random.Generator) -> dict[str, Any]:
+    """What a learner logs of its roles' gradients, with the policy's name behind it."""
     last = plan.every * (len(plan.course) - 1)
     share = 0.5 + (0.45 * min(1.0, 2 * step / last) if plan.captured else 0.0)
     masses = {"aggregator": 1 - share, "generator": share, "solver": 1.0}
-    row = {f"grad/mass/{role}": masses[role] for role in roles}
-    row |= {f"grad/norm/{role}": masses[role] * 0.4 for role in roles}
-    if len(roles) == 2:
-        row["grad/cos/aggregator/generator"] = float(rng.normal(0.2, 0.2))
+    row: dict[str, Any] = {}
+    for role in _roles(plan):
+        policy = _policy(plan, role)
+        mass = 1.0 if policy == role else masses[role]
+        row[f"grad/mass/{role}/{policy}"] = row[f"grad/mass_call/{role}/{policy}"] = mass
+        row |= {f"grad/norm/{role}/{policy}": masses[role] * 0.4, f"entropy/{role}/{policy}": 0.9}
+    if plan.sharing == ("shared",) and len(_roles(plan)) == 2:
+        row["grad/cos/aggregator/generator/shared"] = float(rng.normal(0.2, 0.2))
+        row |= {"grad/conflict/shared": 0.2, "grad/dominance/shared": max(share, 1 - share)}
+        row["grad/effective_roles/shared"] = 1.9
+    if (step - 1) % 10 == 0 and _roles(plan).get("generator", 1) > 1:
+        row |= _probe(plan, f"generator/{_policy(plan, 'generator')}", rng)
     return row
+
+
+def _probe(plan: Plan, name: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A probe of three slots over eight blocks, as the trainer logs it."""
+    wanted = (1 - plan.aligned) * np.eye(3) + plan.aligned + 1e-9 * np.eye(3)
+    means = np.linalg.cholesky(wanted) @ np.eye(3, 200)
+    gradients = (means[:, None] + rng.normal(0, 0.1, (3, 8, 200))).reshape(24, 200)
+    gram = (gradients @ gradients.T).reshape(3, 8, 3, 8).tolist()
+    value = 3.0 if plan.aligned else 1.8
+    return {
+        f"gram/{name}": {"slots": 3, "blocks": 8, "products": gram, "applied": gram},
+        f"grad/amplification/{name}": value,
+        f"grad/amplification_low/{name}": value - 0.4,
+        f"grad/amplification_high/{name}": value + 0.3,
+        f"grad/amplification_naive/{name}": value - 0.6,
+    }
 
 
 def _late(plan: Plan, place: int) -> bool:

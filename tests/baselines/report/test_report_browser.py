@@ -316,6 +316,35 @@ def test_a_phone_shows_one_episode_at_a_time(open_page: Callable[..., Any]) -> N
     assert browser.find_element("id", "list").is_displayed()
 
 
+def test_the_matrix_prints_every_claim_with_its_rule(open_page: Callable[..., Any]) -> None:
+    browser = open_page("matrix")
+    read = "return [...document.querySelectorAll('#claims article')].map((one) => one.innerText)"
+    claims = browser.execute_script(read)
+    assert len(claims) == 5
+    assert all("Rule: " in claim for claim in claims)
+    # One seed on each side and no probes: nothing can be claimed.
+    assert all(claim.startswith("undecided") for claim in claims)
+    assert text_of(browser, "#budgets tbody tr td:nth-of-type(3)") == "1"
+
+
+def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[..., Any]) -> None:
+    browser = open_page("large")
+    browser.execute_script(
+        """const select = document.querySelector("select[aria-label=Metric]");
+        select.value = "grad/spike/shared"; select.dispatchEvent(new Event("change"));
+        select.scrollIntoView();"""
+    )
+    found = browser.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        setTimeout(() => {
+          const canvas = document.querySelector("#metrics canvas");
+          const { min, max } = Chart.getChart(canvas).scales.y;
+          done([min, max]);
+        }, 500);"""
+    )
+    assert found == [0, 1]
+
+
 def test_the_matrix_leads_to_its_runs_and_back(
     open_page: Callable[..., Any], pages: dict[str, Path]
 ) -> None:

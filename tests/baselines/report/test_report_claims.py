@@ -18,7 +18,6 @@ from flowzoo.baselines.report.claim_tests import (
     at_least,
     exact_p,
     least_findable,
-    lower_bound,
     mean_difference,
     upper_bound,
 )
@@ -163,7 +162,6 @@ def test_the_least_difference_that_could_be_told() -> None:
 
 def test_bounds_of_rates_are_clopper_and_pearsons() -> None:
     assert upper_bound(0, 18) == pytest.approx(1 - 0.05 ** (1 / 18), abs=1e-6)
-    assert lower_bound(18, 18) == pytest.approx(0.05 ** (1 / 18), abs=1e-6)
     assert upper_bound(3, 3) == 1.0
     assert at_least(4, 18, upper_bound(3, 18)) == pytest.approx(0.95, abs=1e-6)
 

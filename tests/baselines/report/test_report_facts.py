@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +20,14 @@ from flowzoo.baselines.report.accuracy import (
     interval,
     over_seeds,
 )
+from flowzoo.baselines.report.amplified import amplification_facts
 from flowzoo.baselines.report.changes import difference, role_changes, split_peak, team_measures
 from flowzoo.baselines.report.findings import (
     capture_finding,
     cliff_finding,
     gain_finding,
     role_finding,
+    swap_finding,
     told,
 )
 from flowzoo.baselines.report.gradients import (
@@ -35,7 +38,7 @@ from flowzoo.baselines.report.gradients import (
 )
 from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.reading import read_runs
-from flowzoo.baselines.report.run_facts import course, run_facts
+from flowzoo.baselines.report.run_facts import course, run_facts, shares, swaps
 from flowzoo.baselines.run_reading import RunData
 
 MakeRun = Callable[..., Path]
@@ -76,7 +79,7 @@ def test_interval_of_other_scores_is_normal() -> None:
 
 def test_interval_over_three_seeds_is_students() -> None:
     mean, low, high = over_seeds([0.1, 0.2, 0.3])
-    assert (mean, high - low) == pytest.approx((0.2, 2 * 4.303 * 0.1 / math.sqrt(3)))
+    assert (mean, high - low) == pytest.approx((0.2, 2 * 4.3027 * 0.1 / math.sqrt(3)), rel=1e-4)
     assert math.isnan(over_seeds([0.1])[1])
 
 
@@ -193,9 +196,38 @@ def test_gradient_metrics_are_read_with_and_without_a_policy(policy: str, steady
     assert gram["conflict"] == 1.0
 
 
-def test_token_shares_count_how_often_a_role_speaks(steady: RunData) -> None:
-    shares = token_shares(steady, ["generator", "aggregator"], [5, 70])
-    assert shares["generator"] == pytest.approx([0.75, 0.75])
+def test_token_shares_are_those_of_lengths_times_calls(steady: RunData) -> None:
+    rows = [{"step": 5, "tokens/a": 10.0, "calls/a": 3, "tokens/b": 30.0, "calls/b": 2}]
+    shares = token_shares(replace(steady, rows=[*rows, {"step": 6}]), ["a", "b"], [5, 6])
+    assert shares["a"][0] == pytest.approx(1 / 3)
+    assert math.isnan(shares["a"][1])
+
+
+def test_amplification_is_that_of_pooled_probes(steady: RunData) -> None:
+    facts = amplification_facts(steady)
+    whole = next(row for row in facts if row["part"] == "whole" and not row["applied"])
+    assert (whole["role"], whole["slots"], whole["probes"]) == ("generator", 3, 7)
+    assert whole["low"] < 3 < whole["high"] < 3.3
+    assert whole["naive"] < 3
+    parts = [(row["part"], row["from"], row["to"]) for row in facts if row["applied"]]
+    assert parts == [("whole", 1, 61), ("first", 1, 21)]  # two probes of the last third: too few
+
+
+def test_swaps_and_shares_are_shown_with_their_counts(steady: RunData, tmp_path: Path) -> None:
+    swap = {"roles": ["a", "b"], "accuracy": 0.1, "mean": -0.4, "low": -0.5, "high": -0.3, "n": 9}
+    run = replace(steady, folder=tmp_path)
+    (tmp_path / "swaps.json").write_text(json.dumps({"swaps": [swap]}))
+    assert swaps(run) == [swap]
+    assert swap_finding(swap).title == "a and b have specialised"
+    assert "paired over 9 problems" in swap_finding(swap).text
+    assert swap_finding(swap | {"high": 0.1}).title.startswith("No specialisation")
+    assert shares(run)["any_correct"][0][2] == 400
+
+
+def test_few_evaluations_have_no_terminal_accuracy(make_run: MakeRun, tmp_path: Path) -> None:
+    run = read_runs([make_run(tmp_path / "run", items=40, course=(0.4, 0.5, 0.5, 0.5))])[0]
+    assert "terminal" not in {row["name"] for row in accuracy_table(run, None)}
+    assert "terminal" not in (gain_facts(run) or {})
 
 
 def test_planted_capture_is_found_and_only_there(fallen: RunData, steady: RunData) -> None:
@@ -233,7 +265,7 @@ def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None
     (folder / "nonfinite-000012.jsonl").write_text("{}\n")
     run = read_runs([folder])[0]
     rows = [dict(row) for row in run.rows]
-    rows[40]["learn/grad_norm/shared"] = 9.0
+    rows[40]["grad/spike/shared"] = 1.0
     for row in rows:
         row["group/zero_variance"] = row.get("group/count", 0)
     rows[-1]["eval/truncated/generator"] = 0.4

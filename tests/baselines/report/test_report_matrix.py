@@ -1,23 +1,23 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries
-from flowzoo.baselines.report.comparisons import (
-    against_controls,
-    difference,
-    shared_and_isolated,
-    welch,
-)
-from flowzoo.baselines.report.gradients import capture_facts
+from flowzoo.baselines.report.beside import against_controls
+from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries, same_problems
+from flowzoo.baselines.report.comparisons import Side, claimable_pairs, difference, welch
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run_reading import RunData
+from flowzoo.errors import DataError
 
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
@@ -39,6 +39,11 @@ def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[Ru
 
 def without(runs: list[RunData], name: str) -> list[RunData]:
     return [run for run in runs if run.name != name]
+
+
+def shared_rows(runs: list[RunData]) -> list[dict[str, Any]]:
+    cells = group_cells(runs)
+    return sharing_rows(cells, claimable_pairs(cells), {})
 
 
 def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
@@ -88,14 +93,14 @@ def test_a_weak_cliff_does_not_survive_many_cells() -> None:
 
 
 def test_two_seeds_allow_no_claim(runs: list[RunData]) -> None:
-    pair = shared_and_isolated(group_cells(without(runs, "voting-shared/seed-2")))[0]
+    pair = shared_rows(without(runs, "voting-shared/seed-2"))[0]
     assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
     findings = matrix_facts(without(runs, "voting-shared/seed-2"), pages(runs), {})["findings"]
     assert "Shared against isolated: too few seeds for a claim" in [f["title"] for f in findings]
 
 
 def test_three_seeds_allow_a_claim_about_seeds(runs: list[RunData]) -> None:
-    pair = shared_and_isolated(group_cells(runs))[0]
+    pair = shared_rows(runs)[0]
     assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
     assert pair["claim"] == "lower"
     assert pair["seed_high"] < 0
@@ -107,7 +112,7 @@ def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs: list[RunD
         replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
         for run in runs
     ]
-    assert shared_and_isolated(group_cells(changed)) == []
+    assert shared_rows(changed) == []
 
 
 def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData]) -> None:
@@ -118,7 +123,8 @@ def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData
     ]
     assert found[1]["mean"] > 0.2
     assert (found[1]["paired"], found[1]["items"]) == (True, 150)
-    assert found[1]["tokens"] == [900 * 50, 900 * 70]
+    assert [row["equal"] for row in found] == ["nothing", "nothing"]  # the control had too few
+    assert found[1]["parity"]["tokens"] == [900 * 50, 900 * 70]
 
 
 def test_other_problems_are_not_paired(
@@ -126,7 +132,8 @@ def test_other_problems_are_not_paired(
 ) -> None:
     other = read_runs([make_run(tmp_path / "code", task="code", items=150)])[0]
     one, two = group_cells(runs)[2], group_cells([other])[0]
-    found = difference(one, two, slice(-1, None))
+    assert not same_problems(one, two)
+    found = difference(Side("a", [np.ones(9)]), Side("b", [np.zeros(7)]), paired=True)
     assert (found["paired"], found["low"]) == (False, None)
 
 
@@ -143,10 +150,57 @@ def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> Non
         plan = {"items": 60, "gradients": True, "captured": seed == 0, "seed": seed}
         make_run(tmp_path / "cell" / f"seed-{seed}", **plan)
     runs = read_runs([tmp_path])
-    verdicts = {run.name: capture_facts(run) for run in runs}
-    facts = matrix_facts(runs, pages(runs), verdicts)
+    facts = matrix_facts(runs, pages(runs), {run.name: run_facts(run) for run in runs})
     pairs = facts["cells"][0]["captures"]
     assert {"by": "generator", "of": "aggregator", "captured": 1, "tested": 2} in pairs
     text = next(f["text"] for f in facts["findings"] if f["title"] == "Captured roles")
     assert "in 1 of 2 runs" in text
     assert "without control over pairs" in text
+
+
+def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "voting" / "seed-0", items=40, course=(0.3, 0.4, 0.5))
+    single = {"workflow": "single", "items": 40, "seed": 0, "course": (0.3, 0.4, 0.5, 0.6, 0.7)}
+    folder = make_run(tmp_path / "single" / "seed-0", **single)
+    record = {
+        "workflow": {"run": "voting--seed-0"},
+        "votes": {"calls": {"k": 4, "scores": [1.0] * 40}},
+    }
+    (folder / "like-voting--seed-0.json").write_text(json.dumps(record))
+    runs = read_runs([tmp_path])
+    found = against_controls(group_cells(runs))
+    assert [row["equal"] for row in found] == ["training tokens", "calls of an answer"]
+    single_scores = runs[0].scores
+    assert found[0]["levels"][0] == pytest.approx(single_scores[2].mean())
+    assert found[0]["parity"]["tokens"] == [900 * 20, 900 * 20]
+    assert found[0]["parity"]["updates"] == [20, 20]
+    assert found[0]["parity"]["flags"] == []
+    assert (found[1]["levels"][0], found[1]["votes"]) == (1.0, 4)
+    assert found[1]["claim"] == "no claim: 1 and 1 seeds, fewer than 3"
+    (folder / "like-voting--seed-0.json").write_text('{"votes": 3}')
+    with pytest.raises(DataError, match=r"like-voting--seed-0\.json is not about a control"):
+        against_controls(group_cells(runs))
+
+
+def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs: list[RunData]) -> None:
+    changed = [
+        replace(run, settings={**run.settings, "token_budget": 900 + number})
+        for number, run in enumerate(runs)
+    ]
+    assert len(group_cells(changed)) == 3
+
+
+def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -> None:
+    facts = matrix_facts(runs, pages(runs), {run.name: run_facts(run) for run in runs})
+    verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}
+    assert set(verdicts) == {"peak", "cliff", "amplification", "applied", "capture"}
+    # One pair of cells, three seeds each: even 3 of 3 cliffs against none is p = 0.1.
+    assert verdicts["cliff"] == "undecided"
+    assert verdicts["amplification"] == "shown"
+    row = facts["sharing"][0]
+    assert row["cliffs"] == [[0, 3], [3, 3]]
+    assert row["captures"] == [0, 3]
+    assert row["peak"]["low"] < row["peak"]["mean"] < row["peak"]["high"]
+    assert row["parity"]["ratios"] == [1.0, 1.0]

@@ -154,3 +154,13 @@ def test_several_runs_get_an_index_and_a_page_each(make_run: MakeRun, tmp_path: 
     }
     page = json.loads(scripts_of(written[1].read_text())[0])
     assert (written[1].parent / page["index"]).resolve() == out.resolve()
+
+
+def test_an_overview_is_one_page_without_links(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in range(2):
+        make_run(tmp_path / "m" / "cell" / f"seed-{seed}", seed=seed, items=12)
+    out = tmp_path / "o" / "index.html"
+    assert write_report([tmp_path / "m"], out, overview=True) == [out]
+    facts = json.loads(scripts_of(out.read_text())[0])
+    assert facts["matrix"]["cells"][0]["pages"] == {"0": None, "1": None}
+    assert [path.name for path in out.parent.iterdir()] == ["index.html"]

@@ -13,7 +13,7 @@ const cellMap = (matrix, caption, value, content) => {
   });
 };
 
-const seedLinks = (cell) => Object.entries(cell.pages).map(([seed, page]) => [h("a", { href: page }, `seed ${seed}`), " "]);
+const seedLinks = (cell) => Object.entries(cell.pages).map(([seed, page]) => [page ? h("a", { href: page }, `seed ${seed}`) : `seed ${seed}`, " "]);
 
 const gainMap = (matrix) => {
   const largest = Math.max(0.01, ...matrix.cells.filter((cell) => cell.gain).map((cell) => Math.abs(cell.gain.mean)));
@@ -22,7 +22,7 @@ const gainMap = (matrix) => {
     (cell) => [h(cell.gain.low > 0 || cell.gain.high < 0 ? "b" : "span", null, points(cell.gain.mean)), h("small", null, range(cell.gain.low, cell.gain.high, points)), h("small", null, `${counted(cell.seeds.length, "seed")}, ${number(cell.items)} problems`)]);
 };
 
-const CLIFF = { cliff: ["cliff", "bad"], "no cliff": ["none found", "good"], "not enough items": ["not enough items", "unknown"] };
+const CLIFF = { cliff: ["cliff", "bad"], "no cliff": ["none found", "good"], "not enough items": ["not enough items", "unknown"], "not enough seeds": ["seeds differ too much", "unknown"] };
 const cliffMap = (matrix) => cellMap(matrix, `Cliffs: drop from the cross-fitted peak to the mean of the last 3 evaluations, in points, with its 95 % interval, and the smallest drop found with probability 0.8. Marked ✓: stays with the false-discovery rate over ${matrix.judged} judged cells held at ${percent(matrix.rate, 0)}.`,
   (cell) => (cell.cliff.verdict === "cliff" ? -Math.min(1, cell.cliff.drop / 0.2) : null),
   (cell) => {
@@ -41,11 +41,39 @@ const captureMap = (matrix) => cellMap(matrix, "Capture of one role by another u
     return caught.map((pair) => [badge(`${pair.by} → ${pair.of}`, "bad"), h("small", null, `${pair.captured} of ${counted(pair.tested, "run")}`)]);
   });
 
+const amplificationMap = (matrix, applied) => {
+  const mine = (cell) => matrix.amplified.filter((row) => row.cell === cell.name && row.applied === applied);
+  return cellMap(matrix, `Amplification of parallel agents${applied ? " in the update that Adam makes" : ""}, probes of all seeds pooled: √N if orthogonal, N if aligned. Intervals hold together with 95 % over the roles of all cells. Blue: above √N, orange: below.`,
+    (cell) => {
+      const row = mine(cell)[0];
+      if (!row || !known(row.value)) return null;
+      const root = Math.sqrt(row.slots), high = known(row.high) ? row.high : Infinity;
+      if (row.low > root) return (row.value - root) / (row.slots - root);
+      return high < root ? row.value / root - 1 : null;
+    },
+    (cell) => (mine(cell).length ? mine(cell).map((row) => [h("b", null, amplified(row)), h("small", null, `${amplifiedRange(row)}; naive ${hundredths(row.naive)}`), h("small", null, bdi(row.role), ` × ${row.slots}, ${counted(row.probes, "probe")}`), h("small", null, alignment(row)[0])]) : h("small", null, "no parallel role probed")));
+};
+const amplificationSection = (matrix) => (matrix.amplified.length ? section("amplification", "Amplification", "Agents with the same prompt have the same expected gradient, so N is what theory expects of them; the naive value of one sample falls below it by noise alone.",
+  amplificationMap(matrix, false), matrix.amplified.some((row) => row.applied) ? amplificationMap(matrix, true) : null) : null);
+
+const VERDICTS = { shown: ["shown", "result"], "not shown": ["not shown", "result"], undecided: ["undecided", "unknown"] };
+const claimSection = (matrix) => (matrix.claims.length ? section("claims", "Claims of the paper", "Of arXiv 2605.24202, each judged by a rule that was fixed before the runs were looked at.",
+  h("div", { class: "panel" }, matrix.claims.map((one) => h("article", { class: "finding", "data-claim": one.name }, badge(...VERDICTS[one.verdict]),
+    h("div", null, h("h3", null, one.claim), h("p", null, bdi(one.evidence)), h("p", { class: "rule" }, `Rule: ${one.rule}`)))))) : null);
+
+const scatterOf = (judged) => {
+  const styles = ["circle", "triangle", "rect", "star"];
+  return unique(judged.map((cell) => cell.axes.sharing)).map((sharing, place) => ({ name: sharing, place, style: styles[place % 4],
+    points: judged.filter((cell) => cell.axes.sharing === sharing).map((cell) => ({ x: cell.cliff.peak, y: cell.terminal, label: cell.name })) }));
+};
+
 const peaksSection = (matrix) => {
   const cells = matrix.cells.filter((cell) => cell.gain);
   const judged = cells.filter((cell) => known(cell.cliff.peak));
   return section("peaks", "Peak and terminal", "The peak is cross-fitted: chosen on one half of the problems, scored on the other. The best evaluation of a run is higher by chance alone.",
-    judged.length ? figures("wide", [spans("From peak to terminal", "Terminal: mean of the last 3 evaluations. Mean over seeds.", judged.map((cell) => ({ name: cell.name, base: cell.base, peak: cell.cliff.peak, terminal: cell.terminal })))]) : null,
+    judged.length ? figures("wide", [
+      scatter("Terminal against peak", "A cell below the diagonal has fallen from its peak. Mean over seeds.", ["peak, cross-fitted", "terminal"], scatterOf(judged)),
+      spans("From peak to terminal", "Terminal: mean of the last 3 evaluations. Mean over seeds.", judged.map((cell) => ({ name: cell.name, base: cell.base, peak: cell.cliff.peak, terminal: cell.terminal })))]) : null,
     table("All cells, mean over seeds. Gain: last evaluation over step 0, in points.", [
       ["cell", (cell) => [h("span", null, bdi(cell.name)), h("small", null, seedLinks(cell))], "cellname"],
       ["before", (cell) => percent(cell.base)],
@@ -70,33 +98,50 @@ const coursesSection = (matrix) => {
 const difference = (row) => [h("span", { class: row.low > 0 || row.high < 0 ? "told" : "" }, points(row.mean)), h("small", null, row.paired ? range(row.low, row.high, points) : "problems not known to be the same")];
 const seedInterval = (row) => (known(row.seed_low) ? range(row.seed_low, row.seed_high, points) : "one seed on a side");
 
-const controlSection = (matrix) => {
-  const note = "The last evaluation of every workflow beside that of the single agent on the same task from the same weights. Look at the tokens: a comparison is fair only at equal budgets, and this table does not make them equal.";
-  return section("control", "Against the single-agent control", note, matrix.controls.length ? table("Difference in points: paired over problems (these seeds held fixed), and as a t interval over seeds.", [
+const both = (pair, show) => [show(pair[1]), h("small", null, `against ${show(pair[0])}`)];
+const whole = (value) => number(Math.round(value));
+
+const controlSection = (matrix) => section("control", "Against the single-agent control", "The last evaluation of every workflow beside the single agent on the same task from the same weights: at its first evaluation after as many training tokens, and as a majority vote of its last policy that costs as many calls, or tokens, as an answer of the workflow.",
+  matrix.controls.length ? table("Workflow minus control, in points: paired over problems (these seeds held fixed), and as a t interval over seeds.", [
     ["workflow", (row) => bdi(row.other), "cellname"],
     ["control", (row) => bdi(row.one), "left cellname"],
-    ["accuracy", (row) => [percent(row.levels[1]), h("small", null, `control ${percent(row.levels[0])}`)]],
+    ["equal", (row) => [row.equal === "nothing" ? "nothing: the control had fewer tokens" : row.equal, known(row.votes) ? h("small", null, `${number(row.votes)} votes`) : null], "prose"],
+    ["accuracy", (row) => both(row.levels, percent)],
     ["difference", difference],
     ["over seeds", seedInterval],
     ["seeds", (row) => `${row.seeds[1]} and ${row.seeds[0]}`],
-    ["training tokens", (row) => [number(Math.round(row.tokens[1])), h("small", null, `control ${number(Math.round(row.tokens[0]))}`)]],
-    ["minutes", (row) => [number(row.minutes[1]), h("small", null, `control ${number(row.minutes[0])}`)]],
-    ["claim", (row) => row.claim, "prose"],
+    ["workflow is", (row) => row.claim, "prose"],
   ], matrix.controls) : h("p", { class: "muted" }, "No finished run of the workflow single on the same task and from the same weights is here."));
-};
 
-const sharingSection = (matrix) => section("sharing", "Shared against isolated policies", `Terminal accuracy (mean of the last 3 evaluations), isolated minus shared, for cells that differ in nothing else. Nothing is claimed from fewer than ${matrix.fewest} seeds on a side; a claim is about the interval over seeds.`,
-  matrix.sharing.length ? table("Difference in points.", [
-    ["isolated", (row) => bdi(row.other), "cellname"],
-    ["shared", (row) => percent(row.levels[0])],
-    ["isolated", (row) => percent(row.levels[1])],
+const sharingSection = (matrix) => section("sharing", "Shared against isolated policies", `Isolated minus shared, for cells that differ in nothing else. Terminal: mean of the last 3 evaluations. Nothing is claimed from fewer than ${matrix.fewest} seeds on a side; a claim is about the interval over seeds.`,
+  matrix.sharing.length ? table("Differences in points. Peaks are cross-fitted run by run; their interval is over seeds and problems together. Cliffs: runs, of those judged by themselves. Captures: runs with shared policies, of those tested.", [
+    ["workflow · task · model", (row) => bdi(row.axes.join(" · ")), "cellname"],
+    ["peak", (row) => (row.peak ? both(row.peak.levels, percent) : "–")],
+    ["difference", (row) => (row.peak ? [h("span", { class: row.peak.low > 0 || row.peak.high < 0 ? "told" : "" }, points(row.peak.mean)), h("small", null, range(row.peak.low, row.peak.high, points))] : "–")],
+    ["terminal", (row) => [both(row.levels, percent), row.terminal ? null : h("small", null, "last evaluation")]],
     ["difference", difference],
     ["over seeds", seedInterval],
     ["seeds", (row) => `${row.seeds[1]} and ${row.seeds[0]}`],
-    ["isolated is", (row) => row.claim, "prose"],
+    ["cliffs", (row) => both(row.cliffs, ([found, judged]) => `${found} of ${judged}`)],
+    ["captures", (row) => (row.captures[1] ? `${row.captures[0]} of ${row.captures[1]}` : "not tested")],
+    ["isolated end", (row) => row.claim, "prose"],
   ], matrix.sharing) : h("p", { class: "muted" }, "No two cells differ in the sharing of policies alone."));
 
-const runsSection = (matrix) => section("runs", "Runs", `Every run has its own page with its roles, gradients and transcripts. Protocol: ${matrix.protocols.join("; and ")}.${matrix.protocols.length > 1 ? " Cells of different protocols are not comparable." : ""}`,
+// What compared cells had cost; the first cell is the one with shared policies, or the control.
+const budgetSection = (matrix) => {
+  const rows = [...matrix.sharing, ...matrix.controls.filter((row) => row.votes === null)].filter((row) => row.parity);
+  const ratio = (row, place, name) => [h("span", { class: row.parity.flags.includes(name) ? "told" : "" }, number(row.parity.ratios[place])), row.parity.flags.includes(name) ? h("small", null, "beyond 5 %") : null];
+  return rows.length ? section("budgets", "Budgets", "Of cells that are compared: training tokens and optimiser steps per policy, means over the seeds that both have. A control is looked at when it has had the workflow's tokens or more.", table("Ratios are first over second.", [
+    ["first", (row) => bdi(row.one), "cellname"],
+    ["second", (row) => bdi(row.other), "left cellname"],
+    ["tokens", (row) => `${whole(row.parity.tokens[0])} and ${whole(row.parity.tokens[1])}`],
+    ["ratio", (row) => ratio(row, 0, "tokens")],
+    ["steps per policy", (row) => `${whole(row.parity.updates[0])} and ${whole(row.parity.updates[1])}`],
+    ["ratio", (row) => ratio(row, 1, "optimiser steps")],
+  ], rows)) : null;
+};
+
+const runsSection = (matrix) => section("runs", "Runs", `${matrix.cells.some((cell) => Object.values(cell.pages).some(Boolean)) ? "Every run has its own page with its roles, gradients and transcripts. " : ""}Protocol: ${matrix.protocols.join("; and ")}.${matrix.protocols.length > 1 ? " Cells of different protocols are not comparable." : ""}`,
   table("Cells and their runs.", [
     ["cell", (cell) => bdi(cell.name), "cellname"],
     ["runs", seedLinks, "left"],
@@ -107,11 +152,13 @@ const matrixPage = (matrix) => {
   const some = matrix.cells.some((cell) => cell.gain);
   return [
     section("verdict", "Verdict", null, findings(matrix.findings)),
+    claimSection(matrix),
     ...(some ? [
       section("gains", "Gains", null, gainMap(matrix)),
       section("cliffs", "Cliffs", null, cliffMap(matrix)),
       section("captures", "Captures", null, captureMap(matrix)),
-      peaksSection(matrix), controlSection(matrix), sharingSection(matrix), coursesSection(matrix),
+      amplificationSection(matrix), sharingSection(matrix), controlSection(matrix), budgetSection(matrix),
+      peaksSection(matrix), coursesSection(matrix),
     ] : []),
     runsSection(matrix),
   ];

@@ -69,6 +69,16 @@ const bandLines = (one) => {
   return [edge(1, false), edge(2, "-1")];
 };
 
+// Room around a curve that is one level throughout, which would else be drawn from -1 to 1.
+const room = (series, options) => {
+  const values = series.flatMap((one) => [...one.points.map(([, y]) => y), ...(one.band || []).flatMap(([, low, high]) => [low, high])]);
+  const [low, high] = values.reduce(([a, b], y) => [Math.min(a, y), Math.max(b, y)], [Infinity, -Infinity]);
+  if (!(high - low < 1e-12)) return { suggestedMin: options.least, suggestedMax: options.most };
+  const pad = options.percent ? 0.05 : 0.1 * Math.abs(high) || 1;
+  const share = options.percent && low >= 0 && high <= 1;
+  return { suggestedMin: options.least ?? (share || low === 0 ? Math.max(0, low - pad) : low - pad), suggestedMax: options.most ?? (share ? Math.min(1, high + pad) : high + pad) };
+};
+
 const config = (series, options) => {
   const datasets = series.flatMap((one) => [line(one, options), ...(one.band ? bandLines(one) : [])]);
   const show = options.percent ? (value) => percent(value) : number;
@@ -82,7 +92,7 @@ const config = (series, options) => {
       interaction: { mode: "x", intersect: false },
       scales: {
         x: { type: "linear", grid: { display: false }, border: { color: colour("line") }, title: { display: !options.bare, text: options.x || "step", color: colour("muted"), font: { size: 11 } }, ticks: { ...ticks, precision: 0 } },
-        y: { stacked: Boolean(options.stacked), min: options.min, max: options.max, suggestedMin: options.least, suggestedMax: options.most, grid, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, callback: (value) => (options.percent ? minus(String(Math.round(1000 * value) / 10)) + " %" : number(value)) } },
+        y: { stacked: Boolean(options.stacked), min: options.min, max: options.max, ...room(series, options), grid, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, callback: (value) => (options.percent ? minus(String(Math.round(1000 * value) / 10)) + " %" : number(value)) } },
       },
       plugins: {
         legend: { display: false },
@@ -115,6 +125,30 @@ const spans = (title, note, rows) => {
           y: { grid: { display: false }, ticks: { ...axis, autoSkip: false, callback(value) { return short(this.getLabelForValue(value)); } } } },
         plugins: { legend: { position: "bottom", labels: { color: colour("muted"), usePointStyle: true, boxHeight: 7 } },
           tooltip: { filter: (item) => item.dataset.type !== "bar", callbacks: { label: (item) => ` ${item.dataset.label}: ${percent(item.parsed.x)}` } } } },
+    });
+  };
+  themed.push(() => { if (chart) box.draw(); });
+  near.observe(box);
+  return box;
+};
+
+// Points of named groups, {name, place, style, points: [{x, y, label}, ...]}, about the diagonal.
+const scatter = (title, note, axes, groups) => {
+  const all = groups.flatMap((group) => group.points.flatMap(({ x, y }) => [x, y]));
+  const [low, high] = [Math.max(0, Math.min(...all) - 0.03), Math.min(1, Math.max(...all) + 0.03)];
+  const canvas = h("canvas", { role: "img", "aria-label": `${title}. The table below has the numbers.` });
+  const holder = h("div", { class: "canvas square" }, canvas);
+  const box = h("figure", null, h("figcaption", null, h("b", null, title), h("span", { class: "note" }, note)), holder);
+  let chart = null;
+  box.draw = () => {
+    if (chart) chart.destroy();
+    const axis = (text) => ({ min: low, max: high, grid: { color: colour("line") }, title: { display: true, text, color: colour("muted"), font: { size: 11 } }, ticks: { color: colour("muted"), font: { size: 11 }, maxTicksLimit: 7, callback: (value) => `${Math.round(1000 * value) / 10} %` } });
+    const marks = groups.map((group) => ({ type: "scatter", label: group.name, data: group.points, pointStyle: group.style, pointRadius: 6, borderColor: seriesColour(group.place), backgroundColor: `${seriesColour(group.place)}99` }));
+    chart = new Chart(canvas, {
+      data: { datasets: [...marks, { type: "line", label: "no fall", data: [{ x: low, y: low }, { x: high, y: high }], pointRadius: 0, pointHitRadius: 0, borderColor: colour("muted"), borderDash: [3, 3], borderWidth: 1 }] },
+      options: { animation: false, responsive: true, maintainAspectRatio: false, scales: { x: { type: "linear", ...axis(axes[0]) }, y: axis(axes[1]) },
+        plugins: { legend: { position: "bottom", labels: { color: colour("muted"), usePointStyle: true, boxHeight: 7 } },
+          tooltip: { filter: (item) => Boolean(item.raw.label), callbacks: { label: (item) => ` ${item.raw.label}: ${percent(item.parsed.x)}, ${percent(item.parsed.y)}` } } } },
     });
   };
   themed.push(() => { if (chart) box.draw(); });

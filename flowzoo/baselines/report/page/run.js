@@ -28,14 +28,37 @@ const ofRoles = (run, prefix) => below(run, prefix).map((one) => {
 });
 
 // Amplification with its interval and, light, the value that was not corrected for noise.
-const amplification = (run) => {
-  const part = (kind, one) => points2d(run, `grad/amplification_${kind}/${one.metric}`);
-  return ofRoles(run, "grad/amplification/").flatMap((one) => {
+const amplification = (run, kind) => {
+  const part = (which, one) => points2d(run, `grad/${kind}_${which}/${one.metric}`);
+  return ofRoles(run, `grad/${kind}/`).flatMap((one) => {
     const low = new Map(part("low", one)), naive = part("naive", one);
     const band = part("high", one).filter(([step]) => low.has(step)).map(([step, high]) => [step, low.get(step), high]);
     return [{ ...one, dots: true, band: band.length ? band : null }, ...(naive.length ? [{ name: `${one.name}, naive`, place: one.place, light: true, points: naive }] : [])];
   });
 };
+
+// Where an interval of amplification lies between √N, orthogonal agents, and N, aligned ones.
+const alignment = (row) => {
+  const root = Math.sqrt(row.slots), high = known(row.high) ? row.high : Infinity;
+  if (!known(row.low)) return ["not known", "unknown"];
+  if (row.low > root) return [high >= row.slots ? "like aligned agents" : "more than orthogonal agents", "result"];
+  return high < root ? ["they cancel in part", "warn"] : ["cannot be told", "unknown"];
+};
+const hundredths = (value) => (known(value) ? value.toFixed(2) : "–");
+const amplified = (row) => hundredths(row.value);
+const amplifiedRange = (row) => (known(row.low) ? `${hundredths(row.low)} to ${known(row.high) ? hundredths(row.high) : "unbounded"}` : "–");
+const PARTS = { whole: "whole run", first: "first third", last: "last third" };
+const amplificationTable = (run) => (run.amplification.length ? table("Amplification of N parallel agents, the probes of each part pooled: √N where their gradients are orthogonal, N where they are aligned. Corrected for noise, with its 95 % interval; naive: of the sample itself; null: the middle 95 % of the naive value where agents are exchangeable.", [
+  ["role", (row) => bdi(row.role)],
+  ["of", (row) => (row.applied ? "applied update" : "gradient"), "left"],
+  ["part", (row) => [PARTS[row.part], h("small", null, `${counted(row.probes, "probe")}, steps ${row.from} to ${row.to}`)], "left"],
+  ["√N to N", (row) => `${hundredths(Math.sqrt(row.slots))} to ${row.slots}`],
+  ["corrected", amplified],
+  ["95 % interval", amplifiedRange],
+  ["naive", (row) => hundredths(row.naive)],
+  ["null of naive", (row) => range(row.null_low, row.null_high, hundredths)],
+  ["in words", (row) => badge(...alignment(row)), "left"],
+], run.amplification) : null);
 
 const figures = (kind, list) => (list.filter(Boolean).length ? h("div", { class: `figures ${kind}` }, list.filter(Boolean)) : null);
 const maybe = (title, note, series, options) => (series.length ? figure(title, note, series, options) : null);
@@ -74,7 +97,7 @@ const rolesSection = (run) => {
   const { changes } = run;
   const own = roleSeries(run, "truth");
   const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["stamp", "Bare stamps among verdicts"]];
-  const entropy = roleSeries(run, "entropy").length ? roleSeries(run, "entropy") : below(run, "learn/entropy/");
+  const entropy = ofRoles(run, "entropy/").length ? ofRoles(run, "entropy/") : below(run, "learn/entropy/");
   const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: in ${trainWords(run)}.`;
   return section("roles", "Roles", basis,
     changes.rows.length ? table(
@@ -87,15 +110,26 @@ const rolesSection = (run) => {
         ["end − before", (row) => changed(row, row.from_base)],
         ["end − peak", (row) => changed(row, row.from_peak)],
       ], changes.rows) : h("p", { class: "muted" }, `Roles are not compared: ${changes.why}.`),
+    run.swaps.length ? table("The policies of two roles exchanged on the held-out problems of the last evaluation: differences in points, paired over problems. A fall shows that the roles have specialised.", [
+      ["exchanged", (row) => row.roles.map((role, place) => [place ? " and " : "", bdi(role)])],
+      ["accuracy", (row) => percent(row.accuracy)],
+      ["difference", (row) => h("span", { class: row.low > 0 || row.high < 0 ? "told" : "" }, points(row.mean))],
+      ["95 % interval", (row) => range(row.low, row.high, points)],
+      ["problems", (row) => number(row.n)],
+    ], run.swaps) : null,
     figures("", [
       maybe("Own accuracy", "What the role's own reply was worth, where the workflow can tell.", own, { percent: true, least: 0 }),
       maybe("Reward", null, roleSeries(run, "reward")),
+      maybe("Spread of rewards", "Standard deviation over calls.", roleSeries(run, "reward_std"), { least: 0 }),
       maybe("Read by the strict parser", null, roleSeries(run, "strict"), { percent: true, most: 1 }),
       maybe("Read by the lenient parser", null, roleSeries(run, "lenient"), { percent: true, most: 1 }),
       maybe("Length of replies", "Mean tokens.", roleSeries(run, "tokens"), { least: 0 }),
+      maybe("Length of long replies", "95th percentile, tokens.", roleSeries(run, "tokens_p95"), { least: 0 }),
       maybe("Cut off by the length limit", null, roleSeries(run, "truncated"), { percent: true, least: 0 }),
       maybe("Prompts shortened to their budget", null, roleSeries(run, "shortened"), { percent: true, least: 0 }),
-      maybe("Entropy", "Of the sampled tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0 }),
+      maybe("Entropy", "Of the trained tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0, legend: true }),
+      maybe("KL to the sampling policy", "Of the trained tokens.", ofRoles(run, "kl/"), { legend: true }),
+      maybe("Clipped tokens", "Of the trained tokens.", ofRoles(run, "clip/"), { percent: true, least: 0, legend: true }),
       ...forms.map(([name, title]) => maybe(title, null, roleSeries(run, `form/${name}`), { percent: true, least: 0 })),
     ]));
 };
@@ -108,14 +142,23 @@ const gramTable = (gram) => heatMap(
   });
 
 const gradientSection = (run) => {
-  const mass = ofRoles(run, "grad/mass/"), norm = ofRoles(run, "grad/norm/"), amplified = amplification(run);
+  const mass = ofRoles(run, "grad/mass/"), norm = ofRoles(run, "grad/norm/");
+  const several = (list) => list.filter((one) => Object.values(run.policies).filter((policy) => policy === one.name).length > 1);
+  const alone = Object.values(run.policies).length === unique(Object.values(run.policies)).length;
   const tested = run.captures.filter((one) => one.pairs.length);
   return section("gradients", "Gradients of the roles", "Before clipping and before roles are added up. A role's mass is its share in the sum of the roles' norms; more rows or longer replies give more mass by themselves, so it is judged against the role's share of tokens.",
     mass.length ? figures("", [
-      maybe("Gradient mass", "Shares, stacked.", mass, { stacked: true, percent: true, min: 0, max: 1, legend: true }),
+      alone ? null : maybe("Gradient mass", "Shares in the sum of norms: what the loss weighs. Stacked.", mass, { stacked: true, percent: true, min: 0, max: 1, legend: true }),
+      alone ? null : maybe("Gradient mass per call", "Shares in the sum of norms per call. Stacked.", ofRoles(run, "grad/mass_call/"), { stacked: true, percent: true, min: 0, max: 1, legend: true }),
       maybe("Gradient norms", null, norm, { least: 0, legend: true }),
-      maybe("Amplification of parallel agents", "N for N aligned agents, √N for orthogonal ones. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise.", amplified, { least: 0, legend: true }),
+      maybe("Effective roles", "exp of the entropy of the mass shares of a policy's roles.", several(below(run, "grad/effective_roles/")), { least: 1, legend: true }),
+      maybe("Dominance", "The largest mass share of a policy's roles.", several(below(run, "grad/dominance/")), { percent: true, most: 1, legend: true }),
+      maybe("Conflict", "Share of negative cosines between the roles of a policy.", several(below(run, "grad/conflict/")), { percent: true, min: 0, max: 1, legend: true }),
+      maybe("Gradient spikes", "1 where the norm is above 5 times its running median.", below(run, "grad/spike/").filter((one) => one.points.some(([, y]) => y)), { min: 0, max: 1, legend: true }),
+      maybe("Amplification of parallel agents", "N for N aligned agents, √N for orthogonal ones. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise. One probe a point.", amplification(run, "amplification"), { least: 0, legend: true }),
+      maybe("Amplification of the applied update", "The same of the update that Adam makes of the gradient.", amplification(run, "amplification_applied"), { least: 0, legend: true }),
     ]) : h("p", { class: "muted" }, "The roles' gradients were not measured in this run: train with --role-gradients."),
+    amplificationTable(run),
     run.grams.length ? h("div", { class: "grams" }, run.grams.map(gramTable)) : null,
     tested.map((one) => table(`Capture within policy ${one.policy}: mass over that of tokens and of the first step by 15 points for 10 steps, and replies that moved to the other's form by half or more (permutation test, p at most 0.05).`, [
       ["who by", (pair) => bdi(pair.by)],
@@ -148,14 +191,33 @@ const groupSection = (run) => {
     figures("", [
       ...Object.entries(names).map(([prefix, [title, options]]) => maybe(title, null, roleSeries(run, prefix.slice(0, -1), false), options)),
       flatGroups.length ? figure("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
+      maybe("Rows in groups without variance", "Per role: these rows teach nothing.", roleSeries(run, "group/zero_variance", false), { percent: true, min: 0 }),
+      maybe("Rows alone in their group", "Per role.", roleSeries(run, "group/singleton", false), { percent: true, min: 0 }),
     ]));
 };
 
+const SHARES = {
+  evaluator_tpr: "Right answers that the evaluator accepted", evaluator_tnr: "Wrong answers that the evaluator rejected", evaluator_abstained: "Verdicts that nobody could read",
+  verifier_tpr: "Sufficient evidence that was accepted", verifier_tnr: "Insufficient evidence that was rejected", any_correct: "Episodes with a right candidate (oracle)", contested: "Contested episodes",
+  aggregator_recovery: "Contested episodes that ended right", refinement_recovery: "Wrong first attempts that ended right", refinement_regression: "Right first attempts that ended wrong",
+};
+// Wilson's interval, as if the cases were independent.
+const wilson = (share, cases) => {
+  const z = 1.959964, centre = (share + z * z / (2 * cases)) / (1 + z * z / cases);
+  const half = z * Math.sqrt(share * (1 - share) / cases + z * z / (4 * cases * cases)) / (1 + z * z / cases);
+  return [Math.max(0, centre - half), Math.min(1, centre + half)];
+};
+const shareFigures = (run) => Object.entries(run.shares).map(([name, rows], place) => {
+  const cases = rows.map(([, , of]) => of), [least, most] = [Math.min(...cases), Math.max(...cases)];
+  return figure(SHARES[name] || name, `${name}: of ${least === most ? number(most) : `${number(least)} to ${number(most)}`} cases.`, [{ name: "share", place, dots: true, points: rows.map(([x, y]) => [x, y]), band: rows.map(([x, y, of]) => [x, ...wilson(y, of)]) }], { percent: true, least: 0, bare: true });
+});
+
 const factSection = (run) => {
-  const list = below(run, "eval/fact/");
-  if (!list.length) return null;
+  const list = below(run, "eval/fact/"), shares = shareFigures(run);
+  if (!list.length && !shares.length) return null;
   return section("facts-of-episodes", "Facts of the episodes", `Means over held-out episodes (${heldOutWords(run)}). any_correct is the oracle: some candidate was right. contested: some, not all; recovered: contested and yet the team answered right.`,
-    figures("small", list.map((one) => figure(one.name, null, [{ ...one, place: 0, dots: true }], { bare: true, least: 0 }))));
+    shares.length ? h("p", { class: "note" }, "Shares of the cases in which there was something to do, with a 95 % interval that takes the cases for independent:") : null,
+    figures("", shares), figures("small", list.map((one) => figure(one.name, null, [{ ...one, place: 0, dots: true }], { bare: true, least: 0 }))));
 };
 
 const learnerSection = (run) => section("learner", "Learner and speed", `In ${trainWords(run)}.`,
