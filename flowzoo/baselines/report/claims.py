@@ -163,9 +163,10 @@ def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
     evidence = (
         f"Of {counted(len(mine), 'parallel role')} of a cell, {above} are amplified, {below} "
         f"are below √N and {len(mine) - above - below} cannot be told; the intervals of {aligned} "
-        f"are bounded and hold N, full alignment. {' '.join(_amplified(role) for role in mine)} "
-        "Agents with the same prompt have the same expected gradient, so N is what theory expects "
-        "of them; the naive value of one sample falls below it by noise alone."
+        f"are bounded and hold N. {' '.join(_amplified(role) for role in mine)} N is what agents "
+        "give that have one prompt and that the team treats alike; less, down to √N, if their "
+        "gradients differ in direction or in length, as where an aggregator prefers a place. The "
+        "naive value of one sample is pulled towards √N by noise alone."
     )
     return Claim(*words, verdict, evidence, rule)
 

@@ -53,7 +53,7 @@ const amplificationMap = (matrix, applied) => {
     },
     (cell) => (mine(cell).length ? mine(cell).map((row) => [h("b", null, amplified(row)), h("small", null, `${amplifiedRange(row)}; naive ${hundredths(row.naive)}`), h("small", null, bdi(row.role), ` × ${row.slots}, ${counted(row.probes, "probe")}`), h("small", null, alignment(row)[0])]) : h("small", null, "no parallel role probed")));
 };
-const amplificationSection = (matrix) => (matrix.amplified.length ? section("amplification", "Amplification", "Agents with the same prompt have the same expected gradient, so N is what theory expects of them; the naive value of one sample falls below it by noise alone.",
+const amplificationSection = (matrix) => (matrix.amplified.length ? section("amplification", "Amplification", "N is what agents give that have one prompt and that the team treats alike; less, down to √N, if their gradients differ in direction or in length. The naive value of one sample is pulled towards √N by noise alone.",
   amplificationMap(matrix, false), matrix.amplified.some((row) => row.applied) ? amplificationMap(matrix, true) : null) : null);
 
 const VERDICTS = { shown: ["shown", "result"], "not shown": ["not shown", "result"], undecided: ["undecided", "unknown"] };
