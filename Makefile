@@ -60,7 +60,7 @@ train: env ## Train voting from the pocket model on this machine's CPU (at most 
 learning-table: env ## Train the cells of the learning matrix for three seeds each; print the table
 	$(BIN)/flowzoo matrix learning
 
-pilot: env ## Train the pilot matrix: shared and isolated policies at two scales, and controls (2 hours on 2 cores)
+pilot: env ## Train the pilot matrix: shared and isolated policies at two scales, and controls (2 to 2.5 hours on 2 cores)
 	$(BIN)/flowzoo matrix pilot
 	$(BIN)/flowzoo report runs/pilot
 
