@@ -18,6 +18,8 @@ from flowzoo.envs.voting import majority
 from flowzoo.errors import DataError, UsageError, unknown
 
 Match = Literal["calls", "tokens"]
+MATCHES: tuple[Match, ...] = get_args(Match)
+"""What an answer of a voting agent and of a workflow may have equal."""
 
 
 def vote(

@@ -21,6 +21,7 @@ from flowzoo.baselines.learner_config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.loss import LossConfig
 from flowzoo.baselines.policies import Engines, Trained, TransformersEngines
 from flowzoo.baselines.policy_map import agent_policies
+from flowzoo.baselines.schedules import Clock
 from flowzoo.envs import Problem, Workflow, make_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
 from flowzoo.errors import UsageError, unknown
@@ -166,6 +167,23 @@ def learner_config(
         gradient_checkpointing=config.gradient_checkpointing,
         compile=config.compile,
     )
+
+
+def make_learners(
+    config: TrainConfig, algorithm: Algorithm, trained: Mapping[str, Trained],
+    mapping: Mapping[str, str], roles: Mapping[str, int], reply: int,
+) -> dict[str, Learner]:  # fmt: skip
+    """A learner for every policy that is not frozen, on the weights as they are; one clock."""
+    clock = Clock()
+    return {
+        name: Learner(
+            one.weights,
+            learner_config(config, algorithm, name, mapping, roles, reply),
+            clock=clock,
+        )
+        for name, one in trained.items()
+        if not one.frozen
+    }
 
 
 def open_engines(

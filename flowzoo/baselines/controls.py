@@ -16,11 +16,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import tyro
 
-from flowzoo.agents.majority import Match, vote, votes_for
+from flowzoo.agents.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.protocol import check_comparable
 from flowzoo.agents.summary import attempt_summary
 from flowzoo.baselines.finished import FinishedRun, open_finished, read_finished
@@ -29,8 +29,6 @@ from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import FlowzooError, unknown
 from flowzoo.files import write_json
-
-MATCHES: tuple[Match, ...] = get_args(Match)
 
 
 def like_path(control: Path, workflow: Path) -> Path:

@@ -22,18 +22,16 @@ from flowzoo.agents.rollout import Job, Rollout
 from flowzoo.agents.summary import mean
 from flowzoo.baselines.assemble import (
     Budgets,
-    learner_config,
     make_algorithm,
+    make_learners,
     make_training_workflow,
     open_engines,
     token_budgets,
 )
-from flowzoo.baselines.checkpoint import Info
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import from_table
 from flowzoo.baselines.export import find_checkpoint
-from flowzoo.baselines.learner import Learner
-from flowzoo.baselines.policies import Engines, Trained, load_policies
+from flowzoo.baselines.policies import Engines, load_policies
 from flowzoo.baselines.policy_map import policy_map
 from flowzoo.baselines.run_reading import RunData, read_run
 from flowzoo.baselines.swap import swap_probe
@@ -123,7 +121,11 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
     names = sorted(set(mapping.values()))
     trained = load_policies(config, names, workflow.task.name, config.frozen)
-    learners = _with_weights(config, workflow, mapping, budgets, trained, info)
+    for name, one in trained.items():
+        if not one.frozen:  # before its learner, so that nobody holds on to the starting weights
+            one.weights.load(info.policy_path(name))
+    algorithm = make_algorithm(config, workflow)
+    learners = make_learners(config, algorithm, trained, mapping, roles, budgets.reply)
     engines = open_engines(config, trained, learners, held_out, budgets.reply)
     try:
         engines.sync()
@@ -159,18 +161,3 @@ def run_swaps(folder: Path) -> dict[str, Any]:
     record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
     write_json(path, record)
     return record
-
-
-def _with_weights(
-    config: TrainConfig, workflow: Workflow, mapping: Mapping[str, str], budgets: Budgets,
-    trained: Mapping[str, Trained], info: Info,
-) -> dict[str, Learner]:  # fmt: skip
-    """The learners of a run, which engines take weights from, with those of a checkpoint."""
-    algorithm, roles = make_algorithm(config, workflow), workflow.role_counts()
-    learners: dict[str, Learner] = {}
-    for name, one in trained.items():
-        if not one.frozen:
-            one.weights.load(info.policy_path(name))
-            settings = learner_config(config, algorithm, name, mapping, roles, budgets.reply)
-            learners[name] = Learner(one.weights, settings)
-    return learners

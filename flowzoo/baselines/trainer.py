@@ -44,8 +44,8 @@ from flowzoo.baselines import checkpoint
 from flowzoo.baselines.advantages import RunningMean, compute, episode_returns
 from flowzoo.baselines.assemble import (
     SAMPLES,
-    learner_config,
     make_algorithm,
+    make_learners,
     make_sampler,
     make_training_workflow,
     open_engines,
@@ -58,14 +58,12 @@ from flowzoo.baselines.curriculum import Curriculum, read_stages
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.difficulty import training_indices
 from flowzoo.baselines.filters import FilterConfig, gather
-from flowzoo.baselines.learner import Learner
 from flowzoo.baselines.loss import NonFinite
 from flowzoo.baselines.metrics import Row, advantage_metrics, role_metrics, spike
 from flowzoo.baselines.policies import load_policies
 from flowzoo.baselines.policy_map import policy_map
 from flowzoo.baselines.probe import probe_metrics, slot_grams
 from flowzoo.baselines.rundir import RunDirectory
-from flowzoo.baselines.schedules import Clock
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.swap import swap_probe
 from flowzoo.envs import Call, EpisodeRecord, Workflow
@@ -104,7 +102,9 @@ class Trainer:
         self.trained = load_policies(
             config, sorted(set(self.map.values())), task.name, config.frozen
         )
-        self.learners = self._make_learners(roles)
+        self.learners = make_learners(
+            config, self.algorithm, self.trained, self.map, roles, self.budgets.reply
+        )
         self.baselines = RunningMean()
         self.run = RunDirectory(config, self.workflow.grading())
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
@@ -265,7 +265,7 @@ class Trainer:
             self.map,
             self.engines.judges,
             self.budgets.roles,
-            before=[row for row in self.history if "eval/scores" in row][-1]["eval/scores"],
+            before=self._evaluations()[-1]["eval/scores"],
         )
 
     def play_held_out(self, roster: Roster) -> Sequence[EpisodeRecord]:
@@ -305,7 +305,7 @@ class Trainer:
     def summary(self) -> Row:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
         config = self.config
-        evals = [row for row in self.history if "eval/scores" in row]
+        evals = self._evaluations()
         first, last = evals[0], evals[-1]
         gain = paired_gain(first["eval/scores"], last["eval/scores"])
         best = max(evals, key=lambda row: row["eval/reward/mean"])
@@ -337,16 +337,9 @@ class Trainer:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _make_learners(self, roles: Mapping[str, int]) -> dict[str, Learner]:
-        config, clock = self.config, Clock()
-        found: dict[str, Learner] = {}
-        for name, one in self.trained.items():
-            if not one.frozen:
-                settings = learner_config(
-                    config, self.algorithm, name, self.map, roles, self.budgets.reply
-                )
-                found[name] = Learner(one.weights, settings, clock=clock)
-        return found
+    def _evaluations(self) -> list[Row]:
+        """The rows of metrics that have an evaluation."""
+        return [row for row in self.history if "eval/scores" in row]
 
     def _trainable(self) -> list[int] | None:
         """Indices of the problems whose pass rate is within the settings' bounds; None: all."""

@@ -15,17 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.agents.majority import MATCHES
+from flowzoo.baselines.matrix import CONTROL
 from flowzoo.baselines.matrix_parity import equal_tokens
 from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.report.comparisons import Side, difference
 from flowzoo.baselines.run_reading import Floats, RunData, run_label
 from flowzoo.errors import DataError
-
-CONTROL = "single"
-"""The workflow of the control."""
-MATCHES = ("calls", "tokens")
-"""What an answer of the control and of the workflow may have equal."""
 
 
 def is_control(cell: CellData) -> bool:

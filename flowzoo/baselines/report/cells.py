@@ -138,6 +138,13 @@ def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
     ]
 
 
+def cliff_counts(cell: CellData, notes: Notes) -> tuple[int, int]:
+    """Runs of a cell with a cliff, and those that were judged, each by itself."""
+    verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
+    found = verdicts.count("cliff")
+    return found, found + verdicts.count("no cliff")
+
+
 def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
     """Note in every cell with a verdict whether its cliff stays at the false-discovery rate.
 

@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
 from flowzoo.baselines.report.amplified import Amplified
-from flowzoo.baselines.report.cells import CellData, Notes
+from flowzoo.baselines.report.cells import CellData, Notes, cliff_counts
 from flowzoo.baselines.report.claim_tests import (
     LEVEL,
     Estimate,
@@ -233,12 +233,10 @@ def _difference(found: Estimate) -> str:
 
 
 def _cliffs(pair: Pair, notes: Notes) -> Stratum:
-    counts: list[list[int]] = []
-    for cell in (pair.shared, pair.isolated):
-        verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
-        counts.append([verdicts.count("cliff"), verdicts.count("no cliff")])
-    (one, not_one), (two, not_two) = counts
-    return Stratum((one, two), (one + not_one, two + not_two))
+    (one, first), (two, second) = (
+        cliff_counts(cell, notes) for cell in (pair.shared, pair.isolated)
+    )
+    return Stratum((one, two), (first, second))
 
 
 def _amplified(role: Amplified) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from flowzoo.baselines.diagnostics.cliff import LAST
 from flowzoo.baselines.report.accuracy import ENOUGH
 from flowzoo.baselines.report.budgets import budgets, by_seed
-from flowzoo.baselines.report.cells import CellData, Notes, captures, same_problems
+from flowzoo.baselines.report.cells import CellData, Notes, captures, cliff_counts, same_problems
 from flowzoo.baselines.report.claim_tests import Estimate, Sample, mean_difference
 from flowzoo.baselines.report.comparisons import Side, difference, sharing_pairs
 from flowzoo.baselines.report.levels import Pair
@@ -41,7 +41,7 @@ def _row(one: CellData, other: CellData, pairs: Sequence[Pair], notes: Notes) ->
         "axes": [one.axis(name) for name in ("workflow", "task", "model")],
         "terminal": enough,
         "peak": pair and _estimate(*(samples.peak for samples in pair.samples)),
-        "cliffs": [_cliffs(cell, notes) for cell in (one, other)],
+        "cliffs": [list(cliff_counts(cell, notes)) for cell in (one, other)],
         "captures": [_captured(caught), max((pair["tested"] for pair in caught), default=0)],
         "parity": budgets(one.name, other.name, ends),
     }
@@ -51,12 +51,6 @@ def _estimate(one: Sample, other: Sample) -> dict[str, Any]:
     found: Estimate = mean_difference([(one, other)])
     levels = [float(np.mean(side.values)) for side in (one, other)]
     return {"mean": found.mean, "low": found.low, "high": found.high, "levels": levels}
-
-
-def _cliffs(cell: CellData, notes: Notes) -> list[int]:
-    """Runs with a cliff, and runs that were judged."""
-    verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
-    return [verdicts.count("cliff"), verdicts.count("cliff") + verdicts.count("no cliff")]
 
 
 def _captured(caught: Sequence[dict[str, Any]]) -> int:
