@@ -4,10 +4,10 @@
 
 Three trainers of one configuration in one process, the pocket model, float32: `off` measures
 nothing of the gradients, `on` has `--role-gradients`, `probed` has both and a probe at every step.
-They take one step each in alternation, from the same seed, so they play nearly the same episodes.
-Two ratios to `off` are formed in every round, of the learner's time and of the whole step's
-(sampling, grading, learning, weights back to the engine): the cost of the norms, `on / off - 1`,
-and that of a probe every `--probe-every` steps, `(probed - on) / (probe_every * off)`. Printed are
+`off` plays; every batch it learns from is given to the learners of the other two as well, in turns
+of who comes first, so that all do the same work. The cost of the norms is on - off, that of a probe
+every `--probe-every` steps (probed - on) / probe_every, as fractions of what `off` spends in its
+learner and in the whole step (sampling, grading, learning, weights back to the engine). Printed are
 the median round and the range, in CPU-seconds of one thread, which a busy machine disturbs less
 than wall time. The bar is 10 % of the whole step for each.
 """
@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,74 +58,79 @@ class Options:
 class Spent(NamedTuple):
     """CPU-seconds of one step."""
 
-    learner: float
+    learners: dict[str, float]
+    """Of every side's learners, on the same batches."""
     whole: float
+    """Of the side that plays, the other learners left out."""
 
 
-class TimedTrainer(Trainer):
-    """A trainer that knows what its learners took."""
+class LeadTrainer(Trainer):
+    """Plays, and has others learn from its batches."""
 
-    learning = 0.0
-    """CPU-seconds in `update` since this was last cleared."""
+    others: Mapping[str, Trainer]
+    learning: dict[str, float]
+    first = 0
+    """Place of the side that learns first in this step."""
 
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> dict[str, Any]:
-        """As ever, with the clock running."""
-        began = time.process_time()
-        try:
-            return super().update(step, policy, calls, advantages)
-        finally:
-            self.learning += time.process_time() - began
+        """As ever, and of all sides, with the clock running."""
+        names, found = list(SIDES), {}
+        for side in names[self.first :] + names[: self.first]:
+            began = time.process_time()
+            if side == "off":
+                found = super().update(step, policy, calls, advantages)
+            else:
+                self.others[side].update(step, policy, calls, advantages)
+            self.learning[side] += time.process_time() - began
+        return found
 
-    def timed_step(self) -> Spent:
-        """The next step."""
-        self.learning = 0.0
+    def timed_step(self, first: int) -> Spent:
+        """The next step, in which the side at place `first` learns first."""
+        self.learning = dict.fromkeys(SIDES, 0.0)
+        self.first = first
         self.step += 1
         began = time.process_time()
         self.iterate(self.step)
-        return Spent(self.learning, time.process_time() - began)
+        whole = time.process_time() - began
+        return Spent(self.learning, whole - self.learning["on"] - self.learning["probed"])
 
 
-def trainer(case: tuple[str, str, int], side: str, options: Options, out: str) -> TimedTrainer:
-    """The trainer of one side."""
+def settings(case: tuple[str, str, int], side: str, options: Options, out: str) -> TrainConfig:
+    """The settings of one side."""
     workflow, sharing, rank = case
     gradients, every = SIDES[side]
-    config = TrainConfig(
+    return TrainConfig(
         workflow=workflow, task="math", sharing=(sharing,), lora_rank=rank, model=options.model,
         problems=options.problems, samples=8, steps=10_000, eval_problems=1, threads=1,
         transcripts_every=10_000, role_gradients=gradients, probe_every=every,
         out=str(Path(out) / side),
     )  # fmt: skip
-    return TimedTrainer(config)
 
 
-def measure(case: tuple[str, str, int], options: Options) -> list[dict[str, Spent]]:
+def measure(case: tuple[str, str, int], options: Options) -> list[Spent]:
     """The rounds of one configuration."""
     with tempfile.TemporaryDirectory() as out:
-        sides = {side: trainer(case, side, options, out) for side in SIDES}
+        lead = LeadTrainer(settings(case, "off", options, out))
+        others = {side: Trainer(settings(case, side, options, out)) for side in ("on", "probed")}
+        lead.others = others
         try:
-            for run in sides.values():
-                run.timed_step()
-            names = list(sides)
-            rounds: list[dict[str, Spent]] = []
-            for number in range(options.rounds):
-                turn = number % len(names)
-                order = names[turn:] + names[:turn]
-                rounds.append({side: sides[side].timed_step() for side in order})
-            return rounds
+            lead.timed_step(0)
+            return [lead.timed_step(number % len(SIDES)) for number in range(options.rounds)]
         finally:
-            for run in sides.values():
+            for run in (lead, *others.values()):
                 run.close()
 
 
-def costs(rounds: Sequence[dict[str, Spent]], part: str, every: int) -> dict[str, list[float]]:
+def costs(rounds: Sequence[Spent], part: str, every: int) -> dict[str, list[float]]:
     """Costs of the norms and of the probes in every round, sorted, as fractions of `off`."""
-    spent = [{side: getattr(one[side], part) for side in SIDES} for one in rounds]
-    return {
-        "norms": sorted(one["on"] / one["off"] - 1 for one in spent),
-        "probes": sorted((one["probed"] - one["on"]) / (every * one["off"]) for one in spent),
-    }
+    found: dict[str, list[float]] = {"norms": [], "probes": []}
+    for learners, whole in rounds:
+        of = learners["off"] if part == "learner" else whole
+        found["norms"].append((learners["on"] - learners["off"]) / of)
+        found["probes"].append((learners["probed"] - learners["on"]) / (every * of))
+    return {name: sorted(values) for name, values in found.items()}
 
 
 def words(values: Sequence[float]) -> str:
@@ -142,8 +147,10 @@ def main(options: Options) -> None:
         for sharing in options.sharings:
             for rank in options.ranks:
                 rounds = measure((workflow, sharing, rank), options)
-                for part in Spent._fields:
-                    off = statistics.median(getattr(one["off"], part) for one in rounds)
+                for part in ("learner", "whole"):
+                    off = statistics.median(
+                        one.learners["off"] if part == "learner" else one.whole for one in rounds
+                    )
                     found = costs(rounds, part, options.probe_every)
                     print(
                         f"{workflow:14}{sharing:10}{rank:4} {part:8} {off:7.2f}  "

@@ -11,9 +11,13 @@ as reported and as found over the simulations, and how often the reported interv
 The last rows have more than the noise of the items: seeds whose falls differ (mean 0, standard
 deviation given), and single runs whose true accuracy wobbles from evaluation to evaluation.
 
-`amplification`: probes of 8 blocks, one or ten pooled. Signal to noise is that of one slot's mean
-gradient. Columns: the value expected, medians of the corrected and of the naive value, how often
-the 95 % interval has the truth, how often it is bounded, and its median width where it is.
+`amplification`: probes of 8 blocks, one or ten pooled; gradients of slots have the lengths given,
+in directions of one cosine. Signal to noise is that of the root mean square of the slots. Columns:
+the value expected, medians of the corrected and of the naive value, how often the 95 % interval has
+the truth, how often it is bounded, its median width where it is; how often the interval of the sum
+over that of orthogonal slots has its truth; the effective number of slots, and its median where the
+interval is bounded. Rows `turned` pool probes of three runs, in each of which another slot is the
+longest.
 
 `capture`: 100 updates of three voters and an aggregator, 200 replies each at both ends, planted
 with neither, one or both halves of the definition. Columns: runs in which the voters captured the
@@ -48,6 +52,8 @@ from flowzoo.baselines.diagnostics.simulation import (
 Floats = npt.NDArray[np.float64]
 Truth = Callable[[np.random.Generator], Sequence[Floats]]
 EVALUATIONS = 20
+LENGTHS = ((1, 1, 1), (16, 4, 1), (1, 1, 0), (1, 1, 1, 1, 1), (16, 8, 4, 2, 1))
+"""Relative lengths of the slots' expected gradients."""
 RESAMPLES = 200
 
 
@@ -190,37 +196,56 @@ def resamples_check(options: Options) -> None:
 def amplification_table(options: Options) -> None:
     """Print the table."""
     print(
-        f"\n{'slots':>5} {'slots are':14} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
-        f"{'naive':>6} {'covers':>7} {'bounded':>8} {'width':>6}"
+        f"\n{'lengths':12} {'slots are':10} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
+        f"{'naive':>6} {'covers':>7} {'bounded':>8} {'width':>6} {'over':>7} {'eff.':>5} "
+        f"{'found':>6}"
     )
-    for slots in (3, 5):
-        for name, cosine in (("exchangeable", 1.0), ("cosine 0.5", 0.5), ("orthogonal", 0.0)):
-            gram = cosine + (1 - cosine) * np.eye(slots)
+    for lengths in LENGTHS:
+        apart = np.array(lengths, np.float64)
+        apart /= math.sqrt(np.mean(apart**2))
+        for name, cosine in (("aligned", 1.0), ("cosine 0.5", 0.5), ("orthogonal", 0.0)):
+            gram = cosine + (1 - cosine) * np.eye(len(apart))
             # Rows whose inner products are `gram`; the tiny diagonal keeps the root real.
-            means = np.linalg.cholesky(gram + 1e-12 * np.eye(slots)).astype(np.float64)
+            ways = np.linalg.cholesky(gram + 1e-12 * np.eye(len(apart))).astype(np.float64)
+            title = f"{':'.join(map(str, lengths)):12} {name:10}"
             for snr in (10.0, 1.0, 0.3, 0.1):
                 for probes in (1, 10):
-                    print(amplification_line(name, means, snr, probes, options), flush=True)
+                    means = [apart[:, None] * ways]
+                    print(amplification_line(title, means, snr, probes, options), flush=True)
+    apart = np.array([16, 4, 1]) / math.sqrt(91)
+    for snr in (10.0, 1.0, 0.3):
+        means = [np.roll(apart, run)[:, None] * np.eye(1, 3) for run in range(3)]
+        print(amplification_line(f"{'16:4:1':12} {'turned':10}", means, snr, 12, options))
 
 
-def amplification_line(name: str, means: Floats, snr: float, probes: int, options: Options) -> str:
-    """One row of the table."""
-    slots = len(means)
+def amplification_line(
+    title: str, of_run: Sequence[Floats], snr: float, probes: int, options: Options
+) -> str:
+    """One row of the table; `of_run` are the expected gradients of each run that is pooled."""
+    means, slots = of_run[0], len(of_run[0])
     rng = np.random.default_rng([options.seed, slots, round(10 * snr), probes])
-    truth = math.sqrt(slots * float(np.sum(means @ means.T)) / float(np.sum(means**2)))
+    runs = [probe % len(of_run) for probe in range(probes)]
+    squares = np.sum(means**2, axis=1)
+    total = math.sqrt(float(np.sum(means @ means.T)))
+    truth, over = slots * total / np.sqrt(squares).sum(), total / math.sqrt(squares.sum())
+    effective = np.sqrt(squares).sum() ** 2 / squares.sum()
     found: list[Amplification] = []
     for _ in range(options.simulations):
-        grams = [simulate_gram(means, 1 / snr, 8, rng) for _ in range(probes)]
-        found.append(amplification(grams, shuffles=1))
+        grams = [simulate_gram(of_run[run], 1 / snr, 8, rng) for run in runs]
+        found.append(amplification(grams, runs=runs, shuffles=0))
     values = np.array([one.value for one in found])
     widths = np.array([one.high - one.low for one in found])
     bounded = np.isfinite(widths)
     width = f"{np.median(widths[bounded]):6.2f}" if bounded.any() else "     -"
+    number = np.array([one.effective for one in found])
+    counted = f"{np.median(number[bounded]):6.2f}" if bounded.any() else "     -"
     return (
-        f"{slots:5} {name:14} {snr:5g} {probes:6} {truth:6.2f} {np.nanmedian(values):6.2f} "
+        f"{title} {snr:5g} {probes:6} {truth:6.2f} {np.nanmedian(values):6.2f} "
         f"{np.median([one.naive for one in found]):6.2f} "
         f"{np.mean([one.low <= truth <= one.high for one in found]):7.1%} "
-        f"{bounded.mean():8.1%} {width}"
+        f"{bounded.mean():8.1%} {width} "
+        f"{np.mean([one.over_low <= over <= one.over_high for one in found]):7.1%} "
+        f"{effective:5.2f} {counted}"
     )
 
 

@@ -49,6 +49,11 @@ class Algorithm:
     kl: float = 0.0
     """Coefficient of the KL divergence to the reference policy."""
 
+    @property
+    def usual_sharing(self) -> str:
+        """`sharing` of a run whose settings leave it out."""
+        return "isolated" if self.sharing == "isolated" else "shared"
+
 
 _GRPO = "DeepSeekMath (arXiv 2402.03300), section 4.1.1, with outcome rewards"
 _DR_MAS = "Dr. MAS (arXiv 2602.08847)"

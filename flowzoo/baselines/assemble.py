@@ -10,17 +10,18 @@ from typing import Any, get_type_hints
 from flowzoo.agents import Roster, Sampling
 from flowzoo.agents.joint import JointRollout, JointSettings
 from flowzoo.agents.lengths import Lengths, read_lengths, with_default
+from flowzoo.agents.protocol import check_selection
 from flowzoo.agents.rollout import Rollout, Sampler
 from flowzoo.agents.tree import TreeRollout, TreeSettings
 from flowzoo.baselines.advantage_spec import AdvantageSpec
 from flowzoo.baselines.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.config_checks import check_credit, check_groups, check_used
+from flowzoo.baselines.config_checks import check_credit, check_groups, check_splits, check_used
 from flowzoo.baselines.learner import Learner
 from flowzoo.baselines.learner_config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.loss import LossConfig
 from flowzoo.baselines.policies import Engines, Trained, TransformersEngines
-from flowzoo.baselines.policy_map import agent_policies
+from flowzoo.baselines.policy_map import agent_policies, policy_map
 from flowzoo.baselines.schedules import Clock
 from flowzoo.envs import Problem, Workflow, make_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
@@ -39,6 +40,23 @@ class Budgets:
     roles: Mapping[str, Lengths]
     reply: int
     """The longest reply of any role: what the policies must allow."""
+
+
+def check_settings(config: TrainConfig) -> None:
+    """Find what is wrong with a run's settings without loading a model.
+
+    Raises:
+        UsageError: names, choices or numbers that the run would refuse.
+    """
+    check_selection(config.eval_split)
+    check_splits(config)
+    workflow = make_training_workflow(config)
+    algorithm = make_algorithm(config, workflow)
+    roles = workflow.role_counts()
+    mapping = policy_map(config.policy_words, roles)
+    reply = token_budgets(config, roles).reply
+    for policy in set(mapping.values()):
+        learner_config(config, algorithm, policy, mapping, roles, reply)
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:

@@ -81,7 +81,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return self.sharing
         from flowzoo.baselines.algorithms import algorithm_named  # late: help needs no table
 
-        return ("isolated" if algorithm_named(self.algorithm).sharing == "isolated" else "shared",)
+        return (algorithm_named(self.algorithm).usual_sharing,)
 
     @property
     def directory(self) -> Path:

@@ -24,16 +24,11 @@ from flowzoo.agents.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.protocol import check_comparable
 from flowzoo.agents.summary import attempt_summary
 from flowzoo.baselines.finished import FinishedRun, open_finished, read_finished
-from flowzoo.baselines.run_reading import RunData, run_label
+from flowzoo.baselines.run_reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import FlowzooError, unknown
 from flowzoo.files import write_json
-
-
-def like_path(control: Path, workflow: Path) -> Path:
-    """The file in the control's run directory about the equal inference of a workflow's run."""
-    return control / f"like-{run_label(workflow)}.json"
 
 
 def match_control(

@@ -22,6 +22,7 @@ tokens of the most expensive cell of its task and model. Its `steps` are a limit
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,17 +33,17 @@ from typing import Any
 from flowzoo.agents.pocket import SCALES
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import from_table
-from flowzoo.baselines.matrix_parity import check_controls, check_sharing
+from flowzoo.baselines.matrix_parity import CONTROL, check_controls, check_sharing
 from flowzoo.envs.registry import workflow_class
 from flowzoo.errors import DataError, UsageError, unknown
 
 FOLDER = Path(__file__).parent / "matrices"
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
 """Fields of `TrainConfig` that a block of cells multiplies, in the order of names."""
-CONTROL = "single"
-"""The workflow of a control, unless its block says otherwise."""
 _BLOCK = (*AXES, "settings", "label")
 _FIELDS = ("seeds", "settings", "cells", "controls")
+_OF_A_RUN = {"seed": "list the seeds in `seeds`", "out": "name the matrix's directory with --out"}
+"""Fields of `TrainConfig` that a matrix gives every run itself, and how to have one's way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +115,14 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
     for key in table:
         if key not in _FIELDS:
             raise unknown(f"field in {where}", key, _FIELDS)
-    seeds, blocks = table.get("seeds", [0, 1, 2]), table.get("cells", [])
-    if not seeds or not all(type(seed) is int for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise UsageError(f"`seeds` in {where} must be different whole numbers, got {seeds!r}")
+    seeds = _seeds(table.get("seeds", [0, 1, 2]), where)
+    blocks, controls = (_blocks(table, key, where) for key in ("cells", "controls"))
     if not blocks:
         raise UsageError(f"{where} has no [[cells]]")
     cells: dict[str, Cell] = {}
-    settings = table.get("settings", {})
-    controls = [({"workflow": [CONTROL]} | block, True) for block in table.get("controls", [])]
-    for block, control in [*((block, False) for block in blocks), *controls]:
+    settings = _settings(table, where)
+    controls = [{"workflow": [CONTROL]} | block for block in controls]
+    for block, control in [*product(blocks, [False]), *product(controls, [True])]:
         for cell in _block_cells(block, settings, where, control):
             if cell.name in cells:
                 raise UsageError(f"{where} has the cell {cell.name} twice: give one a `label`")
@@ -130,7 +130,7 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
     found = tuple(cells.values())
     check_sharing(found, where)
     check_controls(found, where)
-    return Matrix(name, found, tuple(seeds))
+    return Matrix(name, found, seeds)
 
 
 def cell_text(config: TrainConfig) -> str:
@@ -147,6 +147,55 @@ def cell_text(config: TrainConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
+    """`seeds` of a matrix."""
+    whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(
+            f"`seeds` in {where} must be different whole numbers in a list, e.g. [0, 1, 2], got "
+            f"{seeds!r}"
+        )
+    return tuple(seeds)
+
+
+def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The blocks of a matrix under `key`."""
+    blocks = table.get(key, [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise UsageError(
+            f"`{key}` in {where} must be a list of blocks, got {blocks!r}: begin every block with "
+            f"[[{key}]], in double brackets"
+        )
+    return blocks
+
+
+def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`settings` of a matrix, or of one of its blocks."""
+    found = table.get("settings", {})
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"`settings` in {where} must be a table, e.g. {{ steps = 40 }}, got {found!r}"
+        )
+    for field, remedy in _OF_A_RUN.items():
+        if field in found:
+            raise UsageError(
+                f"`settings` in {where} must not have `{field}`, which every run of a matrix gets "
+                f"for itself, got {found[field]!r}: {remedy}"
+            )
+    return found
+
+
+def _label(block: Mapping[str, Any], where: str) -> str:
+    """`label` of a block."""
+    found = block.get("label", "")
+    if not isinstance(found, str) or not re.fullmatch(r"[\w.+=-]*", found):
+        raise UsageError(
+            f"`label` of a cell in {where} becomes a part of a folder's name and must be text of "
+            f"letters, digits and . _ + = - alone, got {found!r}"
+        )
+    return found
+
+
 def _block_cells(
     block: Mapping[str, Any], shared: Mapping[str, Any], where: str, control: bool
 ) -> list[Cell]:
@@ -161,11 +210,12 @@ def _block_cells(
             raise UsageError(f"`{axis}` of a cell in {where} must be a list, got {block[axis]!r}")
         values.append(block[axis])
     cells: list[Cell] = []
+    label, settings = _label(block, where), {**shared, **_settings(block, where)}
     for choice in product(*values):
-        fields = dict(shared) | block.get("settings", {}) | dict(zip(axes, choice, strict=True))
+        fields = settings | dict(zip(axes, choice, strict=True))
         if isinstance(fields.get("sharing"), str):
             fields["sharing"] = [fields["sharing"]]
-        config, label = from_table(fields, where), block.get("label", "")
+        config = from_table(fields, where)
         cells.append(Cell(_cell_name(config, label, control), config, label, control))
     return cells
 

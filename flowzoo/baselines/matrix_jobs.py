@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.controls import like_path
 from flowzoo.baselines.matrix import Cell, cell_text
-from flowzoo.baselines.run_reading import RunData, read_run
+from flowzoo.baselines.run_reading import RunData, like_path, read_run
 from flowzoo.files import replace_text
 
 State = Literal["waiting", "running", "finished", "failed"]

@@ -8,6 +8,7 @@ beforehand, since replies grow and shrink: they are printed, and flagged beyond 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,8 @@ from flowzoo.errors import UsageError
 if TYPE_CHECKING:
     from flowzoo.baselines.matrix import Cell
 
+CONTROL = "single"
+"""The workflow of every control."""
 NEAR = 0.05
 """Ratios of budgets further from 1 than this are flagged."""
 BUDGETS = ("steps", "updates", "problems", "samples", "candidates", "token_budget")
@@ -77,13 +80,25 @@ def check_sharing(cells: Sequence[Cell], where: str) -> None:
             _check_updates(cell, (one, other), where)
 
 
+def is_control(workflow: object) -> bool:
+    """Whether tables and reports take cells of the workflow of this name for controls."""
+    return re.fullmatch(rf"{CONTROL}(_v\d+)?", str(workflow)) is not None
+
+
 def check_controls(cells: Sequence[Cell], where: str) -> None:
     """Refuse controls that nothing is compared with, or that are measured otherwise.
 
     Raises:
-        UsageError: see above; or a control with a token budget of its own.
+        UsageError: see above; or a control of another workflow than `CONTROL`, or with a token
+            budget of its own.
     """
     for control in (cell for cell in cells if cell.control):
+        if not is_control(control.config.workflow):
+            raise UsageError(
+                f"the control {control.name} in {where} must have the workflow {CONTROL}, by which "
+                f"tables and reports know controls, got {control.config.workflow}: leave "
+                "`workflow` out of [[controls]], or put the block under [[cells]]"
+            )
         if control.config.token_budget:
             raise UsageError(
                 f"the control {control.name} in {where} has a `token_budget`, which is found from "

@@ -18,41 +18,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from flowzoo.agents.protocol import check_selection
-from flowzoo.baselines.assemble import (
-    learner_config,
-    make_algorithm,
-    make_training_workflow,
-    token_budgets,
-)
-from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.config_checks import check_splits
 from flowzoo.baselines.config_file import load_config
 from flowzoo.baselines.matrix import Matrix
 from flowzoo.baselines.matrix_jobs import Job, Run, Vote
-from flowzoo.baselines.policy_map import policy_map
 from flowzoo.errors import UsageError
 
 POLL_S = 0.5
 GRACE_S = 10.0
 """How long a worker that was asked to end may take before it is killed."""
-
-
-def check_settings(config: TrainConfig) -> None:
-    """Find what is wrong with a run's settings without loading a model.
-
-    Raises:
-        UsageError: names, choices or numbers that the run would refuse.
-    """
-    check_selection(config.eval_split)
-    check_splits(config)
-    workflow = make_training_workflow(config)
-    algorithm = make_algorithm(config, workflow)
-    roles = workflow.role_counts()
-    mapping = policy_map(config.policy_words, roles)
-    reply = token_budgets(config, roles).reply
-    for policy in set(mapping.values()):
-        learner_config(config, algorithm, policy, mapping, roles, reply)
 
 
 def plan(matrix: Matrix, out: Path) -> list[Run]:

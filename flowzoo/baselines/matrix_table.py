@@ -5,6 +5,7 @@ Comparisons are those of `flowzoo report`, so that both show the same figures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -121,7 +122,7 @@ def as_text(found: Tables) -> str:
 
 
 def as_json(found: Tables) -> dict[str, Any]:
-    """The tables as plain values; NaN becomes None."""
+    """The tables as plain values; a number that is not finite becomes None."""
     return _plain(asdict(found))
 
 
@@ -202,9 +203,9 @@ def _minutes(run: RunData) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """`value` without NaN, all the way down."""
+    """`value` with None for every number that JSON does not have, all the way down."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    return None if isinstance(value, float) and value != value else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,7 +11,9 @@ The second matrix, `applied`, has the gradients divided by the square roots of A
 moments as they are before the update: the shares of the slots in the update that is really
 applied. The norm clip is a common factor and cancels. Adam's moments have grown with the sum of all
 slots, so that the *length* of an update does not grow with their number; what the matrix tells is
-whether slots push in one direction once every weight is on Adam's scale.
+whether slots push in one direction once every weight is on Adam's scale. Weights whose second
+moment is still zero (LoRA's first factor until the second has moved) have no such scale and are
+left out of it.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def slot_grams(
 def probe_metrics(grams: Sequence[SlotGram]) -> dict[str, Any]:
     """Metrics of one probe.
 
-    `grad/amplification/ROLE` with `grad/amplification_low`, `_high` (95 % interval) and `_naive`,
+    `grad/amplification/ROLE` with `grad/amplification_low`, `_high` (95 % interval), `_naive` and
+    `_over`, `_over_low`, `_over_high` (of the sum, over orthogonal gradients of the same norms),
     and `grad/amplification_applied/ROLE` with the same: the finite ones among them. `gram/ROLE` is
     a dict of the number of `slots` and of `blocks`, `products` and `applied` (nested lists or
     None), with six digits.
@@ -144,10 +147,11 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
     scales: list[Tensor] = []
     for parameter, state in zip(learner.parameters, states, strict=True):
         if not state:  # it never had a gradient
-            scales.append(torch.ones_like(parameter))
+            scales.append(torch.full_like(parameter, math.inf))
             continue
         second = state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))
-        scales.append(second.sqrt() + group["eps"])
+        # Divided by its eps alone, a weight without history would drown all others.
+        scales.append(torch.where(second > 0, second.sqrt() + group["eps"], math.inf))
     return scales
 
 
@@ -155,7 +159,10 @@ def _amplification(name: str, role: str, gram: Floats) -> dict[str, float]:
     if not np.einsum("sbsb->", gram) > 0:
         return {}
     found = amplification([gram], shuffles=0)
-    values = {"": found.value, "_low": found.low, "_high": found.high, "_naive": found.naive}
+    values = {
+        "": found.value, "_low": found.low, "_high": found.high, "_naive": found.naive,
+        "_over": found.over, "_over_low": found.over_low, "_over_high": found.over_high,
+    }  # fmt: skip
     return {f"{name}{part}/{role}": value for part, value in values.items() if math.isfinite(value)}
 
 

@@ -66,7 +66,7 @@ class RunData:
         """The policy of every role."""
         if self.summary is not None and "policies" in self.summary:
             return dict(self.summary["policies"])
-        sharing = list(self.settings.get("sharing", ["shared"]))
+        sharing = sharing_words(self.settings)
         named = dict(part.split("=", 1) for part in sharing if "=" in part)
         alone = sharing == ["isolated"]
         return {role: named.get(role, role if alone else "shared") for role in self.roles}
@@ -102,10 +102,32 @@ class RunData:
         return {int(path.stem.rsplit("-", 1)[1]): path for path in found}
 
 
+def sharing_words(settings: Table) -> list[str]:
+    """`sharing` in the settings of a run; where it is left out, what the algorithm is made for."""
+    words: list[str] = list(settings.get("sharing") or ())
+    if words:
+        return words
+    from flowzoo.baselines.algorithms import ALGORITHMS  # late: most settings say it
+
+    known = ALGORITHMS.get(str(settings.get("algorithm")))
+    return [known.usual_sharing if known else "shared"]  # None: this version does not have it
+
+
+def cell_label(run: Path) -> str:
+    """The name of the cell that a run is a seed of, which is its folder's; "" of other runs."""
+    run = run.resolve()
+    return run.parent.name if re.fullmatch(r"seed-\d+", run.name) else ""
+
+
 def run_label(run: Path) -> str:
     """The name of a run: its folder's, for a seed of a matrix with the cell's before it."""
-    run = run.resolve()
-    return f"{run.parent.name}--{run.name}" if re.fullmatch(r"seed-\d+", run.name) else run.name
+    cell, name = cell_label(run), run.resolve().name
+    return f"{cell}--{name}" if cell else name
+
+
+def like_path(control: Path, workflow: Path) -> Path:
+    """The file in a control's run directory about votes at the inference of a workflow's run."""
+    return control / f"like-{run_label(workflow)}.json"
 
 
 def read_run(folder: Path, name: str) -> RunData:

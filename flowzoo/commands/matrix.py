@@ -43,7 +43,7 @@ class Options:
 def run(options: Options) -> int:
     """Run what is missing, write table.md and table.json, print the tables.
 
-    Exit status 1 if a run failed.
+    Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     """
     quiet_transformers()
     from flowzoo.baselines.matrix import load_matrix
@@ -65,7 +65,7 @@ def run(options: Options) -> int:
             execute(jobs, workers, on_poll)
     found = tables(runs)
     _tell(found, out, options)
-    return _tell_unfinished(jobs)
+    return _tell_unfinished(jobs, table=options.table)
 
 
 def _chosen(runs: Sequence[Run], words: Sequence[str], matrix: Matrix) -> list[Run]:
@@ -91,16 +91,33 @@ def _tell(found: Tables, out: Path, options: Options) -> None:
     if found.cells and not options.table:
         write_json(out / "table.json", as_json(found))
         replace_text(out / "table.md", as_text(found))
-    print(json.dumps(as_json(found)) if options.json else as_text(found), end="\n")
+    print(json.dumps(as_json(found)) if options.json else as_text(found))
 
 
-def _tell_unfinished(jobs: Sequence[Job]) -> int:
-    """Say what failed and what is left; the exit status."""
+def _tell_unfinished(jobs: Sequence[Job], *, table: bool) -> int:
+    """Say what failed and what is left; the exit status. With `table` nothing was to be run."""
     failed = [one for one in jobs if one.state == "failed"]
     for one in failed:
         print(f"failed: {one.title}; why: {one.log}", file=sys.stderr)
-    left = [one for one in jobs if one.state == "waiting"]
+    held = _held(jobs)
+    for title, cells in held.items():
+        print(f"{title} waits for {', '.join(cells)}, which --only leaves out", file=sys.stderr)
+    if held:
+        note = "run these cells too: repeat the command without --only, or name them in it as well"
+        print(note, file=sys.stderr)
+    left = [one for one in jobs if one.state == "waiting" and one.title not in held]
+    left = [one for one in left if not held.keys() & set(one.waits())]
     if left:
         note = f"{len(left)} of {len(jobs)} jobs are not finished; repeat the command to go on"
         print(note, file=sys.stderr)
-    return int(bool(failed))
+    return int(bool(failed or (held and not table)))
+
+
+def _held(jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """By the titles of the jobs that wait for runs not among `jobs`: the cells of those."""
+    known = {one.title for one in jobs}
+    waits = {one.title: one.waits() for one in jobs if one.state == "waiting"}
+    away = {title: [run for run in runs if run not in known] for title, runs in waits.items()}
+    return {
+        title: [run.rsplit(" seed ", 1)[0] for run in runs] for title, runs in away.items() if runs
+    }

@@ -123,7 +123,7 @@ def _plan_line(runs: Sequence[Run]) -> str:
 def _trouble(run: Run) -> str:
     """Why a run cannot be begun; nothing if it can."""
     from flowzoo.agents.pocket import pocket_path, read_pocket
-    from flowzoo.baselines.matrix_run import check_settings
+    from flowzoo.baselines.assemble import check_settings
 
     kind, _, words = run.config.model.partition(":")
     try:

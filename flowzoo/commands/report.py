@@ -38,6 +38,7 @@ def run(options: Options) -> int:
         raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
     paths = [Path(name) for name in options.runs]
     out = Path(options.out) if options.out else default_out(paths)
+    check_places(out, options)
     if options.png:
         from flowzoo.baselines.report.plots import check_matplotlib
 
@@ -55,6 +56,34 @@ def run(options: Options) -> int:
         for path in draw_plots(paths, Path(options.png)):
             print(f"plot    {path}")
     return 0
+
+
+def check_places(out: Path, options: Options) -> None:
+    """Refuse places where nothing can be written, before runs are read for them.
+
+    Raises:
+        UsageError: the page would stand where a directory is, or a directory where a file is.
+    """
+    from flowzoo.errors import UsageError
+
+    if out.is_dir():
+        raise UsageError(
+            f"expected a file to write the page to, got the directory {out}: name a file with "
+            f"--out, e.g. --out {out / 'report.html'}"
+        )
+    places = (("out", options.out, out.parent), ("png", options.png, Path(options.png)))
+    for option, given, folder in places:
+        file = file_in_the_way(folder)
+        if given and file is not None:
+            raise UsageError(
+                f"--{option} {given} needs a directory where the file {file} is: name another place"
+            )
+
+
+def file_in_the_way(folder: Path) -> Path | None:
+    """What stands at `folder` or above it and is no directory."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return None if there.is_dir() else there
 
 
 def default_out(paths: list[Path]) -> Path:

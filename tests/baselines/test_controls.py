@@ -15,14 +15,9 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 from flowzoo.agents.majority import vote
 from flowzoo.baselines import controls
 from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.controls import (
-    first_samples,
-    last_evaluation,
-    like_path,
-    match_control,
-    run_label,
-)
+from flowzoo.baselines.controls import first_samples, last_evaluation, match_control
 from flowzoo.baselines.finished import open_finished, read_finished
+from flowzoo.baselines.run_reading import like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.trainer import train
 from flowzoo.errors import UsageError

@@ -17,11 +17,12 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
+from flowzoo.baselines.assemble import check_settings
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import config_names, load_config
 from flowzoo.baselines.matrix import cell_text, load_matrix, matrix_names, read_matrix
 from flowzoo.baselines.matrix_jobs import Run
-from flowzoo.baselines.matrix_run import check_settings, execute, plan
+from flowzoo.baselines.matrix_run import execute, plan
 from flowzoo.baselines.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.rundir import VOLATILE
 from flowzoo.baselines.trainer import train
@@ -118,8 +119,19 @@ def test_models_have_their_part_in_the_name() -> None:
         ({"cell": []}, "unknown field in here 'cell'"),
         ({"seeds": [1, 1], "cells": [{}]}, "must be different whole numbers"),
         ({"seeds": [True], "cells": [{}]}, "must be different whole numbers"),
+        ({"seeds": 3, "cells": [{}]}, "must be different whole numbers in a list, .*, got 3"),
+        ({"settings": 5, "cells": [{}]}, "`settings` in here must be a table, .*, got 5"),
+        ({"cells": [{"settings": 3}]}, "`settings` in here must be a table, .*, got 3"),
+        ({"cells": {"workflow": ["voting"]}}, r"`cells` in here must be a list .*\[\[cells\]\]"),
+        ({"cells": [3]}, "`cells` in here must be a list of blocks"),
+        ({"cells": [{}], "controls": {"task": ["math"]}},
+         r"`controls` in here must be a list .*\[\[controls\]\]"),
+        ({"cells": [{"label": 5}]}, "`label` of a cell in here .* must be text .*, got 5"),
+        ({"cells": [{"label": "a/../b"}]}, "`label` of a cell in here .*, got 'a/../b'"),
+        ({"settings": {"seed": 4}, "cells": [{}]}, "must not have `seed`, .* in `seeds`"),
+        ({"cells": [{"settings": {"out": "x"}}]}, "must not have `out`, .* with --out"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_a_matrix_are_named(table: Mapping[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_matrix(table, "m", "here")
@@ -368,6 +380,12 @@ def test_the_numbers_of_the_table_by_hand(tmp_path: Path) -> None:
     assert text.endswith("2 finished runs took 3 minutes in all.\n")
     alone = as_json(tables(runs[:1]))["cells"][0]
     assert (alone["gain"], alone["se"]) == (0.5, None), "one seed has no spread"
+
+
+def test_numbers_that_json_does_not_have_are_none(tmp_path: Path) -> None:
+    run = finished(tmp_path / "seed-0", [0.0], [1.0], **{"time/total": float("inf")})
+    found = as_json(tables([run]))
+    assert (found["minutes"], found["cells"][0]["minutes"], found["cells"][0]["se"]) == (None,) * 3
 
 
 def test_runs_that_are_not_finished_are_not_in_the_table(tmp_path: Path) -> None:

@@ -14,13 +14,22 @@ from rich.console import Console
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.controls import like_path
 from flowzoo.baselines.matrix import Matrix, cell_text, load_matrix, read_matrix
 from flowzoo.baselines.matrix_jobs import Run
-from flowzoo.baselines.matrix_parity import Spent, equal_tokens, parity, policy_updates, spent
+from flowzoo.baselines.matrix_parity import (
+    Spent,
+    equal_tokens,
+    is_control,
+    parity,
+    policy_updates,
+    spent,
+)
 from flowzoo.baselines.matrix_run import plan, votes
 from flowzoo.baselines.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+from flowzoo.baselines.run_reading import like_path
+from flowzoo.commands.matrix import Options
+from flowzoo.commands.matrix import run as matrix_command
 from flowzoo.commands.matrix_progress import drawn, plan_text
 from flowzoo.errors import UsageError
 
@@ -106,6 +115,8 @@ def cells(**changed: Any) -> list[dict[str, Any]]:
         ({"cells": [CELLS], "controls": [{"settings": {"eval_problems": 5}}]},
          r"differ in `eval_problems` \(5 and 500\)"),
         ({"cells": [CELLS], "controls": [{"worklow": ["single"]}]}, "unknown field of a cell"),
+        ({"cells": [CELLS], "controls": [{"workflow": ["eval_opt"]}]},
+         "the control eval_opt-math-grpo in here must have the workflow single, .* got eval_opt"),
     ],
 )  # fmt: skip
 def test_unequal_budgets_are_refused_with_the_cells_names(
@@ -121,6 +132,13 @@ def test_other_labels_or_other_questions_may_have_other_budgets() -> None:
     found = read_matrix({"cells": [*labelled, *other]}, "m", "here").cells
     assert [cell.config.steps for cell in found] == [40, 7, 7]
     assert read_matrix({"cells": cells(lr=1e-3)}, "m", "here").cells[1].config.lr == 1e-3
+
+
+def test_a_control_may_name_the_version_of_its_workflow() -> None:
+    table = {"cells": [CELLS], "controls": [{"workflow": ["single_v0"]}]}
+    assert read_matrix(table, "m", "here").cells[-1].control
+    names = ("single", "single_v12", "single_vote", "voting", None)
+    assert [is_control(name) for name in names] == [True, True, False, False, False]
 
 
 def test_no_bundled_matrix_compares_unequal_budgets() -> None:
@@ -186,6 +204,46 @@ def test_votes_wait_for_both_runs_and_are_recognised_by_their_file(tmp_path: Pat
     ]  # fmt: skip
     like_path(again[2].folder, again[1].folder).write_text("{}")
     assert [vote.state for vote in votes(again)] == ["waiting", "finished"]
+
+
+ONE_CONTROL = """
+seeds = [0]
+[[cells]]
+workflow = ["voting", "eval_opt"]
+[[controls]]
+task = ["math"]
+"""
+
+
+def test_a_control_whose_cells_are_left_out_names_them_and_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.toml").write_text(ONE_CONTROL)
+    out = tmp_path / "out"
+    options = Options(str(tmp_path / "m.toml"), out=str(out), only=("single",))
+    assert matrix_command(options) == 1
+    said = capsys.readouterr().err
+    assert (
+        "single-math-grpo seed 0 waits for voting-math-grpo-shared, eval_opt-math-grpo-shared, "
+        "which --only leaves out\n" in said
+    )
+    assert "repeat the command without --only" in said
+    assert "are not finished" not in said
+    assert matrix_command(replace(options, table=True)) == 0, "nothing was to be run"
+    assert "waits for voting-math-grpo-shared" in capsys.readouterr().err
+
+
+def test_votes_of_a_control_that_cannot_start_are_not_said_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.toml").write_text(ONE_CONTROL)
+    options = Options(str(tmp_path / "m.toml"), out=str(tmp_path / "out"), table=True)
+    assert matrix_command(replace(options, only=("single", "voting"))) == 0
+    said = capsys.readouterr().err
+    assert "single-math-grpo seed 0 waits for eval_opt-math-grpo-shared, which" in said
+    assert "1 of 3 jobs are not finished" in said, "the run of voting alone"
+    assert matrix_command(options) == 0
+    assert "5 of 5 jobs are not finished" in capsys.readouterr().err
 
 
 # -- the budgets -------------------------------------------------------------------------------

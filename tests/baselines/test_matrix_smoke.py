@@ -15,9 +15,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.controls import like_path
 from flowzoo.baselines.matrix import load_matrix
-from flowzoo.baselines.run_reading import read_run
+from flowzoo.baselines.run_reading import like_path, read_run
 
 LIMIT_S = 600
 """For every part; all of it takes about two minutes on two cores without other work."""

@@ -26,7 +26,7 @@ from flowzoo.errors import UsageError, unknown
 Scale = Literal["default", "xs", "s", "m"]
 
 _HERE = Path(__file__).parent
-_MINUTES = {"math": 45, "code": 25}  # to make scale m on one core
+_MINUTES = {"math": 45, "code": 30}  # to make scale m on one core
 
 SCALES: tuple[str, ...] = get_args(Scale)[1:]
 """Sizes besides the default one, from the smallest to the largest."""

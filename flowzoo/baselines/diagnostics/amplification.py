@@ -1,9 +1,9 @@
 """Do parallel agents of one role push their policy the same way?
 
 N slots of a role with gradients g_s: coherence is |sum g_s| / sum |g_s|, amplification N times
-that: N if they are aligned, sqrt(N) if orthogonal. Computed from one sample it measures the noise:
-exchangeable voters have one expected gradient, so their amplification is N, yet three of them show
-2.99, 2.45, 1.87 and 1.75 at signal-to-noise ratios of 10, 1, 0.3 and 0.1.
+that: N if all point one way, sqrt(N) if they are orthogonal and of one length. Computed from one
+sample it measures the noise: exchangeable voters have one expected gradient, so their amplification
+is N, yet three of them show 2.99, 2.45, 1.87 and 1.75 at signal-to-noise ratios of 10, 1, 0.3, 0.1.
 
 So squared norms and inner products of *expected* gradients are estimated across independent blocks
 of problems (a U-statistic: no block meets itself, so noise has mean zero and estimates may be
@@ -11,12 +11,24 @@ negative):
 
     U_st = 1 / (B (B - 1)) sum_{b != c} <g_sb, g_tc>
 
-    amplification = sqrt(sum_st U_st / mean_s U_ss)
+Norms themselves cannot be estimated without bias, but by Cauchy and Schwarz the squared sum of
+norms is the least of sum_s |g_s|^2 / p_s over weights p that sum to 1, and p = |g_s| / sum |g|
+attains it. Hence
 
-and its interval is Fieller's for that ratio, with variances from leaving out one block at a time
-and Student's t with one degree of freedom fewer than blocks in each probe.
-Where the denominator cannot be told from zero the interval is unbounded, which says: not enough
-signal. Blocks are of whole problems, since agents of one episode share its outcome.
+    amplification = N sqrt(sum_st U_st / sum_s (U_ss / p_s)),    p_s ~ sqrt(max(U_ss, se(U_ss) / 2))
+
+whose parts are linear in U. An error of p counts in second order only: since p is taken from the
+same blocks it makes the value somewhat too high, and too low where the floor acts, which keeps a
+slot without signal from dividing by nothing. Probes of one run have one p; runs have their own,
+since which slot counts most may differ between them. The interval is Fieller's for that ratio, with
+variances from leaving out one block at a time and Student's t, whose degrees of freedom
+(Satterthwaite) come from one fewer than blocks in each probe. Where the denominator cannot be told
+from zero the interval is unbounded, which says: not enough signal. Blocks are of whole problems,
+since agents of one episode share its outcome.
+
+Orthogonal slots of unequal lengths have more than sqrt(N). Whether slots add up to more than
+orthogonal ones would is therefore a second estimate, sqrt(sum_st U_st / sum_s U_ss), with an
+interval of the same kind: 1 if they are orthogonal, below if they oppose each other.
 """
 
 from __future__ import annotations
@@ -35,6 +47,8 @@ Floats = npt.NDArray[np.float64]
 
 FEWEST = 4
 """Blocks of problems in a probe, below which leaving one out says too little about the variance."""
+_FLOOR = 0.5
+"""Least squared norm of a slot in its own weight, in standard errors: see the module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +57,17 @@ class Amplification:
 
     slots: int
     value: float
-    """Corrected; NaN where numerator or denominator came out negative."""
+    """Corrected; NaN where numerator or denominator came out negative. By noise it may exceed N."""
     low: float
     high: float
     """Interval, of 95 % unless told; `high` is infinite where signal cannot be told from zero."""
+    over: float
+    """Norm of the sum over that of a sum of orthogonal slots of the same norms; NaN as above."""
+    over_low: float
+    over_high: float
+    """Its interval."""
+    effective: float
+    """Effective number of slots, (sum |g_s|)^2 / sum |g_s|^2, mean over runs; by noise nearer N."""
     naive: float
     """N |sum g_s| / sum |g_s| of the sample itself."""
     null_low: float
@@ -54,20 +75,21 @@ class Amplification:
     """Middle 95 % of the naive value when slots are shuffled within every block: what exchangeable
     agents would show with this noise."""
 
-    @property
-    def coherence(self) -> float:
-        """The corrected value over the number of slots."""
-        return self.value / self.slots
-
 
 def amplification(
-    grams: Sequence[Floats], *, confidence: float = 0.95, shuffles: int = 500, seed: int = 0
+    grams: Sequence[Floats],
+    *,
+    runs: Sequence[int] | None = None,
+    confidence: float = 0.95,
+    shuffles: int = 500,
+    seed: int = 0,
 ) -> Amplification:
     """Amplification from the inner products of block gradients.
 
     `grams` has one (slots, blocks, slots, blocks) array of <g_sb, g_tc> for each probe; probes may
-    be of different steps and differ in scale and in their number of blocks. `confidence` is that of
-    the interval. With no `shuffles` there is no null, and its bounds are NaN.
+    be of different steps and differ in scale and in their number of blocks. `runs` tells for each
+    probe which run it is of; left out, all are of one. `confidence` is that of the interval. With
+    no `shuffles` there is no null, and its bounds are NaN.
 
     Raises:
         UsageError: no probe, fewer than 2 slots, fewer than `FEWEST` blocks, or another shape.
@@ -76,22 +98,23 @@ def amplification(
     slots = grams[0].shape[0]
     # One scale for all probes, so that early, large gradients do not decide alone.
     scaled = [gram / max(float(np.einsum("sbsb->", gram)), 1e-300) for gram in grams]
-    tops, bottoms = [], []
-    for gram in scaled:
-        top, bottom = _leave_one_out(gram)
-        tops.append(top)
-        bottoms.append(bottom)
-    top, bottom = _total(tops), _total(bottoms)
-    variance = _covariance(tops, bottoms)
-    freedom = sum(gram.shape[1] - 1 for gram in grams)
-    low, high = _fieller(top, bottom, variance, float(stdtrit(freedom, (1 + confidence) / 2)))
-    value = math.sqrt(top / bottom) if top >= 0 and bottom > 0 else math.nan
+    products = [_products_left_out(gram) for gram in scaled]
+    run_of = [0] * len(grams) if runs is None else list(runs)
+    lengths = _lengths(products, run_of)
+    weights = [lengths[run].sum() / lengths[run] / slots**2 for run in run_of]
+    value, low, high = _root_of_ratio(products, weights, confidence)
+    alike = [np.ones(slots)] * len(products)
+    over, over_low, over_high = _root_of_ratio(products, alike, confidence)
     null = _null(scaled, shuffles, seed) or [math.nan]
     return Amplification(
         slots=slots,
         value=value,
-        low=math.sqrt(max(low, 0.0)),
-        high=math.sqrt(max(high, 0.0)),
+        low=low,
+        high=high,
+        over=over,
+        over_low=over_low,
+        over_high=over_high,
+        effective=float(np.mean([n.sum() ** 2 / (n**2).sum() for n in lengths.values()])),
         naive=_naive([gram.sum(axis=(1, 3)) for gram in scaled]),
         null_low=float(np.quantile(null, 0.025)),
         null_high=float(np.quantile(null, 0.975)),
@@ -113,25 +136,56 @@ def _products_left_out(gram: Floats) -> Floats:
     return np.concatenate([every[None] / (blocks * (blocks - 1)), left_out])
 
 
-def _leave_one_out(gram: Floats) -> tuple[Floats, Floats]:
-    """Numerator and denominator of one probe: of all blocks, then without each: (1 + blocks,)."""
-    products = _products_left_out(gram)
-    return products.sum(axis=(1, 2)), np.einsum("bss->b", products) / gram.shape[0]
+def _lengths(products: Sequence[Floats], run_of: Sequence[int]) -> dict[int, Floats]:
+    """Run -> norms of its slots, (slots,), never below the root of the floor."""
+    found: dict[int, Floats] = {}
+    for run in dict.fromkeys(run_of):
+        mine = [p for p, of in zip(products, run_of, strict=True) if of == run]
+        squares = [np.einsum("bss->bs", one) for one in mine]
+        errors = np.sqrt(np.diagonal(_covariances(squares).sum(axis=0))) / len(mine)
+        # Without any noise a slot without gradient would leave nothing to divide by.
+        floor = np.maximum(_FLOOR * errors, 1e-12)
+        found[run] = np.sqrt(np.maximum(np.mean([one[0] for one in squares], axis=0), floor))
+    return found
 
 
-def _total(parts: Sequence[Floats]) -> float:
-    return float(np.mean([part[0] for part in parts]))
+def _root_of_ratio(
+    products: Sequence[Floats], weights: Sequence[Floats], confidence: float
+) -> tuple[float, float, float]:
+    """sqrt(sum_st U_st / sum_s weights_s U_ss) of the mean over probes, and its interval."""
+    parts = [
+        np.stack([one.sum(axis=(1, 2)), np.einsum("bss,s->b", one, weight)], axis=1)
+        for one, weight in zip(products, weights, strict=True)
+    ]
+    top, bottom = np.mean([part[0] for part in parts], axis=0)
+    covariances = _covariances(parts) / len(parts) ** 2
+    ratio = top / bottom if bottom > 0 and top > 0 else 0.0
+    freedom = _freedom(covariances, ratio, [len(part) - 2 for part in parts])
+    level = float(stdtrit(freedom, (1 + confidence) / 2))
+    low, high = _fieller(top, bottom, covariances.sum(axis=0), level)
+    value = math.sqrt(top / bottom) if top >= 0 and bottom > 0 else math.nan
+    return value, math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
 
 
-def _covariance(tops: Sequence[Floats], bottoms: Sequence[Floats]) -> Floats:
-    """Jackknife covariance of (numerator, denominator) of the mean over probes: (2, 2)."""
-    total = np.zeros((2, 2))
-    for top, bottom in zip(tops, bottoms, strict=True):
-        left_out = np.stack([top, bottom])[:, 1:]
-        deviations = left_out - left_out.mean(axis=1, keepdims=True)
-        count = left_out.shape[1]
-        total += (count - 1) / count * deviations @ deviations.T
-    return total / len(tops) ** 2
+def _covariances(parts: Sequence[Floats]) -> Floats:
+    """Jackknife covariances of each probe's (1 + blocks, quantities): all blocks, then without."""
+    found: list[Floats] = []
+    for part in parts:
+        left_out = part[1:]
+        deviations = left_out - left_out.mean(axis=0)
+        found.append((len(left_out) - 1) / len(left_out) * deviations.T @ deviations)
+    return np.array(found)
+
+
+def _freedom(covariances: Floats, ratio: float, each: Sequence[int]) -> float:
+    """Satterthwaite's degrees of freedom of the variance of top - ratio bottom.
+
+    Source: F. E. Satterthwaite, Biometrics Bulletin 2 (1946) 110.
+    """
+    contrast = np.array([1.0, -ratio])
+    variances = np.einsum("i,pij,j->p", contrast, covariances, contrast)
+    weighted = float(np.sum(variances**2 / np.array(each)))
+    return float(variances.sum() ** 2 / weighted) if weighted > 0 else float(sum(each))
 
 
 def _fieller(top: float, bottom: float, covariance: Floats, level: float) -> tuple[float, float]:
@@ -141,16 +195,14 @@ def _fieller(top: float, bottom: float, covariance: Floats, level: float) -> tup
     b = -2 * (top * bottom - level**2 * vtb)
     c = top**2 - level**2 * vt
     inner = b * b - 4 * a * c
-    if inner < 0:
+    if bottom <= 0 or a == 0 or (a < 0 and inner < 0):
         return 0.0, math.inf
-    if a <= 0:
-        # The denominator may be zero: ratios beyond a root, or all of them.
-        if a == 0 or bottom <= 0:
-            return 0.0, math.inf
-        roots = sorted(((-b - math.sqrt(inner)) / (2 * a), (-b + math.sqrt(inner)) / (2 * a)))
-        positive = [root for root in roots if root > 0]
-        return (positive[-1] if positive and c > 0 else 0.0), math.inf
-    return (-b - math.sqrt(inner)) / (2 * a), (-b + math.sqrt(inner)) / (2 * a)
+    root = math.sqrt(max(inner, 0.0))  # with a > 0 below zero by rounding only
+    ends = sorted(((-b - root) / (2 * a), (-b + root) / (2 * a)))
+    if a > 0:
+        return ends[0], ends[1]
+    # The denominator may be zero: ratios beyond a root, or all of them.
+    return (ends[1] if ends[1] > 0 and c > 0 else 0.0), math.inf
 
 
 def _naive(sums: Sequence[Floats]) -> float:

@@ -1,20 +1,20 @@
 """Amplification of parallel agents over the probes of a run, of part of it, or of several seeds.
 
-A probe logs the Gram matrix of its block gradients as `gram/ROLE`, with the policy behind it where
-a learner's metrics carry one. One probe alone is noisy; probes are therefore pooled, the matrices
-and not the values (`diagnostics.amplification`).
+A probe logs the Gram matrix of its block gradients as `gram/ROLE/POLICY`. One probe alone is noisy;
+probes are therefore pooled, the matrices and not the values (`diagnostics.amplification`): those of
+one role, one policy and one number of slots.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
+from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.run_reading import Floats, RunData
 
@@ -46,25 +46,39 @@ class Amplified(NamedTuple):
     value: float
     low: float
     high: float
+    over: float
+    over_low: float
+    over_high: float
+    effective: float
     naive: float
     probes: int
 
 
 def probes(run: RunData) -> dict[str, list[Probe]]:
-    """The probes of every parallel role of a run, in order of steps."""
-    found: dict[str, list[Probe]] = {}
+    """The probes of every parallel role of a run, in order of steps.
+
+    Agents of a role under several policies are several entries, named `ROLE under POLICY`. Probes
+    in which another number of slots than usual had rows (slots without any in that step) cannot be
+    pooled with the others and are left out.
+    """
+    named: dict[str, list[Probe]] = {}
     for row in run.rows:
         for name, gram in row.items():
             if name.startswith("gram/"):
-                role = name.split("/")[1]
                 applied = gram.get("applied")
-                found.setdefault(role, []).append(
-                    Probe(
-                        row["step"],
-                        np.array(gram["products"], np.float64),
-                        None if applied is None else np.array(applied, np.float64),
-                    )
+                probe = Probe(
+                    row["step"],
+                    np.array(gram["products"], np.float64),
+                    None if applied is None else np.array(applied, np.float64),
                 )
+                named.setdefault(name.removeprefix("gram/"), []).append(probe)
+    roles = Counter(name.partition("/")[0] for name in named)
+    found: dict[str, list[Probe]] = {}
+    for name, seen in named.items():
+        role, _, policy = name.partition("/")
+        slots = _commonest(len(probe.products) for probe in seen)
+        title = role if roles[role] == 1 else f"{role} under {policy}"
+        found[title] = [probe for probe in seen if len(probe.products) == slots]
     return found
 
 
@@ -72,57 +86,64 @@ def amplification_facts(run: RunData) -> list[dict[str, Any]]:
     """For every parallel role, gradient and applied update: over the whole run, and its thirds.
 
     `first` and `last` are the probes in the first and in the last third of the run's steps, where
-    there are `CURVE_FROM` or more; `low` may be 0 and `high` infinite, see `diagnostics`.
+    there are `CURVE_FROM` or more; `low` may be 0 and `high` infinite, likewise `over_low` and
+    `over_high`: see `diagnostics`.
     """
     last = run.rows[-1]["step"] if run.rows else 0
     rows: list[dict[str, Any]] = []
     for role, found in probes(run).items():
-        parts = {
-            "whole": found,
-            "first": [probe for probe in found if 3 * probe.step <= last],
-            "last": [probe for probe in found if 3 * probe.step > 2 * last],
-        }
         for applied in (False, True):
-            for name, chosen in parts.items():
-                grams = _grams(chosen, applied)
-                if grams and (name == "whole" or len(grams) >= CURVE_FROM):
-                    rows.append(_facts(role, applied, name, chosen, amplification(grams)))
+            known = [probe for probe in found if probe.gram(applied) is not None]
+            parts = {
+                "whole": known,
+                "first": [probe for probe in known if 3 * probe.step <= last],
+                "last": [probe for probe in known if 3 * probe.step > 2 * last],
+            }
+            for part, chosen in parts.items():
+                if chosen and (part == "whole" or len(chosen) >= CURVE_FROM):
+                    facts = asdict(amplification(_grams(chosen, applied)))
+                    rows.append(
+                        {"role": role, "applied": applied, "part": part, "probes": len(chosen),
+                         "from": chosen[0].step, "to": chosen[-1].step} | facts
+                    )  # fmt: skip
     return rows
 
 
 def cell_amplification(cells: Sequence[CellData]) -> list[Amplified]:
     """Every parallel role of every cell; intervals of one kind hold together with 95 %."""
-    grams: dict[tuple[str, str, bool], list[Floats]] = {}
+    grams: dict[tuple[str, str, bool], list[tuple[int, Floats]]] = {}
     for cell in cells:
-        for run in cell.runs:
+        for number, run in enumerate(cell.runs):
             for role, seen in probes(run).items():
                 for applied in (False, True):
                     mine = grams.setdefault((cell.name, role, applied), [])
-                    mine += _grams(seen, applied)
+                    mine += [(number, gram) for gram in _grams(seen, applied)]
     found: list[Amplified] = []
     for applied in (False, True):
         mine = {key: value for key, value in grams.items() if key[2] == applied and value}
         confidence = 1 - 0.05 / max(1, len(mine))
         for (cell, role, _), values in mine.items():
-            one = amplification(values, confidence=confidence, shuffles=0)
+            slots = _commonest(len(gram) for _, gram in values)
+            chosen = [(run, gram) for run, gram in values if len(gram) == slots]
+            one = amplification(
+                [gram for _, gram in chosen],
+                runs=[run for run, _ in chosen],
+                confidence=confidence,
+                shuffles=0,
+            )
             found.append(
                 Amplified(
-                    cell, role, applied, one.slots, one.value, one.low, one.high, one.naive,
-                    len(values),
+                    cell, role, applied, one.slots, one.value, one.low, one.high, one.over,
+                    one.over_low, one.over_high, one.effective, one.naive, len(chosen),
                 )
             )  # fmt: skip
     return found
 
 
+def _commonest(numbers: Iterable[int]) -> int:
+    return Counter(numbers).most_common(1)[0][0]
+
+
 def _grams(found: Sequence[Probe], applied: bool) -> list[Floats]:
     grams = [probe.gram(applied) for probe in found]
     return [gram for gram in grams if gram is not None]
-
-
-def _facts(
-    role: str, applied: bool, part: str, chosen: Sequence[Probe], one: Amplification
-) -> dict[str, Any]:
-    return asdict(one) | {
-        "role": role, "applied": applied, "part": part, "probes": len(chosen),
-        "from": chosen[0].step, "to": chosen[-1].step, "unbounded": math.isinf(one.high),
-    }  # fmt: skip

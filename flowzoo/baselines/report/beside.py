@@ -16,19 +16,12 @@ from typing import Any
 import numpy as np
 
 from flowzoo.agents.majority import MATCHES
-from flowzoo.baselines.matrix import CONTROL
-from flowzoo.baselines.matrix_parity import equal_tokens
+from flowzoo.baselines.matrix_parity import equal_tokens, is_control
 from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.report.comparisons import Side, difference
 from flowzoo.baselines.run_reading import Floats, RunData, run_label
 from flowzoo.errors import DataError
-
-
-def is_control(cell: CellData) -> bool:
-    """Whether a cell is a single agent."""
-    workflow = str(cell.settings.get("workflow", ""))
-    return workflow.split("_v")[0] == CONTROL
 
 
 def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
@@ -42,7 +35,8 @@ def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
         for control in cells:
             same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
             pairs = by_seed(control, cell)
-            if is_control(control) and not is_control(cell) and same and pairs:
+            kinds = [is_control(one.settings.get("workflow")) for one in (control, cell)]
+            if kinds == [True, False] and same and pairs:
                 rows.append(_at_equal_tokens(control, cell, pairs))
                 rows += _at_equal_inference(control, cell, pairs)
     return rows

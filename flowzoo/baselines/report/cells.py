@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST, discoveries
+from flowzoo.baselines.matrix_parity import is_control
 from flowzoo.baselines.report.accuracy import ENOUGH, cliff_facts, cliff_of, over_seeds
-from flowzoo.baselines.run_reading import Floats, RunData
+from flowzoo.baselines.run_reading import Floats, RunData, cell_label, sharing_words
 from flowzoo.baselines.stats import paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
-_PLACE = ("seed", "out", "threads", "token_budget")
-"""Settings that may differ within a cell; a control's budget is that of the runs of its seed."""
+_PLACE = ("seed", "out", "threads")
+"""Settings that may differ within a cell."""
 Notes = Mapping[str, Mapping[str, Any]]
 """By the name of a run, its `run_facts`."""
+JUDGED = ("cliff", "no cliff")
+"""The verdicts that say whether there is a cliff."""
 RATE = 0.05
 """False-discovery rate of the cliffs of a matrix."""
 
@@ -44,7 +47,7 @@ class CellData:
         """One coordinate in the matrix as text."""
         value = self.settings.get(name)
         if name == "sharing":
-            return " ".join(value or ["shared"])
+            return " ".join(sharing_words(self.settings))
         if name == "task":
             return self.task
         return Path(str(value)).name if name == "model" else str(value)
@@ -57,12 +60,12 @@ class CellData:
 def group_cells(runs: Sequence[RunData]) -> list[CellData]:
     """Runs whose settings differ in nothing but the seed, in order of first appearance.
 
-    Only finished runs count; a cell of unfinished ones stays in the list without any.
+    The budgets of a control may differ as well: they are those of other runs of its seeds. Only
+    finished runs count; a cell of unfinished ones stays in the list without any.
     """
     groups: dict[str, list[RunData]] = {}
     for run in runs:
-        kept = {name: value for name, value in run.settings.items() if name not in _PLACE}
-        groups.setdefault(json.dumps(kept, sort_keys=True), []).append(run)
+        groups.setdefault(_configuration(run), []).append(run)
     cells: list[CellData] = []
     for members in groups.values():
         members.sort(key=lambda run: run.settings.get("seed", 0))
@@ -70,6 +73,15 @@ def group_cells(runs: Sequence[RunData]) -> list[CellData]:
         left = [run for run in members if run not in done]
         cells.append(CellData(_name(members), members[0].settings, done, left, members[0].task))
     return cells
+
+
+def _configuration(run: RunData) -> str:
+    """What the runs of one cell have in common."""
+    kept = {name: value for name, value in run.settings.items() if name not in _PLACE}
+    if kept.get("token_budget") and is_control(kept.get("workflow")):
+        # It differs by seed, so that it tells no cells apart: their folders do.
+        kept["token_budget"] = cell_label(run.folder)
+    return json.dumps(kept, sort_keys=True)
 
 
 def _name(runs: Sequence[RunData]) -> str:
@@ -107,7 +119,6 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         "base": float(np.mean([run.scores[0].mean() for run in cell.runs])),
         "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
         "terminal": _terminal(cell),
-        "best": float(np.mean([run.scores.mean(axis=1).max() for run in cell.runs])),
         "cliff": cliff_facts(cliff, why),
         "captures": captures(cell, notes),
         "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
@@ -150,7 +161,7 @@ def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
 
     Returns how many cells were judged together.
     """
-    judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in ("cliff", "no cliff")]
+    judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in JUDGED]
     kept = discoveries([verdict["p_value"] for verdict in judged], RATE)
     for verdict, stays in zip(judged, kept, strict=True):
         verdict["discovery"] = stays and verdict["verdict"] == "cliff"

@@ -8,10 +8,11 @@ The rules were fixed before the runs that they judge, and every verdict prints i
   shown if isolated ones are more by Fisher's exact test stratified by pair (two-sided, 5 %), not
   shown if fewer; else undecided, with the smallest difference that could have been told.
 * `amplification`: parallel agents of one role amplify its gradient. A role of a cell is amplified
-  if the interval of its corrected amplification, probes of all seeds together, lies above sqrt N,
-  the value of orthogonal agents; not amplified if below. Intervals hold together with 95 %
-  (Bonferroni over roles and cells). Shown if more than half are amplified and none is below; not
-  shown the other way round; else undecided. `applied` is the same for the update that Adam makes.
+  if the sum of its slots' gradients is longer than a sum of orthogonal ones of the same lengths
+  (the interval of that ratio, probes of all seeds together, lies above 1); not amplified if
+  shorter. Intervals hold together with 95 % (Bonferroni over roles and cells). Shown if more than
+  half are amplified and none is below; not shown the other way round; else undecided. `applied` is
+  the same for the update that Adam makes.
 * `capture`: shared policies are captured by the role with most gradient mass. A cell counts as
   captured if that role captured another in half of its tested runs or more. Shown if that are half
   of the cells or more, and more than chance would give (5 %); not shown if the 95 % bound of the
@@ -144,15 +145,16 @@ def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
         f"Parallel agents of one role amplify {what}",
     )
     rule = (
-        "Corrected amplification per role and cell, probes of all seeds together; intervals hold "
-        "together with 95\u00a0%. Amplified: above √N, what orthogonal agents would give. Shown if "
-        "more than half are amplified and none is below √N, not shown the other way round."
+        "Corrected estimates per role and cell, probes of all seeds together; intervals hold "
+        "together with 95\u00a0%. Amplified: the sum is longer than that of orthogonal gradients "
+        "of the same lengths. Shown if more than half are amplified and none is shorter, not "
+        "shown the other way round."
     )
     mine = [role for role in roles if role.applied == applied]
     if not mine:
         why = "No parallel role was probed (train with --probe-every)."
         return Claim(*words, "undecided", why, rule)
-    found = [told(role.low, role.high, math.sqrt(role.slots)) for role in mine]
+    found = [told(role.over_low, role.over_high, null=1.0) for role in mine]
     above, below = found.count("shown"), found.count("not shown")
     verdict: Verdict = "undecided"
     if above > len(mine) / 2 and not below:
@@ -160,13 +162,18 @@ def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
     if below > len(mine) / 2 and not above:
         verdict = "not shown"
     aligned = sum(role.low <= role.slots <= role.high < math.inf for role in mine)
+    bounded = [role for role in mine if math.isfinite(role.over_high)]
+    rest = len(mine) - len(bounded)
+    each = [_amplified(role) for role in bounded]
+    each += [f"With unbounded intervals: {counted(rest, 'role')}."] if rest else []
     evidence = (
         f"Of {counted(len(mine), 'parallel role')} of a cell, {above} are amplified, {below} "
-        f"are below √N and {len(mine) - above - below} cannot be told; the intervals of {aligned} "
-        f"are bounded and hold N. {' '.join(_amplified(role) for role in mine)} N is what agents "
-        "give that have one prompt and that the team treats alike; less, down to √N, if their "
-        "gradients differ in direction or in length, as where an aggregator prefers a place. The "
-        "naive value of one sample is pulled towards √N by noise alone."
+        f"are shorter than orthogonal ones and {len(mine) - above - below} cannot be told; the "
+        f"intervals of {aligned} are bounded and hold N. {' '.join(each)} "
+        "N is what agents give that push one way, be their gradients long or short; "
+        "fewer effective agents than N say that the team treats them unlike, as where an "
+        "aggregator prefers a place. The naive value of one sample is pulled towards √N by noise "
+        "alone."
     )
     return Claim(*words, verdict, evidence, rule)
 
@@ -240,11 +247,14 @@ def _cliffs(pair: Pair, notes: Notes) -> Stratum:
 
 
 def _amplified(role: Amplified) -> str:
-    value = "undefined" if math.isnan(role.value) else f"{role.value:.2f}"
+    """A role whose ratio over orthogonal has an upper bound."""
+    # Without an upper bound the value is of no meaning.
+    value = "not known" if math.isinf(role.high) else f"{role.value:.2f}"
     high = "unbounded" if math.isinf(role.high) else f"{role.high:.2f}"
     return (
         f"{role.role} of {role.cell}: {value} (interval {role.low:.2f} to {high}; naive "
-        f"{role.naive:.2f}; √N = {math.sqrt(role.slots):.2f}, N = {role.slots})."
+        f"{role.naive:.2f}; N = {role.slots}), over orthogonal {role.over_low:.2f} to "
+        f"{role.over_high:.2f}."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from flowzoo.baselines.report.amplified import cell_amplification
 from flowzoo.baselines.report.beside import against_controls
 from flowzoo.baselines.report.cells import (
+    JUDGED,
     RATE,
     CellData,
     Notes,
@@ -83,19 +84,18 @@ def _gains(cells: Sequence[dict[str, Any]]) -> Finding:
 def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
     found = [cell["name"] for cell in cells if cell["cliff"]["verdict"] == "cliff"]
     stay = [cell["name"] for cell in cells if cell["cliff"].get("discovery")]
-    without = len(cells) - judged
+    verdicts = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] not in JUDGED]
+    reasons = "; ".join(dict.fromkeys(one["why"] or one["verdict"] for one in verdicts))
+    without = f"No verdict for {counted(len(verdicts), 'cell')}: {reasons}."
     if not judged:
-        return Finding("unknown", "No cliff verdicts", "No cell has enough evaluations and items.")
+        return Finding("unknown", "No cliff verdicts", without)
     text = (
         f"{len(found)} of {judged} judged cells are cliffs by themselves; {len(stay)} stay with "
         f"the false-discovery rate over cells held at {100 * RATE:g} %"
         + (f": {', '.join(stay)}." if stay else ".")
     )
-    if without:
-        text += (
-            f" No verdict for {counted(without, 'cell')}: too few items, evaluations or finished "
-            "runs."
-        )
+    if verdicts:
+        text += f" {without}"
     title = "Cliffs" if stay else "No cliff found"
     if found and not stay:
         title = "No cliff survives the false-discovery control"

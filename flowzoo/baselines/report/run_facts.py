@@ -25,7 +25,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.run_reading import RunData, read_json
+from flowzoo.baselines.run_reading import RunData, read_json, sharing_words
 
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
@@ -52,6 +52,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "name": run.name,
         "task": run.task,
         "settings": dict(run.settings),
+        "sharing": sharing_words(run.settings),
         "grading": dict(run.grading),
         "provenance": dict(run.provenance),
         "finished": run.summary is not None,

@@ -7,7 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.amplification import FEWEST, amplification, cross_products
+from flowzoo.baselines.diagnostics.amplification import (
+    FEWEST,
+    _fieller,
+    amplification,
+    cross_products,
+)
 from flowzoo.baselines.diagnostics.simulation import simulate_gram
 from flowzoo.errors import UsageError
 
@@ -30,7 +35,7 @@ def test_aligned_slots_amplify_n_times() -> None:
     found = amplification([probe(aligned(), 0.05, rng) for _ in range(3)])
     assert found.value == pytest.approx(3, abs=0.02)
     assert found.low <= 3 <= found.high < 3.1
-    assert found.coherence == pytest.approx(1, abs=0.01)
+    assert found.effective == pytest.approx(3, abs=0.01)
 
 
 def test_orthogonal_slots_amplify_root_n_times() -> None:
@@ -63,6 +68,74 @@ def test_partly_aligned_slots_are_covered_alone_and_pooled() -> None:
         ]
         assert sum(one.low <= math.sqrt(6) <= one.high for one in found) >= 93
         assert np.mean([one.value for one in found]) == pytest.approx(math.sqrt(6), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "cosine", "truth"),
+    [((16, 4, 1), 1.0, 3.0), ((16, 4, 1), 0.0, 3 * math.sqrt(273) / 21), ((1, 1, 0), 1.0, 3.0)],
+)
+@pytest.mark.parametrize("probes", [1, 10])
+def test_lengths_of_slots_do_not_count_as_disagreement(
+    lengths: tuple[int, ...], cosine: float, truth: float, probes: int
+) -> None:
+    """N = 3 where all point one way; sqrt(273) / 21 of it for 16 : 4 : 1 at right angles."""
+    apart = np.array(lengths) / math.sqrt(np.mean(np.square(lengths)))
+    means = apart[:, None] * (aligned() if cosine else np.eye(SLOTS, SIZE))
+    rng = np.random.default_rng(8)
+    found = [
+        amplification([probe(means, 0.3, rng) for _ in range(probes)], shuffles=0)
+        for _ in range(100)
+    ]
+    assert sum(one.low <= truth <= one.high for one in found) >= 90
+    assert np.median([one.value for one in found]) == pytest.approx(truth, abs=0.1)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (16, 4, 1)])
+def test_more_than_orthogonal_is_told_at_any_lengths(lengths: tuple[int, ...]) -> None:
+    """`over` is 1 at right angles; of aligned slots sum / root of squares; below 1 if opposed."""
+    apart = np.array(lengths) / math.sqrt(np.mean(np.square(lengths)))
+    rng = np.random.default_rng(9)
+    across, along = (
+        amplification([probe(apart[:, None] * way, 0.05, rng)], shuffles=0)
+        for way in (np.eye(SLOTS, SIZE), aligned())
+    )
+    assert across.over_low <= 1 <= across.over_high < 1.2
+    assert along.over == pytest.approx(apart.sum() / math.sqrt(SLOTS), rel=0.02)
+    assert along.over_low > 1.05
+    opposed = aligned() * np.array([1, -0.9, 0.1])[:, None]
+    against = amplification([probe(opposed, 0.02, rng)], shuffles=0)
+    assert against.over_high < 1
+    assert against.value == pytest.approx(0.3, abs=0.1)
+
+
+def test_runs_may_differ_in_the_slot_that_counts_most() -> None:
+    """Aligned slots whose lengths rotate over runs: N, where one weight for all would say less."""
+    rng = np.random.default_rng(10)
+    found = []
+    for _ in range(60):
+        grams, runs = [], []
+        for run in range(3):
+            apart = np.roll([1.0, 0.25, 0.02], run)[:, None]
+            grams += [probe(apart * aligned(), 0.1, rng) for _ in range(2)]
+            runs += [run] * 2
+        found.append(amplification(grams, runs=runs, shuffles=0))
+    assert sum(one.low <= SLOTS <= one.high for one in found) >= 54
+    assert np.median([one.effective for one in found]) == pytest.approx(1.5, abs=0.1)
+    assert amplification(grams, shuffles=0).high < SLOTS
+
+
+def test_a_negative_denominator_bounds_nothing() -> None:
+    """Norms estimated as surely below zero say that there is no signal."""
+    assert _fieller(-0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
+    assert _fieller(0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
+    assert _fieller(4.0, 1.0, np.zeros((2, 2)), 2.0) == (4.0, 4.0)
+
+
+def test_without_noise_and_with_an_idle_slot_the_value_is_exact() -> None:
+    """No standard error and a norm of zero: nothing is divided by zero."""
+    means = aligned() * np.array([1, 0.5, 0])[:, None]
+    found = amplification([probe(means, 0.0, np.random.default_rng(0))], shuffles=0)
+    assert (found.value, found.low, found.high) == pytest.approx((3, 3, 3), abs=1e-3)
 
 
 def test_more_confidence_is_a_wider_interval() -> None:

@@ -202,9 +202,9 @@ def test_aligned_voters_are_amplified_and_orthogonal_ones_not() -> None:
 
 
 def test_one_role_below_orthogonal_leaves_the_claim_open() -> None:
-    one = Amplified("c", "voter", False, 3, 2.9, 2.7, 3.1, 2.8, 12)
-    low = one._replace(value=1.2, low=1.1, high=1.5)
-    wide = one._replace(low=0.0, high=math.inf)
+    one = Amplified("c", "voter", False, 3, 2.9, 2.7, 3.1, 1.6, 1.5, 1.7, 2.8, 2.8, 12)
+    low = one._replace(value=1.2, low=1.1, high=1.5, over=0.7, over_low=0.6, over_high=0.8)
+    wide = one._replace(low=0.0, high=math.inf, over_low=0.0, over_high=math.inf)
     assert amplification_claim([one, one, wide], applied=False).verdict == "shown"
     assert amplification_claim([one, one, low], applied=False).verdict == "undecided"
     assert amplification_claim([one, wide], applied=False).verdict == "undecided"

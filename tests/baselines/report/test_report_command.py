@@ -55,6 +55,30 @@ def test_mistakes_are_one_line_before_any_work(
     assert not (folder / "report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "folder"], "got the directory folder: name a file with --out"),
+        (["--out", "file/page.html"], "--out file/page.html needs a directory where the file file"),
+        (["--png", "file"], "--png file needs a directory where the file file is"),
+        (["--png", "file/below/plots"], "needs a directory where the file"),
+    ],
+)
+def test_places_that_cannot_be_written_to_are_refused_before_runs_are_read(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    assert main(["report", "absent", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
 def test_a_folder_without_runs_is_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

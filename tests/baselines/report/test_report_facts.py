@@ -20,7 +20,7 @@ from flowzoo.baselines.report.accuracy import (
     interval,
     over_seeds,
 )
-from flowzoo.baselines.report.amplified import amplification_facts
+from flowzoo.baselines.report.amplified import amplification_facts, probes
 from flowzoo.baselines.report.changes import difference, role_changes, split_peak, team_measures
 from flowzoo.baselines.report.findings import (
     capture_finding,
@@ -209,8 +209,29 @@ def test_amplification_is_that_of_pooled_probes(steady: RunData) -> None:
     assert (whole["role"], whole["slots"], whole["probes"]) == ("generator", 3, 7)
     assert whole["low"] < 3 < whole["high"] < 3.3
     assert whole["naive"] < 3
+    assert 1 < whole["over_low"] < 3**0.5 < whole["over_high"]
+    assert whole["effective"] == pytest.approx(3, abs=0.1)
     parts = [(row["part"], row["from"], row["to"]) for row in facts if row["applied"]]
     assert parts == [("whole", 1, 61), ("first", 1, 21)]  # two probes of the last third: too few
+
+
+def test_probes_of_several_policies_or_numbers_of_slots_are_not_pooled(steady: RunData) -> None:
+    (name,) = {key for row in steady.rows for key in row if key.startswith("gram/")}
+    seen = [row for row in steady.rows if name in row]
+    grams = [row[name] for row in seen]
+    fewer = grams[0] | {"slots": 2, "products": np.ones((2, 8, 2, 8)).tolist(), "applied": None}
+    rows = [{"step": row["step"], "gram/generator/a": one, "gram/generator/b": fewer}
+            for row, one in zip(seen, grams, strict=True)]  # fmt: skip
+    rows[1]["gram/generator/a"] = fewer
+    rows[2]["gram/generator/a"] = rows[2]["gram/generator/a"] | {"applied": None}
+    found = probes(replace(steady, rows=rows))
+    assert {role: len(some) for role, some in found.items()} == {
+        "generator under a": len(rows) - 1,
+        "generator under b": len(rows),
+    }
+    facts = amplification_facts(replace(steady, rows=rows))
+    whole = [row for row in facts if row["part"] == "whole" and row["role"].endswith("a")]
+    assert [row["probes"] for row in whole] == [len(rows) - 1, len(rows) - 2]
 
 
 def test_swaps_and_shares_are_shown_with_their_counts(steady: RunData, tmp_path: Path) -> None:

@@ -185,11 +185,52 @@ def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
 
 
 def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs: list[RunData]) -> None:
-    changed = [
-        replace(run, settings={**run.settings, "token_budget": 900 + number})
-        for number, run in enumerate(runs)
+    changed = [with_budget(run, 900 + number) for number, run in enumerate(runs[:3])]
+    assert [cell.seeds for cell in group_cells(changed)] == [[0, 1, 2]]
+
+
+def with_budget(run: RunData, tokens: int) -> RunData:
+    return replace(run, settings={**run.settings, "token_budget": tokens})
+
+
+@pytest.mark.parametrize("start", [0, 6], ids=["controls", "workflows"])
+def test_labelled_cells_that_differ_in_the_budget_alone_stay_two(
+    runs: list[RunData], start: int
+) -> None:
+    some = [with_budget(run, 900) for run in runs[start : start + 3]]
+    others = [
+        replace(with_budget(run, 1800), name=f"long/seed-{seed}", folder=Path(f"long/seed-{seed}"))
+        for seed, run in enumerate(some)
     ]
-    assert len(group_cells(changed)) == 3
+    assert [cell.seeds for cell in group_cells([*some, *others])] == [[0, 1, 2]] * 2
+
+
+def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs: list[RunData]) -> None:
+    changed = [replace(run, settings={**run.settings, "algorithm": "magrpo"}) for run in runs[3:]]
+    changed[:3] = [replace(run, settings={**run.settings, "sharing": []}) for run in changed[:3]]
+    assert [cell.axis("sharing") for cell in group_cells(changed)] == ["isolated", "shared"]
+    assert [row["other"] for row in shared_rows(changed)] == ["voting-isolated"]
+    page = run_facts(changed[0])
+    assert page["sharing"] == ["isolated"]
+
+
+def test_cells_without_a_verdict_say_why(runs: list[RunData]) -> None:
+    late = [{**row, "step": row["step"] + 1} for row in runs[3].rows]
+    changed = [replace(run, rows=late) if run is runs[3] else run for run in runs]
+    assert cliffs(changed).endswith(
+        "No verdict for 1 cell: the seeds were evaluated at different steps or on different "
+        "numbers of items."
+    )
+    nothing = [replace(run, summary=None) if run in runs[:3] else run for run in changed[:6]]
+    assert cliffs(nothing) == (
+        "No verdict for 2 cells: no finished run; the seeds were evaluated at different steps or "
+        "on different numbers of items."
+    )
+
+
+def cliffs(runs: list[RunData]) -> str:
+    findings = matrix_facts(runs, pages(runs), {})["findings"]
+    return next(one["text"] for one in findings if "cliff" in one["title"].lower())
 
 
 def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.baselines.report.reading import find_runs, read_runs
-from flowzoo.baselines.run_reading import read_episodes
+from flowzoo.baselines.run_reading import read_episodes, sharing_words
 from flowzoo.errors import DataError, UsageError
 
 MakeRun = Callable[..., Path]
@@ -67,6 +67,22 @@ def test_roles_and_policies_of_an_unfinished_run(make_run: MakeRun, tmp_path: Pa
     assert run.roles == ["generator", "aggregator"]
     assert run.policies == {"generator": "generator", "aggregator": "aggregator"}
     assert run.summary is None
+
+
+def test_sharing_that_is_left_out_is_what_the_algorithm_is_made_for(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    plan = {"items": 8, "sharing": (), "finished": False}
+    policies = {
+        name: set(
+            read_runs([make_run(tmp_path / name, algorithm=name, **plan)])[0].policies.values()
+        )
+        for name in ("grpo", "magrpo", "magrpo_tree")
+    }
+    alone = {"generator", "aggregator"}
+    assert policies == {"grpo": {"shared"}, "magrpo": alone, "magrpo_tree": alone}
+    settings = [{}, {"sharing": None, "algorithm": "of another version"}, {"sharing": ["a=b"]}]
+    assert [sharing_words(one) for one in settings] == [["shared"], ["shared"], ["a=b"]]
 
 
 def test_the_task_of_a_run_is_the_workflows_own_where_none_is_named(

@@ -4,7 +4,7 @@ const block = (id) => JSON.parse(document.getElementById(id).textContent);
 
 const heading = (facts) => {
   const run = facts.run;
-  const words = run ? [run.settings.workflow, run.task, run.settings.algorithm, run.settings.sharing.join(" "), `seed ${run.settings.seed}`].join(" · ") : counted(facts.matrix.cells.length, "cell");
+  const words = run ? [run.settings.workflow, run.task, run.settings.algorithm, run.sharing.join(" "), `seed ${run.settings.seed}`].join(" · ") : counted(facts.matrix.cells.length, "cell");
   document.getElementById("top").append(
     h("div", null, h("h1", null, bdi(facts.title)), h("div", { class: "lead" }, bdi(words)),
       facts.index ? h("a", { href: facts.index }, "‹ All runs") : null), themeButton());

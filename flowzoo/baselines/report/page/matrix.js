@@ -43,17 +43,15 @@ const captureMap = (matrix) => cellMap(matrix, "Capture of one role by another u
 
 const amplificationMap = (matrix, applied) => {
   const mine = (cell) => matrix.amplified.filter((row) => row.cell === cell.name && row.applied === applied);
-  return cellMap(matrix, `Amplification of parallel agents${applied ? " in the update that Adam makes" : ""}, probes of all seeds pooled: √N if orthogonal, N if aligned. Intervals hold together with 95 % over the roles of all cells. Blue: above √N, orange: below.`,
+  return cellMap(matrix, `Amplification of parallel agents${applied ? " in the update that Adam makes" : ""}, probes of all seeds pooled: N if they push one way, √N if orthogonal and of one length. Intervals hold together with 95 % over the roles of all cells. Blue: longer than the sum of orthogonal gradients of the same lengths, orange: shorter.`,
     (cell) => {
-      const row = mine(cell)[0];
-      if (!row || !known(row.value)) return null;
-      const root = Math.sqrt(row.slots), high = known(row.high) ? row.high : Infinity;
-      if (row.low > root) return (row.value - root) / (row.slots - root);
-      return high < root ? row.value / root - 1 : null;
+      const told = (row) => known(row.over) && (row.over_low > 1 || (known(row.over_high) && row.over_high < 1));
+      const shade = (row) => (row.over - 1) / (row.over > 1 ? Math.sqrt(row.slots) - 1 : 1);
+      return mine(cell).filter(told).map(shade).sort((a, b) => Math.abs(b) - Math.abs(a))[0] ?? null;
     },
-    (cell) => (mine(cell).length ? mine(cell).map((row) => [h("b", null, amplified(row)), h("small", null, `${amplifiedRange(row)}; naive ${hundredths(row.naive)}`), h("small", null, bdi(row.role), ` × ${row.slots}, ${counted(row.probes, "probe")}`), h("small", null, alignment(row)[0])]) : h("small", null, "no parallel role probed")));
+    (cell) => (mine(cell).length ? mine(cell).map((row) => [h("b", null, amplified(row)), h("small", null, `${amplifiedRange(row)}; naive ${hundredths(row.naive)}`), h("small", null, `over orthogonal ${overRange(row)}; effective ${effective(row)}`), h("small", null, bdi(row.role), ` × ${row.slots}, ${counted(row.probes, "probe")}`), h("small", null, alignment(row)[0])]) : h("small", null, "no parallel role probed")));
 };
-const amplificationSection = (matrix) => (matrix.amplified.length ? section("amplification", "Amplification", "N is what agents give that have one prompt and that the team treats alike; less, down to √N, if their gradients differ in direction or in length. The naive value of one sample is pulled towards √N by noise alone.",
+const amplificationSection = (matrix) => (matrix.amplified.length ? section("amplification", "Amplification", "N is what agents give that push one way, be their gradients long or short; fewer effective agents than N say that the team treats them unlike, as where an aggregator prefers a place. The naive value of one sample is pulled towards √N by noise alone.",
   amplificationMap(matrix, false), matrix.amplified.some((row) => row.applied) ? amplificationMap(matrix, true) : null) : null);
 
 const VERDICTS = { shown: ["shown", "result"], "not shown": ["not shown", "result"], undecided: ["undecided", "unknown"] };

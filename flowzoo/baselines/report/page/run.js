@@ -33,28 +33,35 @@ const amplification = (run, kind) => {
   return ofRoles(run, `grad/${kind}/`).flatMap((one) => {
     const low = new Map(part("low", one)), naive = part("naive", one);
     const band = part("high", one).filter(([step]) => low.has(step)).map(([step, high]) => [step, low.get(step), high]);
-    return [{ ...one, dots: true, band: band.length ? band : null }, ...(naive.length ? [{ name: `${one.name}, naive`, place: one.place, light: true, points: naive }] : [])];
+    // Without an upper bound the value is of no meaning.
+    const bounded = new Set(band.map(([step]) => step)), points = one.points.filter(([step]) => bounded.has(step));
+    return [...(points.length ? [{ ...one, points, dots: true, band }] : []), ...(naive.length ? [{ name: `${one.name}, naive`, place: one.place, light: true, points: naive }] : [])];
   });
 };
 
-// Where an interval of amplification lies between √N, orthogonal agents, and N, aligned ones.
+// Whether the sum is longer than that of orthogonal gradients of the same lengths.
 const alignment = (row) => {
-  const root = Math.sqrt(row.slots), high = known(row.high) ? row.high : Infinity;
-  if (!known(row.low)) return ["not known", "unknown"];
-  if (row.low > root) return [high >= row.slots ? "like aligned agents" : "more than orthogonal agents", "result"];
-  return high < root ? ["they cancel in part", "warn"] : ["cannot be told", "unknown"];
+  const end = (value) => (known(value) ? value : Infinity);
+  if (!known(row.over_low)) return ["not known", "unknown"];
+  if (row.over_low > 1) return [end(row.high) >= row.slots ? "above orthogonal" : "above orthogonal, not aligned", "result"];
+  return end(row.over_high) < 1 ? ["they cancel in part", "warn"] : ["cannot be told", "unknown"];
 };
 const hundredths = (value) => (known(value) ? value.toFixed(2) : "–");
-const amplified = (row) => hundredths(row.value);
-const amplifiedRange = (row) => (known(row.low) ? `${hundredths(row.low)} to ${known(row.high) ? hundredths(row.high) : "unbounded"}` : "–");
+// Without an upper bound the value is of no meaning.
+const amplified = (row) => (known(row.high) ? hundredths(row.value) : "–");
+const ends = (low, high) => (known(low) ? `${hundredths(low)} to ${known(high) ? hundredths(high) : "unbounded"}` : "–");
+const amplifiedRange = (row) => ends(row.low, row.high);
+const overRange = (row) => ends(row.over_low, row.over_high);
+const effective = (row) => (known(row.high) ? row.effective.toFixed(1) : "–");
 const PARTS = { whole: "whole run", first: "first third", last: "last third" };
-const amplificationTable = (run) => (run.amplification.length ? table("Amplification of N parallel agents, the probes of each part pooled: √N where their gradients are orthogonal, N where they are aligned. Corrected for noise, with its 95 % interval; naive: of the sample itself; null: the middle 95 % of the naive value where agents are exchangeable.", [
+const amplificationTable = (run) => (run.amplification.length ? table("Amplification of N parallel agents, the probes of each part pooled: N where their gradients point one way, √N where they are orthogonal and of one length. Corrected for noise, with its 95 % interval; over orthogonal: how much longer the sum is than that of orthogonal gradients of the same lengths; effective: how many agents count (noise pulls it to N); naive: of the sample itself; null: the middle 95 % of the naive value where agents are exchangeable.", [
   ["role", (row) => bdi(row.role)],
   ["of", (row) => (row.applied ? "applied update" : "gradient"), "left"],
   ["part", (row) => [PARTS[row.part], h("small", null, `${counted(row.probes, "probe")}, steps ${row.from} to ${row.to}`)], "left"],
-  ["√N to N", (row) => `${hundredths(Math.sqrt(row.slots))} to ${row.slots}`],
-  ["corrected", amplified],
-  ["95 % interval", amplifiedRange],
+  ["N", (row) => row.slots],
+  ["corrected", (row) => [amplified(row), h("small", null, amplifiedRange(row))]],
+  ["over orthogonal", (row) => [known(row.over_high) ? hundredths(row.over) : "–", h("small", null, overRange(row))]],
+  ["effective", effective],
   ["naive", (row) => hundredths(row.naive)],
   ["null of naive", (row) => range(row.null_low, row.null_high, hundredths)],
   ["in words", (row) => badge(...alignment(row)), "left"],
@@ -155,7 +162,7 @@ const gradientSection = (run) => {
       maybe("Dominance", "The largest mass share of a policy's roles.", several(below(run, "grad/dominance/")), { percent: true, most: 1, legend: true }),
       maybe("Conflict", "Share of negative cosines between the roles of a policy.", several(below(run, "grad/conflict/")), { percent: true, min: 0, max: 1, legend: true }),
       maybe("Gradient spikes", "1 where the norm is above 5 times its running median.", below(run, "grad/spike/").filter((one) => one.points.some(([, y]) => y)), { min: 0, max: 1, legend: true }),
-      maybe("Amplification of parallel agents", "N for N aligned agents, √N for orthogonal ones. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise. One probe a point.", amplification(run, "amplification"), { least: 0, legend: true }),
+      maybe("Amplification of parallel agents", "N for N agents that push one way, √N for orthogonal ones of one length. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise. One probe a point, where its interval is bounded.", amplification(run, "amplification"), { least: 0, legend: true }),
       maybe("Amplification of the applied update", "The same of the update that Adam makes of the gradient.", amplification(run, "amplification_applied"), { least: 0, legend: true }),
     ]) : h("p", { class: "muted" }, "The roles' gradients were not measured in this run: train with --role-gradients."),
     amplificationTable(run),
