@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +91,21 @@ def own_logps(row_logps: Callable[..., Any]) -> Callable[..., list[Call]]:
         return found
 
     return record
+
+
+@pytest.fixture
+def hold_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+    """`hold_before(path)`: the first process that would rename something to `path` waits there.
+
+    Of processes started from now on. Returns the file that exists as soon as one waits: the moment
+    to kill it. Those that come to the same place later are not held.
+    """
+
+    def arm(target: Path) -> Path:
+        reached = tmp_path / "held"
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "held"), prepend=os.pathsep)
+        monkeypatch.setenv("FLOWZOO_TEST_HOLD", os.path.abspath(target))
+        monkeypatch.setenv("FLOWZOO_TEST_HELD", str(reached))
+        return reached
+
+    return arm

@@ -122,7 +122,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=700k tmpfs "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable, CHILD],
-        cwd=Path(checkpoint.__file__).parents[2], capture_output=True, text=True, timeout=120,
+        cwd=Path(checkpoint.__file__).parents[2], capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     *rooms, whole = [line.split() for line in done.stdout.splitlines()]

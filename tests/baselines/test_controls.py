@@ -118,11 +118,11 @@ def test_other_problems_an_unfinished_run_and_other_words_are_refused(
 def test_the_command_says_where_it_wrote_or_why_not(runs: Path) -> None:
     words = [sys.executable, "-m", "flowzoo.baselines.controls", "--match", "calls"]
     good = [*words, "--run", str(runs / "control"), "--like", str(runs / "vote" / "seed-0")]
-    done = subprocess.run(good, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(good, capture_output=True, text=True, timeout=300, check=True)
     path = Path(done.stdout.strip())
     assert set(json.loads(path.read_text())["votes"]) >= {"calls"}
     bad = [*words, "--run", str(runs / "other"), "--like", str(runs / "vote" / "seed-0")]
-    refused = subprocess.run(bad, capture_output=True, text=True, timeout=120, check=False)
+    refused = subprocess.run(bad, capture_output=True, text=True, timeout=300, check=False)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: ")
 

@@ -62,7 +62,7 @@ def made(table: Mapping[str, Any]) -> list[str]:
     return [cell.name for cell in read_matrix(table, "m", "here").cells]
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
     """Return as soon as `true()`."""
     deadline = time.monotonic() + seconds
     while not true():
@@ -222,22 +222,22 @@ def test_the_settings_of_a_run_survive_its_file(config: TrainConfig, tmp_path: P
 # -- running -----------------------------------------------------------------------------------
 
 
-def test_what_was_killed_goes_on_and_what_is_finished_stays(tmp_path: Path) -> None:
+def test_what_was_killed_goes_on_and_what_is_finished_stays(
+    tmp_path: Path, hold_before: Callable[[Path], Path]
+) -> None:
     matrix = read_matrix(
         {"seeds": [0], "settings": SMALL, "cells": [{"workflow": ["single"],
          "algorithm": ["grpo", "dr_mas"]}]},
         "m", "here",
     )  # fmt: skip
     out = tmp_path / "runs"
-    victim = plan(matrix, out)[0]
-
     runs = plan(matrix, out)
+    victim = runs[0]
+    held = hold_before(victim.folder / "checkpoints" / "step-00000002")
 
     def kill_the_first() -> None:
-        process = runs[0].process
-        begun = victim.folder / "checkpoints" / "step-00000001"
-        if process is not None and process.poll() is None and begun.exists():
-            process.kill()
+        if victim.process is not None and held.exists():
+            victim.process.kill()
 
     execute(runs, 2, kill_the_first)
     assert [run.state for run in runs] == ["failed", "finished"]
@@ -275,20 +275,24 @@ def alive(folder: Path) -> list[int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
-def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(tmp_path: Path) -> None:
+def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(
+    tmp_path: Path, hold_before: Callable[[Path], Path]
+) -> None:
     (tmp_path / "two.toml").write_text(TABLE)
     out = tmp_path / "out"
     words = [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "two.toml"),
              f"--out={out}", "--jobs=1", "--json"]  # fmt: skip
+    first = out / "single-math-grpo-shared" / "seed-0"
+    held = hold_before(first / "checkpoints" / "step-00000002")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env=environment)  # fmt: skip
-    first = out / "single-math-grpo-shared" / "seed-0"
-    wait_until((first / "checkpoints" / "step-00000001").exists)
+    wait_until(held.exists)
+    assert alive(out)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_until(lambda: not alive(out), 10)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+    wait_until(lambda: not alive(out))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     table = json.loads(done.stdout)
     assert [row["cell"] for row in table["cells"]] == [
@@ -310,7 +314,7 @@ def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path: 
     done = subprocess.run(
         [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "m.toml"), f"--out={out}",
          "--jobs=2", "--json"],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 1
     bad = out / "single-math-grpo-shared-bad" / "seed-0"

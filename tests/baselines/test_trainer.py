@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +89,26 @@ def test_another_seed_gives_other_problems_but_the_same_evaluation(tmp_path: Pat
     assert first[1] != second[1]
 
 
-def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(
+    tmp_path: Path, hold_before: Callable[[Path], Path]
+) -> None:
     run(tmp_path / "whole", steps=6)
     killed = tmp_path / "killed"
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**SMALL, "steps": 6}.items()]
     command = [sys.executable, "-m", "flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
+    # In the middle of the second checkpoint: two steps have to be dropped and redone.
+    held = hold_before(killed / "checkpoints" / "step-00000004")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    metrics = killed / "metrics.jsonl"
-    # After a step beyond the first checkpoint, so that something has to be dropped and redone.
-    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 4):
+    deadline = time.monotonic() + 300
+    while not held.exists():
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True, timeout=120)
+    assert [row["step"] for row in rows(killed)][-1] >= 3
+    subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True, timeout=300)
     assert rows(killed) == rows(tmp_path / "whole")
 
 
