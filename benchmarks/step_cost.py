@@ -84,6 +84,7 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
     """Rows of a step as the pocket model samples them, with GRPO's advantages."""
     from flowzoo.agents.rollout import Job
     from flowzoo.baselines.advantages import compute, episode_returns
+    from flowzoo.baselines.evaluation import sample_jobs
 
     with tempfile.TemporaryDirectory() as folder:
         run = trainer(workflow, problems, folder)
@@ -93,7 +94,7 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
             for index in range(problems)
             for sample in range(8)
         ]
-        sampled = run.play(run.sampler(run.workflow, 1), jobs)
+        sampled = sample_jobs(run.engines, run.sampler(run.workflow, 1), jobs)
         run.close()
         found = compute(sampled.rows, run.algorithm.advantage, episode_returns(sampled.records))
     rows = [asdict(call) for call in sampled.rows]

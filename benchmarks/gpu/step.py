@@ -111,6 +111,7 @@ def main(options: Options) -> int:
 def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]:
     """Rollout, an update with advantages of +-1 (random weights earn no reward), and the sync."""
     from flowzoo.agents.rollout import Job
+    from flowzoo.baselines.evaluation import sample_jobs
 
     task, config = trainer.workflow.task, trainer.config
     jobs = [
@@ -119,7 +120,7 @@ def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]
         for sample in range(config.samples)
     ]
     with stopwatch(times, "rollout"):
-        calls = trainer.play(trainer.sampler(trainer.workflow, step), jobs).rows
+        calls = sample_jobs(trainer.engines, trainer.sampler(trainer.workflow, step), jobs).rows
     with stopwatch(times, "learn"):
         trainer.engines.before_learning()
         for name, learner in trainer.learners.items():

@@ -103,21 +103,21 @@ def _measured(
 ) -> dict[str, Any]:
     """Votes, attempts and protocol; `workflow` are the scores to be compared with."""
     roster, most = run.roster, max(counts.values())
-    records = run.play(roster, most)
+    records = run.evaluation.play(roster, most)
     return {
         "votes": {
             match: _vote(run, first_samples(records, most, k), workflow)
             for match, k in counts.items()
         },
         "attempts": attempt_summary(records),
-        "protocol": run.protocol(roster, most),
+        "protocol": run.evaluation.protocol(roster, most),
     }
 
 
 def _vote(
     run: FinishedRun, records: Sequence[EpisodeRecord], workflow: Sequence[float]
 ) -> dict[str, Any]:
-    found = vote(run.workflow, run.held_out, records)
+    found = vote(run.evaluation.workflow, run.evaluation.problems, records)
     found["k"] = found.pop("samples")
     found["gain"] = paired_gain(found["scores"], workflow)._asdict()
     return found

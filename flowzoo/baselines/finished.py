@@ -7,7 +7,7 @@ the machine that trained it plays its last evaluation again with the same scores
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,6 @@ import torch
 
 from flowzoo.agents import Roster
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.agents.protocol import protocol_of
-from flowzoo.agents.rollout import Job, Rollout
 from flowzoo.agents.summary import mean
 from flowzoo.baselines.assemble import (
     Budgets,
@@ -28,15 +26,14 @@ from flowzoo.baselines.assemble import (
     open_engines,
     token_budgets,
 )
-from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import from_table
+from flowzoo.baselines.evaluation import Evaluation
 from flowzoo.baselines.export import find_checkpoint
 from flowzoo.baselines.policies import Engines, load_policies
 from flowzoo.baselines.policy_map import policy_map
 from flowzoo.baselines.run_reading import RunData, read_run
+from flowzoo.baselines.rundir import failures_path
 from flowzoo.baselines.swap import swap_probe
-from flowzoo.baselines.trainer import EVAL_SEED
-from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.files import write_json
 
@@ -64,12 +61,10 @@ class FinishedRun:
     """The last policies of a run, ready to play."""
 
     data: RunData
-    config: TrainConfig
-    workflow: Workflow
     map: Mapping[str, str]
     """Role or agent -> policy."""
     budgets: Budgets
-    held_out: Sequence[Problem]
+    evaluation: Evaluation
     engines: Engines
     step: int
     """After which the policies were saved: that of the last evaluation."""
@@ -78,23 +73,6 @@ class FinishedRun:
     def roster(self) -> Roster:
         """Who answers for which role, at the temperature of evaluations."""
         return Roster.from_map(self.map, self.engines.judges, self.budgets.roles)
-
-    def play(self, roster: Roster, samples: int = 1) -> list[EpisodeRecord]:
-        """`samples` episodes of every held-out problem, problem by problem.
-
-        The noise of the first of each is that of the run's evaluations.
-        """
-        rollout = Rollout(
-            self.workflow, roster, seed=EVAL_SEED, deterministic=self.config.deterministic
-        )
-        self.engines.before_rollout()
-        return rollout.run(
-            [Job(problem, sample) for problem in self.held_out for sample in range(samples)]
-        )
-
-    def protocol(self, roster: Roster, samples: int = 1) -> dict[str, Any]:
-        """What `play` measures under."""
-        return protocol_of(self.workflow, roster, self.held_out, samples=samples, seed=EVAL_SEED)
 
 
 @contextmanager
@@ -129,7 +107,10 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     engines = open_engines(config, trained, learners, held_out, budgets.reply)
     try:
         engines.sync()
-        yield FinishedRun(data, config, workflow, mapping, budgets, held_out, engines, info.step)
+        evaluation = Evaluation(
+            workflow, held_out, engines, config.deterministic, failures_path(folder)
+        )
+        yield FinishedRun(data, mapping, budgets, evaluation, engines, info.step)
     finally:
         engines.close()
 
@@ -153,11 +134,15 @@ def run_swaps(folder: Path) -> dict[str, Any]:
         if found["step"] == last:
             return found
     with open_finished(folder) as run:
-        before = [record.score for record in run.play(run.roster)]
+        before = [record.score for record in run.evaluation.play(run.roster)]
         swapped = swap_probe(
-            run.play, run.workflow.role_counts(), run.map, run.engines.judges, run.budgets.roles,
+            run.evaluation.play,
+            run.evaluation.workflow.role_counts(),
+            run.map,
+            run.engines.judges,
+            run.budgets.roles,
             before,
-        )  # fmt: skip
+        )
     record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
     write_json(path, record)
     return record

@@ -42,8 +42,8 @@ class Job:
         """Where what it prints goes."""
         raise NotImplementedError
 
-    def waits(self) -> list[str]:
-        """Titles of the jobs that have to be finished before it can start."""
+    def waits(self) -> list[Run]:
+        """The runs that have to be finished before it can start."""
         return []
 
     def words(self) -> list[str]:
@@ -109,11 +109,11 @@ class Run(Job):
         """Beside the metrics."""
         return self.folder / "log.txt"
 
-    def waits(self) -> list[str]:
+    def waits(self) -> list[Run]:
         """A control waits for the runs whose tokens it will have, unless it has begun."""
         if not self.cell.control or self.config.token_budget:
             return []
-        return [run.title for run in self.sources if run.state != "finished"]
+        return [run for run in self.sources if run.state != "finished"]
 
     def words(self) -> list[str]:
         """`flowzoo train`; a control's token budget is settled now, in its `cell.toml`."""
@@ -177,9 +177,9 @@ class Vote(Job):
         """Beside the result."""
         return self.result.with_suffix(".log")
 
-    def waits(self) -> list[str]:
+    def waits(self) -> list[Run]:
         """Both runs."""
-        return [run.title for run in (self.control, self.workflow) if run.state != "finished"]
+        return [run for run in (self.control, self.workflow) if run.state != "finished"]
 
     def words(self) -> list[str]:
         """The command that evaluates."""

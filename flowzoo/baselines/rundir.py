@@ -62,6 +62,11 @@ def _locked(root: Path) -> TextIO:
     return file
 
 
+def failures_path(root: Path) -> Path:
+    """Where episodes whose script failed are kept."""
+    return root / "failures.jsonl"
+
+
 class RunDirectory:
     """The files of one run."""
 
@@ -75,6 +80,7 @@ class RunDirectory:
         self.checkpoints = self.root / "checkpoints"
         self.transcripts = self.root / "transcripts"
         self.metrics = self.root / "metrics.jsonl"
+        self.failures = failures_path(self.root)
         self.transcripts.mkdir(parents=True, exist_ok=True)
         settings = json.loads(json.dumps(asdict(config)))
         self._lock = _locked(self.root)

@@ -37,9 +37,8 @@ import torch
 
 from flowzoo.agents import Policy, Roster
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.protocol import check_selection, protocol_of
-from flowzoo.agents.rollout import Job, Rollout, Sampled, Sampler
-from flowzoo.agents.vllm_home import EngineDied
+from flowzoo.agents.protocol import check_selection
+from flowzoo.agents.rollout import Sampler
 from flowzoo.baselines import checkpoint
 from flowzoo.baselines.advantages import RunningMean, compute, episode_returns
 from flowzoo.baselines.assemble import (
@@ -57,6 +56,7 @@ from flowzoo.baselines.config_checks import check_splits
 from flowzoo.baselines.curriculum import Curriculum, read_stages
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.difficulty import training_indices
+from flowzoo.baselines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.filters import FilterConfig, gather
 from flowzoo.baselines.loss import NonFinite
 from flowzoo.baselines.metrics import Row, advantage_metrics, role_metrics, spike
@@ -66,12 +66,9 @@ from flowzoo.baselines.probe import probe_metrics, slot_grams
 from flowzoo.baselines.rundir import RunDirectory
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.swap import swap_probe
-from flowzoo.envs import Call, EpisodeRecord, Workflow
+from flowzoo.envs import Call, Workflow
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int
-
-EVAL_SEED = 0
-"""Seed of the sampling noise of all evaluations of all runs: what differs is the policies."""
 
 
 class Trainer:
@@ -97,7 +94,7 @@ class Trainer:
         self.budgets = token_budgets(config, roles)
         self.curriculum = Curriculum(self.workflow, read_stages(config.curriculum))
         task = self.workflow.task
-        self.held_out = distinct_problems(task, config.eval_split, config.eval_problems)
+        held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, self._trainable())
         self.trained = load_policies(
             config, sorted(set(self.map.values())), task.name, config.frozen
@@ -112,9 +109,12 @@ class Trainer:
             opened.callback(self.run.close)
             self._resume()
             self.engines = open_engines(
-                config, self.trained, self.learners, self.held_out, self.budgets.reply
+                config, self.trained, self.learners, held_out, self.budgets.reply
             )
             opened.callback(self.engines.close)
+            self.evaluation = Evaluation(
+                self.workflow, held_out, self.engines, config.deterministic, self.run.failures
+            )
             self.engines.sync()
             self.board = Board(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
@@ -175,7 +175,7 @@ class Trainer:
         gathered = gather(
             self.stream,
             workflow.task,
-            lambda jobs: self.play(sampler, jobs),
+            lambda jobs: sample_jobs(self.engines, sampler, jobs),
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=config.samples or SAMPLES[self.algorithm.sampling],
@@ -222,19 +222,6 @@ class Trainer:
             self.run.save_transcripts("train", step, sampled.records)
         return row
 
-    def play(self, sampler: Sampler, jobs: Sequence[Job]) -> Sampled:
-        """What `jobs` come to.
-
-        An engine that dies takes all of them with it: they are played again from the start once
-        it is back, so no group is ever trained on half filled.
-        """
-        while True:
-            try:
-                self.engines.before_rollout()
-                return sampler.sample(jobs)
-            except EngineDied as error:
-                self.engines.recover(error)
-
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> Row:
@@ -252,7 +239,7 @@ class Trainer:
 
     def evaluate(self, step: int) -> Row:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
-        records = self.play_held_out(self._roster(self.engines.judges))
+        records = self.evaluation.play(self._roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
         scores = [record.score for record in records]
         return role_metrics(records, "eval/") | {"eval/scores": scores}
@@ -260,24 +247,13 @@ class Trainer:
     def swaps(self) -> list[Row]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
         return swap_probe(
-            self.play_held_out,
+            self.evaluation.play,
             self.workflow.role_counts(),
             self.map,
             self.engines.judges,
             self.budgets.roles,
             before=self._evaluations()[-1]["eval/scores"],
         )
-
-    def play_held_out(self, roster: Roster) -> Sequence[EpisodeRecord]:
-        """One episode of every held-out problem."""
-        sampler = Rollout(
-            self.workflow,
-            roster,
-            seed=EVAL_SEED,
-            deterministic=self.config.deterministic,
-            failures=self._failures,
-        )
-        return self.play(sampler, [Job(problem) for problem in self.held_out]).records
 
     # -- records -------------------------------------------------------------------------------
 
@@ -309,16 +285,13 @@ class Trainer:
         first, last = evals[0], evals[-1]
         gain = paired_gain(first["eval/scores"], last["eval/scores"])
         best = max(evals, key=lambda row: row["eval/reward/mean"])
-        judges = self._roster(self.engines.judges)
         return {
             "workflow": self.workflow.name,
             "task": self.workflow.task.name,
             "policies": self.map,
             "algorithm": config.algorithm,
             "seed": config.seed,
-            "protocol": protocol_of(
-                self.workflow, judges, self.held_out, samples=1, seed=EVAL_SEED
-            ),
+            "protocol": self.evaluation.protocol(self._roster(self.engines.judges)),
             "steps": last["step"],
             "accuracy_before": first["eval/reward/mean"],
             "accuracy_after": last["eval/reward/mean"],
@@ -364,16 +337,11 @@ class Trainer:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""
         roster = self._roster(self.engines.players)
         return make_sampler(
-            self.config, self.algorithm, workflow, roster, seed=seed, failures=self._failures
+            self.config, self.algorithm, workflow, roster, seed=seed, failures=self.run.failures
         )
 
     def _roster(self, policies: Mapping[str, Policy]) -> Roster:
         return Roster.from_map(self.map, policies, self.budgets.roles)
-
-    @property
-    def _failures(self) -> Path:
-        """Where episodes go whose script failed."""
-        return self.run.root / "failures.jsonl"
 
 
 def train(config: TrainConfig, on_step: Callable[[Row], None] = lambda row: None) -> Row:

@@ -100,12 +100,13 @@ def _tell_unfinished(jobs: Sequence[Job], *, table: bool) -> int:
     for one in failed:
         print(f"failed: {one.title}; why: {one.log}", file=sys.stderr)
     held = _held(jobs)
-    for title, cells in held.items():
-        print(f"{title} waits for {', '.join(cells)}, which --only leaves out", file=sys.stderr)
+    for one, runs in held.items():
+        cells = ", ".join(run.cell.name for run in runs)
+        print(f"{one.title} waits for {cells}, which --only leaves out", file=sys.stderr)
     if held:
         note = "run these cells too: repeat the command without --only, or name them in it as well"
         print(note, file=sys.stderr)
-    left = [one for one in jobs if one.state == "waiting" and one.title not in held]
+    left = [one for one in jobs if one.state == "waiting" and one not in held]
     left = [one for one in left if not held.keys() & set(one.waits())]
     if left:
         note = f"{len(left)} of {len(jobs)} jobs are not finished; repeat the command to go on"
@@ -113,11 +114,9 @@ def _tell_unfinished(jobs: Sequence[Job], *, table: bool) -> int:
     return int(bool(failed or (held and not table)))
 
 
-def _held(jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """By the titles of the jobs that wait for runs not among `jobs`: the cells of those."""
-    known = {one.title for one in jobs}
-    waits = {one.title: one.waits() for one in jobs if one.state == "waiting"}
-    away = {title: [run for run in runs if run not in known] for title, runs in waits.items()}
-    return {
-        title: [run.rsplit(" seed ", 1)[0] for run in runs] for title, runs in away.items() if runs
-    }
+def _held(jobs: Sequence[Job]) -> dict[Job, list[Run]]:
+    """The jobs that wait for runs which are not among `jobs`, with those runs."""
+    known = set(jobs)
+    waits = {one: one.waits() for one in jobs if one.state == "waiting"}
+    away = {one: [run for run in runs if run not in known] for one, runs in waits.items()}
+    return {one: runs for one, runs in away.items() if runs}

@@ -109,7 +109,7 @@ def _plan_line(runs: Sequence[Run]) -> str:
         steps, updates = str(config.steps), str(config.steps * config.updates or "by rows")
     done = sum(run.state == "finished" for run in runs)
     note = _trouble(runs[0])
-    waits = sorted({title.rsplit(" seed ", 1)[0] for run in runs for title in run.waits()})
+    waits = sorted({other.cell.name for run in runs for other in run.waits()})
     if not note and waits:
         note = "waits for " + ", ".join(waits)
     policies = " ".join(config.policy_words)

@@ -136,7 +136,7 @@ def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[
     with open_finished(run) as opened:
         turned = {"generator": "aggregator", "aggregator": "generator"}
         roster = Roster.from_map(turned, opened.engines.judges, opened.budgets.roles)
-        records = opened.play(roster)
+        records = opened.evaluation.play(roster)
     answered = {(call.role, call.policy) for record in records for call in record.calls}
     assert answered == {("generator", "aggregator"), ("aggregator", "generator")}
     assert [record.score for record in records] == swap["scores"]

@@ -16,6 +16,7 @@ from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.transcripts import pack
 from flowzoo.baselines.run_reading import RunData
+from flowzoo.errors import UsageError
 from flowzoo.files import replace_text
 
 EPISODES = 10_000
@@ -39,7 +40,7 @@ def write_report(
     hears of every run before it is read. Returns the files, `out` first.
 
     Raises:
-        UsageError: there is no run at one of the paths.
+        UsageError: there is no run at one of the paths; or a file is where that folder goes.
         DataError: a file of a run cannot be read.
     """
     runs = read_runs(paths)
@@ -49,6 +50,11 @@ def write_report(
         write_run(runs[0], out, EPISODES if episodes is None else episodes)
         return [out]
     folder = out.with_name(f"{out.stem}-runs")
+    if not overview and folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f"the pages of single runs go into the directory {folder}, where a file is: name "
+            "another --out, or leave them out with --overview"
+        )
     names = [] if overview else page_names([run.name for run in runs])
     links = {
         run.name: quote(f"{folder.name}/{name}") for run, name in zip(runs, names, strict=False)

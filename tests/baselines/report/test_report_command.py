@@ -79,6 +79,21 @@ def test_places_that_cannot_be_written_to_are_refused_before_runs_are_read(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_a_file_where_the_pages_of_runs_go_is_named(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / name / "seed-0", items=4)
+    out = tmp_path / "page.html"
+    (tmp_path / "page-runs").touch()
+    words = ["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]
+    assert main(words) == 2
+    assert "page-runs, where a file is" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*words, "--overview"]) == 0
+    assert out.exists()
+
+
 def test_a_folder_without_runs_is_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
