@@ -1,15 +1,49 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before torch is imported by any test: workers of pytest-xdist share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Hypothesis measures examples on the wall, where a machine that stalls looks like slow code.
+settings.register_profile(
+    "flowzoo", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("flowzoo")
+
+PATIENCE = 120.0
+"""Seconds on the wall that a test's worker or program may be held up by a machine that stalls."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient_clocks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A stalled machine changes no verdict of the math judge and of programs: both have seconds.
+
+    What never ends still has its end: programs by their CPU time, which is left as it is. The tests
+    of the sandbox itself set their own clocks.
+    """
+    if "sandbox" in request.path.parts:
+        yield
+        return
+    from flowzoo.reward import math_judge
+    from flowzoo.sandbox.program import Limits
+
+    def wall(limits: Limits) -> float:
+        return PATIENCE if limits.wall_s is None else limits.wall_s
+
+    ask = math_judge._ask
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(math_judge, "_ask", lambda pairs, deadline: ask(pairs, PATIENCE))
+        patch.setattr(Limits, "wall", property(wall))
+        yield
 
 
 @pytest.hookimpl(trylast=True)  # after -m has taken out what is not to be run

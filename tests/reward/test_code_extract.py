@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowzoo.reward import code
 from flowzoo.reward.code import LONGEST, extract_code
 
 DOCSTRING = '    """\n    ```python\n    f()\n    ```\n    """'
@@ -74,17 +73,18 @@ def test_a_program_has_a_bounded_size() -> None:
     assert extract_code("x" * 10**6 + "\n" + block("a = 1")) == "a = 1"
 
 
+@pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize(
     "text",
-    ["```python\n" * 20_000, "```\n" * 50_000, "`" * 10**6, "a,b" * 10**5, "x = " * 10**5,
-     "<think>" * 10**5, "\x00\ud800```python\n\udfff\x00\n```", "def " * 10**5, " " * 10**6],
+    ["```python\n" * 10**5, "```\n" * 2 * 10**5, "`" * 10**6, "a,b" * 3 * 10**5,
+     "x = " * 3 * 10**5, "<think>" * 10**5, "\x00\ud800```python\n\udfff\x00\n```",
+     "def " * 3 * 10**5, " " * 10**6],
 )  # fmt: skip
-def test_hostile_texts_are_read_in_linear_time(text: str) -> None:
-    start = time.process_time()
+def test_hostile_texts_are_read_in_linear_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "TAIL", len(text) + 1)  # or most of it would not be read at all
     for reading in ("strict", "lenient"):
         found = extract_code(text, reading)
         assert found is None or 0 < len(found) <= LONGEST
-    assert time.process_time() - start < 1.0
 
 
 @given(st.lists(st.sampled_from(["```", "python", "\n", "a = 1", " ", "<think>", "</think>", "`"])))

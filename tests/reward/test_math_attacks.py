@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from flowzoo.reward import MathOptions, equivalence_classes, score_batch
+from flowzoo.reward import (
+    MathOptions,
+    equivalence_classes,
+    math_extract,
+    math_pairs,
+    score_batch,
+)
 
 BARE = MathOptions(read="answer", judge="none")
 
@@ -97,17 +101,18 @@ def test_a_tree_deepened_by_postfixes_is_too_big(answer: str) -> None:
     assert equivalence_classes([answer, "x+1"]) == (0, 1)
 
 
+@pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize("high", ["200", "n"])
 @pytest.mark.parametrize("binder", ["sum", "prod"])
 def test_nested_sums_do_not_multiply_to_a_hang(binder: str, high: str) -> None:
     nested = "".join(rf"\{binder}_{{{name}=1}}^{{{high}}}" for name in "abcdfghjklmopqrstuvw")
-    start = time.process_time()
     assert score_batch([f"{nested} ab"], ["5"], BARE).statuses == ["different"]
     assert score_batch([f"{nested} ab"], [f"{nested} ba+1"], BARE).statuses == ["different"]
-    assert time.process_time() - start < 1.0
 
 
-def test_a_long_gold_of_open_boxes_is_read_in_linear_time() -> None:
-    start = time.process_time()
-    assert score_batch(["5"], ["\\fbox{" * 140_000]).statuses == ["bad_gold"]
-    assert time.process_time() - start < 2.0
+@pytest.mark.usefixtures("little_work")
+def test_a_long_gold_of_open_boxes_is_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    gold = "\\fbox{" * 140_000
+    for module in (math_extract, math_pairs):  # or most of it would not be read at all
+        monkeypatch.setattr(module, "TAIL", len(gold))
+    assert score_batch(["5"], [gold]).statuses == ["bad_gold"]

@@ -1,11 +1,9 @@
 """Reading the answer out of a reply: strict, lenient, hostile."""
 
-import time
-
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.reward import extract
+from flowzoo.reward import extract, math_extract
 
 STRICT = [
     ("so \\boxed{42}.", "42"),
@@ -112,28 +110,30 @@ def test_unknown_mode_names_the_choices() -> None:
         extract("1", "strickt")  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize(
     "text",
     [
         "\\boxed{" * 100_000,
-        "{" * 200_000 + "\\boxed{" + "{" * 50_000,
-        "\\" * 200_000,
+        "{" * 600_000 + "\\boxed{" + "{" * 150_000,
+        "\\" * 1_000_000,
         "9" * 1_000_000,
         "\\boxed{" + "9" * 1_000_000 + "}",
-        "answer is " * 50_000,
-        "$" * 100_000,
+        "answer is " * 100_000,
+        "$" * 1_000_000,
         "\x00\ud800\udfff\u202e\\boxed{\ud800}",
-        "a $ " * 40_000,
-        "1," * 100_000,
-        "\\boxed{1}, " * 20_000 + "\\boxed{2}",
-        "\\[ " * 50_000,
-        "$1$ and " * 30_000 + "$2$",
-        "final answer is " * 40_000,
+        "a $ " * 200_000,
+        "1," * 500_000,
+        "\\boxed{1}, " * 200_000 + "\\boxed{2}",
+        "\\[ " * 200_000,
+        "$1$ and " * 150_000 + "$2$",
+        "final answer is " * 80_000,
     ],
 )
 @pytest.mark.parametrize("mode", ["strict", "lenient", "auto"])
-def test_hostile_text_is_read_in_linear_time(text: str, mode: str) -> None:
-    start = time.perf_counter()
+def test_hostile_text_is_read_in_linear_time(
+    text: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(math_extract, "TAIL", len(text))  # or most of it would not be read at all
     found = extract(text, mode)  # type: ignore[arg-type]
-    assert time.perf_counter() - start < 0.5
     assert found is None or found.split(",")[-1].strip() in text

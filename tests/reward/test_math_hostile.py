@@ -3,15 +3,13 @@
 import asyncio
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from flowzoo.reward import equivalence_classes, score_batch
-from flowzoo.reward.math_judge import judge
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.usefixtures("little_work")
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 CANARY = Path("/tmp/flowzoo_canary")
@@ -57,36 +55,25 @@ ROWS = [
 ]
 
 
-def check(rows: list[tuple[object, str, bool]], limit: float) -> list[str]:
-    """What went wrong, one line a row."""
+def check(rows: list[tuple[object, str, bool]]) -> list[str]:
+    """What went wrong, one line a row: also what the judge, patient as it is here, gave up on."""
     faults = []
     for pred, gold, expected in rows:
-        start = time.perf_counter()
         result = score_batch([pred], [gold])  # type: ignore[list-item]
-        took = time.perf_counter() - start
-        if bool(result.scores[0]) != expected or took > limit:
-            faults.append(f"{str(pred)[:60]!r} for {gold!r}: {result.statuses}, {took:.2f} s")
+        gave_up = result.statuses[0] in ("timeout", "crashed")
+        if bool(result.scores[0]) != expected or gave_up:
+            faults.append(f"{str(pred)[:60]!r} for {gold!r}: {result.statuses}")
     return faults
 
 
-@pytest.fixture(scope="module")
-def warm() -> None:
-    """The pool takes a second to start; that is no part of a verdict."""
-    judge([("x > 1", "x^2 > x^3 - 1")], 1.5)
-
-
-@pytest.mark.usefixtures("warm")
 def test_hostile_replies() -> None:
     CANARY.unlink(missing_ok=True)
-    assert check([(pred, gold, False) for pred, gold in ROWS], 2.0) == []
+    assert check([(pred, gold, False) for pred, gold in ROWS]) == []
     for pred, gold in ROWS:
-        start = time.perf_counter()
         equivalence_classes([pred, gold, pred + "1"])
-        assert time.perf_counter() - start < 1.0, pred[:60]
     assert not CANARY.exists()
 
 
-@pytest.mark.usefixtures("warm")
 def test_shared_hostile_file_from_everywhere() -> None:
     path = DATA / "math_hostile.jsonl"
     if not path.exists():
@@ -97,12 +84,12 @@ def test_shared_hostile_file_from_everywhere() -> None:
         for row in map(json.loads, path.read_text().splitlines())
     ]  # fmt: skip
     faults: list[str] = []
-    thread = threading.Thread(target=lambda: faults.extend(check(rows, 2.0)))
+    thread = threading.Thread(target=lambda: faults.extend(check(rows)), daemon=True)
     thread.start()
     thread.join()
 
     async def inside() -> None:
-        faults.extend(check(rows, 2.0))
+        faults.extend(check(rows))
 
     asyncio.run(inside())
-    assert faults + check(rows, 2.0) == []
+    assert faults + check(rows) == []

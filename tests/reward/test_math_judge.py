@@ -1,7 +1,7 @@
 """The fallback judge: what may reach it, its worker's handler, its guards and statuses."""
 
 import json
-import time
+import logging
 
 import pytest
 
@@ -46,7 +46,9 @@ def test_the_screen_lets_ordinary_answers_through(text: str) -> None:
     assert is_light(text)
 
 
-def test_the_handler_decides_an_inequality() -> None:
+def test_the_handler_decides_an_inequality(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A worker is a process of its own; here other tests of this process want their messages.
+    monkeypatch.setattr(logging, "disable", lambda level: None)
     handle = setup()
     pair = {"gold": "1\\leq|z|\\leq 3", "answer": "z \\in [-3,-1] \\cup [1,3]"}
     assert handle(json.dumps(pair).encode()) == b"1"
@@ -76,13 +78,12 @@ def test_open_pairs_reach_the_pool_and_are_remembered(monkeypatch: pytest.Monkey
 def test_a_timeout_is_a_status_and_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     math_judge._known.clear()
     monkeypatch.setattr(math_judge, "is_light", lambda text: True)
-    pair = ("(-3)^{(-3)^{(-3)^{27}}}", "3")
-    start = time.perf_counter()
-    assert judge([pair], 0.3) == ["timeout"]
-    assert judge([pair], 0.3) == ["timeout"]
-    assert time.perf_counter() - start < 10  # the pool may have to start
-    assert judge([("x>1", "x-1>0")], 1.5) != ["timeout"]
-    math_judge._known.clear()
+    patient = math_judge._ask
+    asked: list[float] = []
+
+    def at_once(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
+        asked.append(deadline)
+        jobs = [json.dumps({"answer": answer, "gold": gold}).encode() for answer, gold in pairs]
 
 
 def test_guards_after_a_true(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -216,6 +215,7 @@ def test_notations_of_one_rational_are_equal(number: Fraction, factor: int) -> N
     assert len(set(equivalence_classes(spelled))) == 1
 
 
+@pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize(
     "text",
     [
@@ -239,10 +239,8 @@ def test_notations_of_one_rational_are_equal(number: Fraction, factor: int) -> N
     ],
 )
 def test_hostile_answers_are_different_at_once(text: str) -> None:
-    start = time.process_time()
     result = score_batch([text, f"\\boxed{{{text}}}"], ["42", "42"], NO_JUDGE)
     equivalence_classes([text, text + "1", "42"])
-    assert time.process_time() - start < 0.5
     assert result.scores == [0.0, 0.0]
 
 
