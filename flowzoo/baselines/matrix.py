@@ -16,7 +16,7 @@ A cell is one configuration; it is run once for every seed. Everything a run nee
 `cell.toml`, so that it can be repeated by hand: `flowzoo train --config DIR/cell.toml`.
 
 A control is a cell whose token budget is found while the matrix runs: for every seed the training
-tokens of the most expensive cell of its task and model. Its `steps` are a limit to that.
+tokens of the most expensive workflow of its task and model. Its `steps` are a limit to that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 from flowzoo.agents.pocket import SCALES
 from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.config_file import from_table
-from flowzoo.baselines.matrix_parity import CONTROL, check_controls, check_sharing
+from flowzoo.baselines.matrix_parity import CONTROL, check_controls, check_sharing, is_control
 from flowzoo.envs.registry import workflow_class
 from flowzoo.errors import DataError, UsageError, unknown
 
@@ -63,9 +63,9 @@ class Cell:
         return self.config.task or workflow_class(self.config.workflow).default_task
 
     def judges(self, other: Cell) -> bool:
-        """Whether it is a control and `other` a cell that it is compared with."""
+        """Whether it is a control and `other` a cell that it is compared with: no single agent."""
         same = (self.task, self.config.model) == (other.task, other.config.model)
-        return self.control and not other.control and same
+        return self.control and not is_control(other.config.workflow) and same
 
     def run(self, seed: int, out: Path) -> TrainConfig:
         """The settings of its run under `seed`, in a folder below `out`."""

@@ -107,8 +107,8 @@ def check_controls(cells: Sequence[Cell], where: str) -> None:
         judged = [cell for cell in cells if control.judges(cell)]
         if not judged:
             raise UsageError(
-                f"the control {control.name} in {where} has no cell to be compared with: one of "
-                f"its task ({control.task}) and model ({control.config.model})"
+                f"the control {control.name} in {where} has no cell to be compared with: a "
+                f"workflow of its task ({control.task}) and model ({control.config.model})"
             )
         for cell in judged:
             for name in EVALUATION:

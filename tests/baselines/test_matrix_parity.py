@@ -110,6 +110,8 @@ def cells(**changed: Any) -> list[dict[str, Any]]:
          "`schedule_clock` update ticks once for every policy"),
         ({"cells": [CELLS], "controls": [{"task": ["code"]}]},
          "the control single-code-grpo in here has no cell to be compared with"),
+        ({"cells": [{"workflow": ["single"]}], "controls": [{"label": "b"}]},
+         "no cell to be compared with: a workflow of its task"),
         ({"cells": [CELLS], "controls": [{"settings": {"token_budget": 5}}]},
          "has a `token_budget`, which is found"),
         ({"cells": [CELLS], "controls": [{"settings": {"eval_problems": 5}}]},
@@ -139,6 +141,12 @@ def test_a_control_may_name_the_version_of_its_workflow() -> None:
     assert read_matrix(table, "m", "here").cells[-1].control
     names = ("single", "single_v12", "single_vote", "voting", None)
     assert [is_control(name) for name in names] == [True, True, False, False, False]
+
+
+def test_a_control_is_not_compared_with_other_single_agents() -> None:
+    table = {"cells": [CELLS, {"workflow": ["single"], "label": "free"}], "controls": [{}]}
+    *others, control = read_matrix(table, "m", "here").cells
+    assert [control.judges(cell) for cell in others] == [True, True, False]
 
 
 def test_no_bundled_matrix_compares_unequal_budgets() -> None:
