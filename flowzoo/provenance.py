@@ -155,7 +155,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     """Output of one git command, or None if it fails or git is missing."""
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

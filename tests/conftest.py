@@ -33,15 +33,15 @@ def patient_clocks(request: pytest.FixtureRequest) -> Iterator[None]:
     if "sandbox" in request.path.parts:
         yield
         return
-    from flowzoo.reward import math_judge
+    import flowzoo.reward.math as scoring
     from flowzoo.sandbox.program import Limits
 
     def wall(limits: Limits) -> float:
         return PATIENCE if limits.wall_s is None else limits.wall_s
 
-    ask = math_judge._ask
+    judge = scoring.judge
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(math_judge, "_ask", lambda pairs, deadline: ask(pairs, PATIENCE))
+        patch.setattr(scoring, "judge", lambda pairs, deadline: judge(pairs, PATIENCE))
         patch.setattr(Limits, "wall", property(wall))
         yield
 

@@ -124,13 +124,13 @@ def test_interruption_is_status_130(monkeypatch):
 
 def test_a_reader_that_goes_away_is_quiet():
     command = [sys.executable, "-m", "flowzoo.cli", "doctor", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    stderr = process.stderr.read()
-    process.stderr.close()
-    assert (process.wait(), stderr) == (1, b"")
+    reader, writer = os.pipe()
+    os.close(reader)  # before the command starts: a late reader would get all of it
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_variables_get_defaults_and_set_ones_are_kept(monkeypatch):

@@ -23,7 +23,7 @@ def run(*words: str) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *words], env=environment, cwd=ROOT, capture_output=True, text=True,
-        timeout=300, check=False,
+        timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

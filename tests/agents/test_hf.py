@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -308,15 +308,31 @@ async def test_the_loop_runs_on_and_cancelling_stops_the_model(model: Any, token
     policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=400))
     policy._stop_ids = frozenset({-1})  # nothing ends by itself
     request = [ask("c", i, text="add") for i in range(64)]
-    task = asyncio.create_task(policy.generate(request))
-    for _ in range(20):  # would wait for the whole generation if it blocked the loop
-        await asyncio.sleep(0.005)
-    assert not task.done()
-    start = time.perf_counter()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert time.perf_counter() - start < 1.0
+    loop = asyncio.get_running_loop()
+    reached, go_on = asyncio.Event(), threading.Event()
+    steps: list[bool] = []
+
+    def at_step(*_: Any) -> None:
+        steps.append(True)
+        if len(steps) == 3:
+            loop.call_soon_threadsafe(reached.set)
+            assert go_on.wait(60)  # which only a loop that runs on can let it
+
+    hook = model.register_forward_pre_hook(at_step)
+    try:
+        task = asyncio.create_task(policy.generate(request))
+        await asyncio.wait_for(reached.wait(), 60)
+        task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done()  # it waits for the model, which is at work
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    finally:
+        go_on.set()
+        hook.remove()
+    assert len(steps) == 3  # of 400
     assert policy.stats.output_tokens == 0
     policy.sampling = Sampling(max_tokens=2)
     assert len(await policy.generate([ask("d")])) == 1

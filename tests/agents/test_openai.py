@@ -3,19 +3,24 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from flowzoo.agents import openai
 from flowzoo.agents.openai import EndpointError, OpenAIPolicy, chat_url, retry_after
 from flowzoo.agents.policy import Policy, Request, Sampling
 from flowzoo.errors import UsageError
 
 KEY = "sk-secret-1234567890"
+PATIENCE = 60.0
+"""Seconds after which what a test waits for will not come."""
 Answer = tuple[int, dict[str, str], Any]
 
 
@@ -66,8 +71,11 @@ class Endpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 return None
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 64
+            daemon_threads = True
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -80,6 +88,25 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     yield server
     server.server.shutdown()
     server.server.server_close()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses a policy makes between attempts, which take no time."""
+    made: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        made.append(seconds)
+
+    monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    return made
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.005)
 
 
 def ask(*key: str | int, text: str = "hi", **fields: Any) -> Request:
@@ -95,12 +122,17 @@ async def run(policy: OpenAIPolicy, *requests: Request) -> list[Any]:
 
 
 async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: Endpoint) -> None:
-    def slow_first(body: dict[str, Any], count: int) -> Answer:
+    others = threading.Semaphore(0)
+
+    def first_comes_last(body: dict[str, Any], count: int) -> Answer:
         text = body["messages"][-1]["content"]
-        time.sleep(0.15 if text == "t0" else 0.0)
+        if text != "t0":
+            others.release()
+        else:
+            assert all(others.acquire(timeout=PATIENCE) for _ in range(9))
         return chat(f"re {text}")
 
-    endpoint.answer = slow_first
+    endpoint.answer = first_comes_last
     policy = OpenAIPolicy("m", endpoint.url)
     assert isinstance(policy, Policy)
     done = await run(policy, *[ask(i, text=f"t{i}") for i in range(10)])
@@ -135,20 +167,23 @@ def by_request(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_overload_and_server_errors_are_retried(endpoint: Endpoint, status: int) -> None:
+async def test_overload_and_server_errors_are_retried(
+    endpoint: Endpoint, status: int, pauses: list[float]
+) -> None:
     endpoint.answer = lambda body, count: (status, {}, "busy") if count < 2 else chat("fine")
     policy = OpenAIPolicy("m", endpoint.url)
     (done,) = await run(policy, ask("r"))
     assert done.text == "fine"
     assert policy.stats.retries == 1
+    assert len(pauses) == 1
+    assert 0.25 <= pauses[0] <= 0.5
 
 
-async def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
+async def test_retry_after_is_waited_for(endpoint: Endpoint, pauses: list[float]) -> None:
     wait = {"Retry-After": "1.2"}
     endpoint.answer = lambda body, count: (429, wait, "slow") if count < 2 else chat("fine")
-    start = time.perf_counter()
     await run(OpenAIPolicy("m", endpoint.url), ask("r"))
-    assert 1.2 <= time.perf_counter() - start < 3.0
+    assert pauses == [1.2]
 
 
 async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endpoint) -> None:
@@ -178,58 +213,88 @@ async def test_a_refusal_is_not_retried_and_names_the_key_variable(
 
 
 async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) -> None:
+    over = threading.Event()
+
     def never(body: dict[str, Any], count: int) -> Answer:
-        time.sleep(1.0)
+        over.wait(PATIENCE)
         return chat("late")
 
     endpoint.answer = never
-    with pytest.raises(EndpointError, match=r"failed: (no answer within|ReadTimeout)"):
-        await run(OpenAIPolicy("m", endpoint.url, timeout_s=0.1, retries=0), ask("slow"))
-    endpoint.server.server_close()
-    with pytest.raises(EndpointError, match=f"{endpoint.url}/chat/completions failed: Connect"):
-        await run(OpenAIPolicy("m", endpoint.url, retries=0), ask("gone"))
+    try:
+        with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
+            await run(OpenAIPolicy("m", endpoint.url, timeout_s=0.1, retries=0), ask("slow"))
+    finally:
+        over.set()
+    with socket.socket() as silent:  # keeps its port from others, and does not listen
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match=f"{url}/chat/completions failed: Connect"):
+            await run(OpenAIPolicy("m", url, retries=0), ask("gone"))
 
 
-async def test_an_unbearable_retry_after_ends_at_once(endpoint: Endpoint) -> None:
+async def test_an_unbearable_retry_after_ends_at_once(
+    endpoint: Endpoint, pauses: list[float]
+) -> None:
     endpoint.answer = lambda body, count: (429, {"Retry-After": "7200"}, "come back later")
     with pytest.raises(EndpointError, match="status 429: come back later"):
         await run(OpenAIPolicy("m", endpoint.url), ask("r"))
     assert len(endpoint.seen) == 1
+    assert pauses == []
 
 
-async def test_one_failure_cancels_the_other_requests(endpoint: Endpoint) -> None:
+async def test_one_failure_cancels_the_other_requests(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, cancelled = threading.Event(), threading.Event()
+
+    async def endless(seconds: float) -> None:
+        waits.set()
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
     def mixed(body: dict[str, Any], count: int) -> Answer:
         if body["messages"][-1]["content"] == "bad":
+            assert waits.wait(PATIENCE)
             return 404, {}, "no such model"
         return 503, {"Retry-After": "60"}, "busy"
 
     endpoint.answer = mixed
-    start = time.perf_counter()
+    monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": endless}))
     with pytest.raises(EndpointError, match="status 404: no such model"):
         await run(OpenAIPolicy("m", endpoint.url), ask("a"), ask("b", text="bad"))
-    assert time.perf_counter() - start < 5.0
+    assert cancelled.is_set()
+    assert len(endpoint.seen) == 2
 
 
 async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
+    over = threading.Event()
+
     def slow(body: dict[str, Any], count: int) -> Answer:
-        time.sleep(0.0 if body["messages"][-1]["content"] == "quick" else 1.0)
+        if body["messages"][-1]["content"] != "quick":
+            over.wait(PATIENCE)
         return chat("done")
 
     endpoint.answer = slow
     policy = OpenAIPolicy("m", endpoint.url, max_concurrency=2)
     task = asyncio.create_task(policy.generate([ask(i) for i in range(6)]))
-    await asyncio.sleep(0.2)
+    await until(lambda: len(endpoint.seen) == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(endpoint.seen) == 2
     assert (await run(policy, ask("q", text="quick")))[0].text == "done"
     assert len(endpoint.seen) == 3
+    over.set()
 
 
 async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> None:
+    together = threading.Barrier(3)
+
     def slow(body: dict[str, Any], count: int) -> Answer:
-        time.sleep(0.05)
+        together.wait(PATIENCE)  # breaks where fewer are under way at a time
         return chat("done")
 
     endpoint.answer = slow

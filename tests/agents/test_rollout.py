@@ -38,17 +38,22 @@ class WatchedMath(MathTask):
 
 
 class Recorded:
-    """A policy that answers by `reply`, remembers its batches and takes a while if `slow`."""
+    """A policy that answers by `reply`, remembers its batches and takes a while if `slow`.
+
+    It answers nothing before `together` calls are under way at once.
+    """
 
     def __init__(
         self,
         batching: Literal["static", "stream"] = "static",
         name: str = "recorded",
         slow: bool = False,
+        together: int = 1,
     ) -> None:
-        self.name, self.batching, self.slow = name, batching, slow
+        self.name, self.batching, self.slow, self.together = name, batching, slow, together
         self.batches: list[list[Request]] = []
         self.flying = self.most = 0
+        self.enough = asyncio.Event()
 
     def reply(self, request: Request) -> str:
         return f"\\boxed{{{len(request.agent)}}}"
@@ -57,6 +62,10 @@ class Recorded:
         self.batches.append(list(requests))
         self.flying += 1
         self.most = max(self.most, self.flying)
+        if self.most >= self.together:
+            self.enough.set()
+        else:
+            await asyncio.wait_for(self.enough.wait(), 60)
         if self.slow:
             await asyncio.sleep(random.random() / 200)
         self.flying -= 1
@@ -167,7 +176,7 @@ def test_slow_policies_that_finish_out_of_order_change_nothing(batching, determi
 
 def test_stream_policies_get_requests_as_they_come():
     workflow = make_workflow("voting_v0")
-    policy = Recorded("stream", slow=True)
+    policy = Recorded("stream", slow=True, together=21)
     Rollout(workflow, Roster.shared(policy, workflow.roles), deterministic=False).run(
         jobs(workflow, 20)
     )
@@ -371,15 +380,18 @@ async def test_run_inside_a_loop_says_what_to_do_and_arun_works():
 
 
 async def test_a_cancelled_rollout_leaves_no_task_behind():
+    asked = asyncio.Event()
+
     class Stuck(Recorded):
         async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-            await asyncio.sleep(60)
+            asked.set()
+            await asyncio.Event().wait()
             return []
 
     workflow = make_workflow("single_v0")
     engine = Rollout(workflow, Roster.shared(Stuck(), workflow.roles))
     running = asyncio.create_task(engine.arun(jobs(workflow, 2)))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(asked.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

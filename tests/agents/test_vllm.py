@@ -42,9 +42,6 @@ SETTINGS = EngineSettings(adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.062
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -55,7 +52,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     }
     folder = tmp_path_factory.mktemp("server")
-    with (folder / "log.txt").open("w") as log:
+    with socket.socket() as holder, (folder / "log.txt").open("w") as log:
+        # Keeps the port from others without listening; the server may bind it all the same.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
         process = subprocess.Popen(
             serve_command(str(POCKET), SETTINGS, port, cpu=True),
             env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True,
@@ -65,10 +67,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
+                process.wait(60)
 
 
 @pytest.fixture(scope="module", params=["colocated", "split", "server"])
@@ -76,7 +78,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[VLLMEngine]:
     if request.param == "server":
         from flowzoo.agents.vllm_remote import connect
 
-        found = connect(str(POCKET), request.getfixturevalue("server"), patience_s=120)
+        found = connect(str(POCKET), request.getfixturevalue("server"), patience_s=600)
     else:
         settings = EngineSettings(
             placement=request.param, adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.0625
@@ -239,22 +241,23 @@ def test_equal_prompts_are_read_once_and_new_weights_forget_them(
 async def test_cancelled_requests_leave_the_engine(engine: VLLMEngine, model: Any) -> None:
     endless = VLLMPolicy(engine, sampling=Sampling(max_tokens=1500))
     stop, engine.stop_ids = engine.stop_ids, ()
-    task = asyncio.create_task(endless.generate(long_asks(64, "cancel")))
+    # Minutes of work, so that what comes back soon was not waiting for its end.
+    task = asyncio.create_task(endless.generate(long_asks(1024, "cancel")))
     await asyncio.sleep(0.3)
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     engine.stop_ids = stop
-    began = time.perf_counter()
-    for _ in range(50):  # other processes need a moment to hear of it
+    end = time.monotonic() + 60
+    while True:  # other processes need a moment to hear of it
         try:
             engine.load_weights(model.state_dict())
             break
         except UsageError:
+            assert time.monotonic() < end
             await asyncio.sleep(0.05)
-    done = await policy(engine, max_tokens=8).generate(asks(2))
-    assert time.perf_counter() - began < 10
+    done = await asyncio.wait_for(policy(engine, max_tokens=8).generate(asks(2)), 30)
     assert gap(model, done) < 1e-3
 
 
@@ -309,7 +312,7 @@ def test_the_protocol_is_the_policies(engine: VLLMEngine) -> None:
 
 
 def test_weights_at_work_cannot_be_changed(thread_engine: VLLMEngine, model: Any) -> None:
-    slow = policy(thread_engine, max_tokens=400)
+    slow = policy(thread_engine, max_tokens=1500)
     stop, thread_engine.stop_ids = thread_engine.stop_ids, ()
     futures = thread_engine.submit(slow.jobs(long_asks(32)))
     thread_engine.stop_ids = stop
@@ -346,7 +349,7 @@ def test_a_dead_engine_fails_every_request_and_can_be_restarted(
     futures = thread_engine.submit(player.jobs(asks(8)))
     for future in futures:
         with pytest.raises(kind, match=said):
-            future.result(30)
+            future.result(120)
     assert not thread_engine.home.alive
     with pytest.raises(kind, match=said):
         player.answer(asks(1))
@@ -426,15 +429,16 @@ def test_a_killed_engine_process_is_noticed_and_replaced() -> None:
         player = policy(split, max_tokens=8)
         before = player.answer(asks(2))
         stop, split.stop_ids = split.stop_ids, ()
-        futures = split.submit(policy(split, max_tokens=1500).jobs(long_asks(16)))
+        # Minutes of work: the last of it is not done, however late the kill comes.
+        futures = split.submit(policy(split, max_tokens=1500).jobs(long_asks(256)))
         split.stop_ids = stop
         time.sleep(0.3)
         cores = [p for p in psutil.Process().children(True) if "EngineCore" in p.name()]
         (core,) = [p for p in cores if p.create_time() == max(c.create_time() for c in cores)]
         core.kill()
-        for future in futures:
-            with pytest.raises(EngineDied):
-                future.result(30)
+        ends = [future.exception(120) for future in futures]
+        assert isinstance(ends[-1], EngineDied)
+        assert all(end is None or isinstance(end, EngineDied) for end in ends)
         assert not split.home.alive
         split.restart()
         after = player.answer(asks(2))

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from flowzoo.envs.turns import WorkflowError
 from flowzoo.errors import Busy, UsageError
 
 GATE = threading.Event()
+GRADES = threading.Event()
+"""A grader has reached the gate."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,15 @@ class SlowMath(MathTask):
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[Graded]:
-        assert GATE.wait(10)
+        GRADES.set()
+        assert GATE.wait(60)
         return super().grade_batch(problems, answers)
 
 
 @pytest.fixture(autouse=True)
 def gate() -> Iterator[None]:
     GATE.clear()
+    GRADES.clear()
     yield
     GATE.set()
 
@@ -76,12 +81,12 @@ def right(env: Any) -> Callable[[str, int], str]:
     return lambda agent, number: respond(roles[agent][0], env.observe(agent)["messages"])
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
+async def at_the_gate() -> None:
+    """Wait until a grader stands at the gate."""
+    end = time.monotonic() + 60
+    while not GRADES.is_set():
+        assert time.monotonic() < end, "nothing was graded"
         await asyncio.sleep(0.005)
-    raise TimeoutError
 
 
 # -- rule 5: effects are pending during astep, and fields change in one block ---------------------
@@ -91,7 +96,7 @@ async def test_areset_awaits_effects_before_the_first_ask():
     """Rules 4 and 5."""
     env = Guard(WorkflowEnv(toy(graded_first, SlowMath())))
     starting = asyncio.create_task(env.areset(seed=0))
-    await asyncio.sleep(0.02)
+    await at_the_gate()
     assert not starting.done()
     GATE.set()
     await starting
@@ -104,9 +109,10 @@ async def test_astep_keeps_the_old_fields_until_it_is_done_and_refuses_other_use
     GATE.set()
     await env.areset(seed=0)
     GATE.clear()
+    GRADES.clear()
     before = (env.agent_selection, copy.deepcopy(env.infos), env.observe("judge_0"))
     stepping = asyncio.create_task(env.astep("x"))
-    await asyncio.sleep(0.02)
+    await at_the_gate()
     assert (env.agent_selection, env.infos, env.observe("judge_0")) == before
     for use in (
         lambda: env.step("y"),
@@ -133,9 +139,10 @@ async def test_a_cancelled_astep_is_repaired_by_settle_which_may_be_repeated():
     GATE.set()
     await env.areset(seed=0)
     GATE.clear()
+    GRADES.clear()
     gold = env.unwrapped.episode.problem.gold
     stepping = asyncio.create_task(env.astep(gold))
-    await asyncio.sleep(0.02)
+    await at_the_gate()
     stepping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stepping
@@ -158,7 +165,7 @@ async def test_a_cancelled_first_areset_is_repaired_by_settle():
     """Rule 5."""
     env = Guard(WorkflowEnv(toy(graded_first, SlowMath())))
     starting = asyncio.create_task(env.areset(seed=0))
-    await asyncio.sleep(0.02)
+    await at_the_gate()
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting

@@ -215,6 +215,6 @@ def test_a_problem_is_the_same_in_every_process_and_on_every_machine(salt):
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     assert json.loads(done.stdout) == PROBLEMS

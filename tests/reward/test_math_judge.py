@@ -78,12 +78,12 @@ def test_open_pairs_reach_the_pool_and_are_remembered(monkeypatch: pytest.Monkey
 def test_a_timeout_is_a_status_and_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     math_judge._known.clear()
     monkeypatch.setattr(math_judge, "is_light", lambda text: True)
-    patient = math_judge._ask
-    asked: list[float] = []
-
-    def at_once(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
-        asked.append(deadline)
-        jobs = [json.dumps({"answer": answer, "gold": gold}).encode() for answer, gold in pairs]
+    pair = ("(-3)^{(-3)^{(-3)^{27}}}", "3")
+    assert judge([pair], 0.3) == ["timeout"]  # without a deadline it would not come back at all
+    assert judge([("x>1", "x-1>0")], 60.0) != ["timeout"]
+    monkeypatch.setattr(math_judge, "_ask", lambda pairs, deadline: 1 / 0)
+    assert judge([pair], 0.3) == ["timeout"]
+    math_judge._known.clear()
 
 
 def test_guards_after_a_true(monkeypatch: pytest.MonkeyPatch) -> None:
