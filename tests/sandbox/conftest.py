@@ -1,27 +1,73 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 
+from flowzoo.sandbox import backends, box_engine, box_run, docker_reaper, pool_dispatch, tier
+from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import Tier, probe
+
+PATIENCE = 120.0
+"""Seconds on the wall that any process may be held up by a machine that stalls."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient_host() -> Iterator[None]:
+    """Where a test sets no clock on the wall, none of the host's turns a stall into a failure.
+
+    What never ends still has its end: programs by their CPU time, which is left as it is.
+    """
+
+    def wall(limits: Limits) -> float:
+        return PATIENCE if limits.wall_s is None else limits.wall_s
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Limits, "wall", property(wall))
+        patch.setattr(box_run, "SLACK", PATIENCE)
+        patch.setattr(box_engine, "CLOSE_SECONDS", PATIENCE)
+        patch.setattr(backends, "WORDS_SECONDS", PATIENCE)
+        patch.setattr(backends, "END_SECONDS", PATIENCE)
+        patch.setattr(docker_reaper, "GONE_SECONDS", PATIENCE)
+        patch.setattr(pool_dispatch, "FORK_SECONDS", PATIENCE)
+        yield
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Whether the condition comes true; returns as soon as it does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return bool(condition())  # this process may have stalled since the last look
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], object]], bool]:
+    """Whether a condition comes true within a minute."""
+    return wait_for
 
 
 @cache
 def machine() -> Tier:
-    return probe()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tier, "PING_TIMEOUT", 60)  # a stalled engine is no reason to skip its tests
+        return probe()
 
 
 def refusal(backend: str) -> str:
     """Why this machine cannot run a backend of the sandbox; empty if it can."""
-    tier = machine()
+    found = machine()
     if backend == "docker":
-        return "" if tier.docker.ok else f"no Docker engine: {tier.docker.detail}"
+        return "" if found.docker.ok else f"no Docker engine: {found.docker.detail}"
     if backend == "namespaces":
-        return "" if tier.namespaces.ok and tier.seccomp else f"{tier.namespaces.detail}"
+        return "" if found.namespaces.ok and found.seccomp else f"{found.namespaces.detail}"
     if backend == "landlock":
-        return "" if tier.landlock_abi and tier.seccomp else "no Landlock or no seccomp"
+        return "" if found.landlock_abi and found.seccomp else "no Landlock or no seccomp"
     return "" if os.name == "posix" else "no POSIX system"
 
 

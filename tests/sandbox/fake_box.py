@@ -2,7 +2,8 @@
 
 Each word of the source is done once, in order, before the job is answered with its inputs echoed:
 `die`, `hang`, `garbage`, `otherid`, `setup`, `broken`, `unclean`, `short`, `early`, `slow`; with
-`once:PATH:` in front only where PATH does not exist yet, which it does afterwards.
+`once:PATH:` in front only where PATH does not exist yet, which it does afterwards. `note:PATH`
+adds a line to a file, `until:PATH` waits until there is one.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ def answer(job: int, index: int, outcome: str, output: bytes) -> None:
 def serve(frame: wire.Frame) -> None:
     job, inputs = frame.head["id"], frame.blobs[1:]
     words = [wanted(word) for word in frame.blobs[0].decode().split()]
+    for word in words:
+        if word.startswith("note:"):
+            with open(word[5:], "a") as file:
+                file.write("here\n")
+        while word.startswith("until:") and not os.path.exists(word[6:]):
+            time.sleep(0.005)
     if "die" in words:
         sys.stderr.write("Fatal: the box was asked to die\n")
         sys.stderr.flush()

@@ -54,23 +54,45 @@ def grow(rest: bytes) -> bytes:
         kept.append(bytearray(2**24))
 
 
+def wait(rest: bytes) -> bytes:
+    """Say with a file that this job runs, then wait for another one."""
+    path = rest.decode()
+    touch(rest + b".waits")
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return rest
+
+
+def touch(rest: bytes) -> bytes:
+    os.close(os.open(rest, os.O_CREAT | os.O_WRONLY))
+    return rest
+
+
+def mark(rest: bytes) -> bytes:
+    """Make the file a byte longer."""
+    with open(rest, "ab") as file:
+        file.write(b"x")
+    return rest
+
+
 def hold(rest: bytes) -> bytes:
-    held = bytearray(b"x") * int(rest)
-    time.sleep(0.6)
+    size, _, path = rest.partition(b":")
+    held = bytearray(b"x") * int(size)
+    wait(path)
     return b"%d" % len(held)
 
 
 def fork_and_leave(rest: bytes) -> bytes:
     """Leave a process behind that holds the worker's stream open."""
     if os.fork() == 0:
-        time.sleep(60)
+        time.sleep(600)
     os._exit(0)
 
 
 def fork_and_tell(rest: bytes) -> bytes:
     pid = os.fork()
     if pid == 0:
-        time.sleep(60)
+        time.sleep(600)
     return b"%d" % pid
 
 
@@ -92,7 +114,7 @@ def leave(error: BaseException) -> bytes:
 
 def stop(pid: int, number: int) -> bytes:
     os.kill(pid, number)
-    time.sleep(60)
+    time.sleep(600)
     return b""
 
 
@@ -115,6 +137,9 @@ WORDS: dict[bytes, Callable[[bytes], bytes]] = {
     b"hash": lambda rest: b"%d" % hash(rest.decode()),
     b"environment": lambda rest: " ".join(sorted(os.environ)).encode(),
     b"print": print_noise,
+    b"wait": wait,
+    b"touch": touch,
+    b"mark": mark,
     b"hang": hang,
     b"grow": grow,
     b"hold": hold,
@@ -148,6 +173,7 @@ def use_in_daemon(answers) -> None:
     """Body of a daemonic process: it may have no children made by multiprocessing."""
     from flowzoo.sandbox import WorkerPool
 
-    with WorkerPool("pool_handlers:setup", workers=2, deadline=0.3) as pool:
-        results = pool.submit_batch([b"hang", b"echo:from a daemon"])
+    with WorkerPool("pool_handlers:setup", workers=2, deadline=60) as pool:
+        results = pool.submit_batch([b"hang"], deadline=0.3)
+        results += pool.submit_batch([b"echo:from a daemon"])
     answers.put([(result.status, result.value) for result in results])

@@ -144,13 +144,13 @@ def test_a_number_is_read_as_python_reads_it(value):
         assert not texts_match(outputs, [repr(value)] * 2, [none] * 2)[1] or abs(value) > 1.7e308
 
 
-@pytest.mark.parametrize("junk", ["1" * 60_000 + "x", "0" * 60_000 + ".5", "0" * 60_000 + "e9x"])
-@pytest.mark.serial
-def test_hostile_tokens_take_no_quadratic_time(path, junk):
+@pytest.mark.parametrize("digit", ["1x", "0.5", "0e9x"])
+def test_hostile_tokens_take_no_quadratic_time(path, digit):
+    junk = digit[0] * 500_000 + digit[1:]
     texts_match(["1.5"], ["7.25"], [NUMBER])  # may compile
-    start = time.perf_counter()
+    start = time.process_time()
     texts_match([junk] * 5, ["7.25"] * 5, [NUMBER] * 5)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 60  # where the square takes many minutes
 
 
 def test_the_kernel_is_loaded_only_when_it_pays(monkeypatch):

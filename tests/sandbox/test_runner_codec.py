@@ -140,7 +140,7 @@ def test_codec_bounds_size_before_memory():
         encode(doubled, 10_000)
     with pytest.raises(TooLarge):
         encode("x" * 101, 100)
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 60  # of its 2**49 lists, no machine reaches the end
     assert encode("x" * 90, 100)
 
 
@@ -184,14 +184,15 @@ def test_codec_refuses_broken_bytes(data):
 def test_codec_refuses_keys_made_to_collide_quickly():
     prime = 2**61 - 1
     clashing = set()  # built by tuple keys of equal hash would take the square of their number
-    members = b"".join(encode(k * prime) for k in range(20_000))
+    count = 100_000  # for each of the three below, the square takes more than a minute
+    members = b"".join(encode(k * prime) for k in range(count))
     start = time.process_time()
     for tag in (b"E", b"Z"):
         with pytest.raises(ValueError, match="share one hash"):
-            decode(tag + struct.pack("<I", 20_000) + members)
-    pairs = b"".join(encode(k * prime) + b"N" for k in range(20_000))
+            decode(tag + struct.pack("<I", count) + members)
+    pairs = b"".join(encode(k * prime) + b"N" for k in range(count))
     with pytest.raises(ValueError, match="share one hash"):
-        decode(b"M" + struct.pack("<I", 20_000) + pairs)
-    assert time.process_time() - start < 2
+        decode(b"M" + struct.pack("<I", count) + pairs)
+    assert time.process_time() - start < 60
     clashing.update(k * prime for k in range(CROWD))
     assert decode(encode(clashing)) == clashing

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from flowzoo.cli import main
 from flowzoo.sandbox import attacks
+from flowzoo.sandbox.attacks import suite
+from flowzoo.sandbox.program import Limits
 
 
 def test_build_prints_the_image(docker: str, capsys: pytest.CaptureFixture[str]):
@@ -27,13 +30,17 @@ def test_docker_options_need_docker(capsys: pytest.CaptureFixture[str]):
     assert "--runtime, --user: only with --backend docker" in message
 
 
+@pytest.mark.serial  # what other tests leave for a moment would count as left by these programs
 def test_check_prints_findings_and_limits(
     confining: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    some = [probe for probe in attacks.PROBES if probe.category == "honest"][:3]
-    monkeypatch.setattr(
-        attacks, "run_suite", lambda sandbox: attacks.suite.run_suite(sandbox, some)
-    )
+    some = [
+        replace(probe, limits=Limits(cpu_s=60.0, wall_s=300.0))
+        for probe in attacks.PROBES
+        if probe.category == "honest"
+    ][:3]
+    monkeypatch.setattr(attacks, "run_suite", lambda sandbox: suite.run_suite(sandbox, some))
+    monkeypatch.setattr(suite, "HONEST_S", 60.0)
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["sandbox", "check", "--backend", confining]) == 0
     text = capsys.readouterr().out
@@ -49,9 +56,7 @@ def test_a_broken_promise_is_status_1(
     impossible = [
         honest.__class__(name="x", category="honest", source="", allowed=frozenset("TLE"))
     ]
-    monkeypatch.setattr(
-        attacks, "run_suite", lambda sandbox: attacks.suite.run_suite(sandbox, impossible)
-    )
+    monkeypatch.setattr(attacks, "run_suite", lambda sandbox: suite.run_suite(sandbox, impossible))
     assert main(["sandbox", "check", "--backend", confining, "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (rows[0]["name"], rows[0]["ok"], rows[0]["promised"]) == ("x", False, True)

@@ -21,7 +21,10 @@ from flowzoo.sandbox import (
 )
 from flowzoo.sandbox.runner import codec
 
-LIMITS = Limits(cpu_s=0.5, wall_s=1.0)
+SHORT = Limits(cpu_s=0.5, wall_s=1.0)
+"""For programs that do not end."""
+PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
+"""For programs that end by themselves, however the machine stalls."""
 CHECK = CheckTest(
     "def check(f):\n    for n in range(5):\n        assert f(n) == n", "check(candidate)"
 )
@@ -42,8 +45,14 @@ def sandbox(backend: SandboxName) -> Iterator[Sandbox]:
         yield found
 
 
-def judge(sandbox: Sandbox, source: str, test: Any, entry: str | None = None) -> Verdict:
-    return sandbox.run_sync([Program(source, entry)], [[test]], LIMITS)[0]
+def judge(
+    sandbox: Sandbox,
+    source: str,
+    test: Any,
+    entry: str | None = None,
+    limits: Limits = PATIENT,
+) -> Verdict:
+    return sandbox.run_sync([Program(source, entry)], [[test]], limits)[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ def test_exit_with_a_code_is_no_success(sandbox: Sandbox) -> None:
 def test_a_program_cannot_wind_its_clock_back(sandbox: Sandbox, kind: str) -> None:
     source = FORGE + "def f(n):\n    while True:\n        record(b'S')\n        time.sleep(0.1)"
     test = CallTest((1,), 1) if kind == "call" else CHECK
-    verdict = judge(sandbox, source, test, "f")
+    verdict = judge(sandbox, source, test, "f", Limits(cpu_s=60.0, wall_s=1.0))
     assert verdict.status == "TLE"
     assert verdict.cases[0].detail.startswith("wall")  # either half's clock may end a check
 
@@ -96,7 +105,8 @@ def test_forged_answers_are_the_programs_fault(sandbox: Sandbox, answers: str) -
 
 
 def test_answers_that_nobody_asked_for_end_a_check(sandbox: Sandbox) -> None:
-    verdict = judge(sandbox, FORGE + "while True:\n    record(b'Q', b'x' * 60000)", CHECK, "f")
+    source = FORGE + "while True:\n    record(b'Q', b'x' * 60000)"
+    verdict = judge(sandbox, source, CHECK, "f", SHORT)
     # WA: one came just when the test's code had asked; TLE: a busy machine was slow to read them
     assert verdict.status in ("RE", "WA", "TLE")
 
@@ -123,8 +133,9 @@ def test_the_librarys_dicts_count_as_dicts(sandbox: Sandbox, kind: str) -> None:
 def test_a_check_that_never_calls_waits_for_the_program_to_load(
     sandbox: Sandbox, source: str, status: str
 ) -> None:
+    limits = SHORT if status == "TLE" else PATIENT
     for code in ("assert True", "import time\ntime.sleep(0.1)"):
-        assert judge(sandbox, source, CheckTest(code), "f").status == status
+        assert judge(sandbox, source, CheckTest(code), "f", limits).status == status
 
 
 def test_other_subclasses_of_dict_are_no_dicts(sandbox: Sandbox) -> None:
@@ -187,7 +198,7 @@ def test_output_that_fits_no_frame_is_not_promised(sandbox: Sandbox) -> None:
 def test_too_much_output_is_told_from_a_failed_start(sandbox: Sandbox) -> None:
     """Its output was read, and it killed for it, before it was heard to say that it started."""
     programs = [Program(f"print('a' * 9_000)  # {number}") for number in range(40)]
-    limits = Limits(output_bytes=100)
+    limits = Limits(cpu_s=60.0, wall_s=300.0, output_bytes=100)
     found = sandbox.run_sync(programs, [[StdinTest("", "x")]] * 40, limits, on_error="verdict")
     assert Counter(verdict.status for verdict in found) == {"OLE": 40}
 
@@ -196,6 +207,6 @@ def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
     """The program may be over before the box looks at the results of its last tests."""
     tests = [CallTest((number,), number + 1) for number in range(40)]
     programs = [Program(f"def f(x):\n    return x + 1  # {n}", "f") for n in range(40)]
-    found = sandbox.run_sync(programs, [tests] * 40, LIMITS)
+    found = sandbox.run_sync(programs, [tests] * 40, PATIENT)
     assert {verdict.status for verdict in found} == {"AC"}
     assert all(case.wall_s >= 0 for verdict in found for case in verdict.cases)

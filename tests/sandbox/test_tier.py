@@ -74,19 +74,19 @@ def test_the_best_working_tier_is_chosen(docker, namespaces, landlock, seccomp, 
 
 
 def test_an_engine_on_a_unix_socket_answers(engine):
-    assert tier.ping_engine(engine).ok
+    assert tier.ping_engine(engine, timeout=60).ok
 
 
 def test_an_engine_on_a_tcp_socket_answers():
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Ping)
     with serve(server):
-        assert tier.ping_engine(f"tcp://127.0.0.1:{server.server_address[1]}").ok
+        assert tier.ping_engine(f"tcp://127.0.0.1:{server.server_address[1]}", timeout=60).ok
 
 
 def test_an_engine_that_answers_an_error_is_not_ok(tmp_path):
     server = socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Broken)
     with serve(server):
-        found = tier.ping_engine(f"unix://{tmp_path / 's'}")
+        found = tier.ping_engine(f"unix://{tmp_path / 's'}", timeout=60)
         assert not found.ok
         assert "500" in found.detail
 
@@ -117,6 +117,8 @@ def test_a_silent_engine_is_given_up_on(tmp_path):
 def test_an_engine_without_the_python_client_is_not_enough(engine, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", engine)
     monkeypatch.setattr(tier, "find_spec", lambda name: None)
+    ping = tier.ping_engine
+    monkeypatch.setattr(tier, "ping_engine", lambda host: ping(host, timeout=60))
     found = tier.probe_docker()
     assert not found.ok
     assert "flowzoo[docker]" in found.detail

@@ -44,7 +44,7 @@ PROBES: tuple[Probe, ...] = (
     stdin("output", "closes stdin first", "AC RE", "import os\nos.close(0)\nprint(42)"),
     stdin("output", "answers and crashes", "RE", "print(42, flush=True)\nraise ValueError"),
     stdin("output", "answers and hangs", "TLE",
-          "import time\nprint(42, flush=True)\ntime.sleep(9)", limits=NAP),
+          "import time\nprint(42, flush=True)\ntime.sleep(60)", limits=NAP),
     stdin("output", "ANSI escapes", "WA", "print('\\x1b[2J\\x1b[31m42\\x1b[0m')"),
     stdin("output", "answer behind a backspace", "WA", "print('43\\b2')",
           tests=(StdinTest("41\n", "42\n", EXACT),)),
