@@ -56,7 +56,7 @@ class MathOptions:
     """Who decides pairs that exact comparison and probing leave open: Math-Verify in the worker
     pool, or none, so that they are different."""
     deadline: float = 1.0
-    """Seconds that the judge may take for a pair, at most 1.5."""
+    """Seconds that the judge may take for a pair, at most 1.5; see `WorkerPool` for what counts."""
 
     def __post_init__(self) -> None:
         """Check the choices."""

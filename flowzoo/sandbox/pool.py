@@ -70,7 +70,8 @@ class WorkerPool:
             `bytes -> bytes`. It should do once whatever the first job would otherwise pay for.
         workers: most processes at a time; None: the usable cores.
         deadline: seconds a job may take from its dispatch to a free worker; a batch may set its
-            own.
+            own. On Linux the time that the worker waits for a processor is not counted, up to ten
+            deadlines in all.
         memory_bytes: address space of a worker (RLIMIT_AS; not enforced by macOS).
         cpu_seconds: CPU time of a job, a second net under the deadline; None: the deadline,
             rounded up, and one second.

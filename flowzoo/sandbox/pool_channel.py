@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -22,6 +23,9 @@ from flowzoo.sandbox.pool_batch import Batch, Ticket
 from flowzoo.sandbox.pool_protocol import FORK, JOB, ORDER, PID, REAP, Reply, split_replies
 
 READ_BYTES = 1 << 18
+
+MOST_WAITING = 10
+"""A job ends after this many times its deadline, however long its worker waited for a processor."""
 
 BASE_ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # sets and dicts of strings iterate alike in every run
@@ -140,6 +144,15 @@ class Zygote:
         self.process.returncode = 0  # or its __del__ would wait for a child we do not have
 
 
+def waited(pid: int) -> float:
+    """Seconds that a process could have run and other processes did; 0 where that is not known."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):  # no Linux, statistics off, or it is gone
+        return 0.0
+
+
 class Channel:
     """One worker: its stream, and the jobs sent to it that have no verdict yet.
 
@@ -156,6 +169,8 @@ class Channel:
         """When the job in front was dispatched, or the one before it was answered."""
         self.deadline = 0.0
         """Until when the job in front must have answered."""
+        self.waited: float | None = None
+        """What `waited` said soon after the job in front began; None: not asked yet."""
         self.last = False
         """No more jobs: it is replaced once the one in front has its verdict."""
         self.served = 0
@@ -182,6 +197,24 @@ class Channel:
         if self.queue:
             self.started = time.monotonic()
             self.deadline = self.started + self.queue[0].batch.deadline
+            self.waited = None
+
+    def extend(self) -> bool:
+        """Give the job in front the time that its worker waited; False: it has had its deadline."""
+        now, allowed = time.monotonic(), self.queue[0].batch.deadline
+        if self.waited is None:  # not even looked at: this process was held up all the while
+            self.waited = waited(self.pid)
+            self.deadline = now + allowed
+            return True
+        more = waited(self.pid) - self.waited
+        self.deadline = self.started + min(allowed + more, MOST_WAITING * allowed)
+        return now < self.deadline or self.speaks()
+
+    def speaks(self) -> bool:
+        """Whether something came that was not read, perhaps while this process was held up."""
+        poll = select.poll()
+        poll.register(self.stream, select.POLLIN)
+        return bool(poll.poll(0))
 
     def flush(self) -> None:
         """Send what the stream takes now; what a dead worker does not take is dropped."""

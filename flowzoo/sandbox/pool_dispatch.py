@@ -8,6 +8,9 @@ Jobs are short, so a message per job would cost more than the job: a worker is s
 ahead as it finishes in about two milliseconds. Its reply to one job is its start of the next, so
 each deadline still counts from the moment the job reached a worker that was free for it. A worker
 that stays on one job for long gives the jobs behind it back to the others.
+
+On a machine with more work than processors a job would meet its deadline for what others do, and an
+answer would be judged by the load. So the time that its worker waited for a processor is added.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections import deque
 
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.pool_batch import Batch, Ledger
-from flowzoo.sandbox.pool_channel import Channel, Zygote
+from flowzoo.sandbox.pool_channel import Channel, Zygote, waited
 from flowzoo.sandbox.pool_protocol import (
     DONE,
     HELLO,
@@ -48,7 +51,7 @@ AHEAD_BYTES = 2**20
 """A message to a worker takes no further job beyond this size."""
 
 STUCK_SECONDS = 0.02
-"""A worker this long at one job gives back the jobs sent ahead to it."""
+"""A worker this long at one job is looked at, and gives back the jobs sent ahead to it."""
 
 SETUP_SECONDS = 120.0
 """How long the set-up of a zygote may take."""
@@ -184,9 +187,15 @@ class Dispatcher:
         """When `channel` has to be looked at if nothing comes from it."""
         if not channel.pid:
             return channel.born + FORK_SECONDS
-        if len(channel.queue) > 1 and self.settings.workers > 1:
+        if not channel.queue:
+            return math.inf
+        if channel.waited is None or self._hoards(channel):
             return min(channel.deadline, channel.started + STUCK_SECONDS)
-        return channel.deadline if channel.queue else math.inf
+        return channel.deadline
+
+    def _hoards(self, channel: Channel) -> bool:
+        """Whether jobs wait behind the one in front that another worker could do."""
+        return len(channel.queue) > 1 and self.settings.workers > 1
 
     def _watch(self) -> None:
         """Act on what is overdue."""
@@ -195,10 +204,14 @@ class Dispatcher:
             if now < self._due(channel) or self.channels.get(channel.fd) is not channel:
                 continue
             if channel.pid and now >= channel.deadline:
-                self._retire(channel, "timeout")
+                if not channel.extend():
+                    self._retire(channel, "timeout")
             elif channel.pid:
-                self._take_back(channel, keep=1)
-                channel.last = True
+                if channel.waited is None:
+                    channel.waited = waited(channel.pid)
+                if self._hoards(channel):
+                    self._take_back(channel, keep=1)
+                    channel.last = True
             elif self._zygote is not None and not self._zygote.ready:
                 channel.born = now  # it waits for the set-up, which has its own limit
             elif self._zygote is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,6 +109,37 @@ def test_a_timeout_comes_at_the_deadline_and_a_batch_may_set_its_own(pool: Worke
         assert result.seconds >= 0.6
 
 
+def test_waiting_for_a_processor_is_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    with WorkerPool(SETUP, workers=1, deadline=0.2, cpu_seconds=600) as pool:
+        pool.submit_batch([b"echo:warm"], deadline=PATIENT)
+        # All that passes, its worker waits.
+        monkeypatch.setattr(pool_channel, "waited", lambda pid: time.monotonic())
+        monkeypatch.setattr(pool_dispatch, "waited", lambda pid: time.monotonic())
+        monkeypatch.setattr(pool_channel, "MOST_WAITING", 10 * PATIENT)
+        assert statuses(pool, b"sleep:0.6") == ["ok"]
+        # What never ends has an end all the same.
+        monkeypatch.setattr(pool_channel, "MOST_WAITING", 3)
+        (hang,) = pool.submit_batch([b"hang"])
+        assert hang.status == "timeout"
+        assert hang.seconds >= 3 * 0.2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says who waited")
+def test_what_waits_for_a_processor_is_seen(soon: Callable[..., bool]) -> None:
+    loop = [sys.executable, "-c", "while True: pass"]
+    rivals = [subprocess.Popen(loop) for _ in range(2)]
+    try:
+        assert pool_channel.waited(rivals[0].pid) < PATIENT
+        for rival in rivals:  # both on one processor
+            os.sched_setaffinity(rival.pid, {min(os.sched_getaffinity(0))})
+        assert soon(lambda: pool_channel.waited(rivals[0].pid) > 0.2)
+    finally:
+        for rival in rivals:
+            rival.kill()
+            rival.wait()
+    assert pool_channel.waited(rivals[0].pid) == 0.0
+
+
 class Clock:
     """Stands for the module `time`: its seconds pass only when a test says so."""
 
@@ -130,6 +163,33 @@ def test_waiting_for_a_worker_is_not_charged(monkeypatch: pytest.MonkeyPatch) ->
     with WorkerPool(SETUP, workers=1, deadline=PATIENT) as pool:
         assert statuses(pool, *[b"echo:x"] * 40) == ["ok"] * 40
     assert clock.now > 20 * PATIENT
+
+
+def test_a_dispatcher_that_was_held_up_charges_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, soon: Callable[..., bool]
+) -> None:
+    gate, clock, watch = tmp_path / "gate", Clock(), Dispatcher._watch
+    held_up: list[bool] = []
+
+    def late(dispatcher: Dispatcher) -> None:
+        for channel in dispatcher.channels.values():
+            if channel.queue and len(held_up) == 1:  # again, until the answer is there
+                channel.waited = 0.0
+                gate.touch()
+                assert soon(channel.speaks)
+            if channel.queue and len(held_up) < 2:
+                held_up.append(True)
+                clock.now += 2 * DEADLINE
+        watch(dispatcher)
+
+    monkeypatch.setattr(pool_channel, "time", clock)
+    monkeypatch.setattr(pool_dispatch, "time", clock)
+    monkeypatch.setattr(pool_channel, "waited", lambda pid: 0.0)
+    monkeypatch.setattr(pool_dispatch, "STUCK_SECONDS", 0.0)
+    monkeypatch.setattr(Dispatcher, "_watch", late)
+    with WorkerPool(SETUP, workers=1, deadline=DEADLINE) as pool:
+        assert statuses(pool, b"wait:%s" % os.fsencode(gate)) == ["ok"]
+    assert len(held_up) == 2
 
 
 def test_jobs_sent_ahead_do_not_wait_behind_one_that_hangs(
