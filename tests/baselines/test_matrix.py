@@ -148,6 +148,11 @@ def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None
     }  # fmt: skip
     wanted |= {f"eval_opt-math-{one}-isolated" for one in ("grpo", "dr_mas")}
     wanted |= {f"tool_planner-plan_path-{one}-isolated" for one in ("grpo", "at_grpo")}
+    wanted |= {
+        f"{workflow}-code-grpo-{sharing}"
+        for workflow in ("voting", "eval_opt")
+        for sharing in ("shared", "isolated")
+    }
     assert wanted | {"search_team-search-dr_mas-isolated"} == names
     assert len(matrix.seeds) == 3
     assert all(cell.config.eval_problems >= 500 for cell in matrix.cells)
