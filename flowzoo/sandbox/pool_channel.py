@@ -206,9 +206,10 @@ class Channel:
             self.waited = waited(self.pid)
             self.deadline = now + allowed
             return True
+        last = self.started + MOST_WAITING * allowed
         more = waited(self.pid) - self.waited
-        self.deadline = self.started + min(allowed + more, MOST_WAITING * allowed)
-        return now < self.deadline or self.speaks()
+        self.deadline = min(self.started + allowed + more, last)
+        return now < self.deadline or (now < last and self.speaks())
 
     def speaks(self) -> bool:
         """Whether something came that was not read, perhaps while this process was held up."""

@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 
 from flowzoo.sandbox import backends, box_engine, box_run, docker_reaper, pool_dispatch, tier
-from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import Tier, probe
 
 PATIENCE = 120.0
@@ -17,16 +16,8 @@ PATIENCE = 120.0
 
 @pytest.fixture(autouse=True, scope="module")
 def patient_host() -> Iterator[None]:
-    """Where a test sets no clock on the wall, none of the host's turns a stall into a failure.
-
-    What never ends still has its end: programs by their CPU time, which is left as it is.
-    """
-
-    def wall(limits: Limits) -> float:
-        return PATIENCE if limits.wall_s is None else limits.wall_s
-
+    """None of the host's own clocks turns a stall into a failure."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Limits, "wall", property(wall))
         patch.setattr(box_run, "SLACK", PATIENCE)
         patch.setattr(box_engine, "CLOSE_SECONDS", PATIENCE)
         patch.setattr(backends, "WORDS_SECONDS", PATIENCE)
