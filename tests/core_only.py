@@ -23,7 +23,7 @@ LIMIT = 0.3
 """Seconds."""
 MEASURED = 0.15
 """Seconds that the import of what is needed takes where that of flowzoo may take `LIMIT`."""
-ROUNDS = 20
+ROUNDS = 60
 """Most processes of either kind; five each are enough where the machine is quiet."""
 
 LOOP = """
