@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+import subprocess
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,3 +111,24 @@ def hold_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pa
         return reached
 
     return arm
+
+
+@pytest.fixture
+def kill_before(hold_before: Callable[[Path], Path]) -> Callable[[Sequence[str], Path], None]:
+    """`kill_before(words, path)`: start a command and kill -9 it where `hold_before` holds."""
+
+    def start(words: Sequence[str], target: Path) -> None:
+        held = hold_before(target)
+        process = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        deadline = time.monotonic() + 600
+        while not held.exists():
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+
+    return start

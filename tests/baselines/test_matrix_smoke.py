@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,20 +37,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def kill_in_the_middle(words: list[str], held: Path) -> None:
-    """Start the command and kill -9 it as soon as a run of it waits in the middle of saving."""
-    process = subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
-    )
-    deadline = time.monotonic() + LIMIT_S
-    while not held.exists():
-        assert process.poll() is None, "the matrix ended before it could be killed"
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
 def dry_run(out: Path) -> str:
     """What `--dry-run` prints."""
     words = flowzoo("matrix", "smoke", f"--out={out}", "--dry-run")
@@ -64,12 +48,12 @@ def dry_run(out: Path) -> str:
 @pytest.mark.serial
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
 def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
-    tmp_path: Path, hold_before: Callable[[Path], Path]
+    tmp_path: Path, kill_before: Callable[[list[str], Path], None]
 ) -> None:
     out = tmp_path / "smoke"
     words = flowzoo("matrix", "smoke", f"--out={out}", "--jobs=2", "--json")
     victim = out / WORKFLOWS[0] / "seed-0"
-    kill_in_the_middle(words, hold_before(victim / "checkpoints" / "step-00000004"))
+    kill_before(words, victim / "checkpoints" / "step-00000004")
     assert not (out / CONTROL / "seed-0" / "cell.toml").exists(), "it waits for its cells"
 
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, env=environment())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,23 +88,15 @@ def test_another_seed_gives_other_problems_but_the_same_evaluation(tmp_path: Pat
 
 
 def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(
-    tmp_path: Path, hold_before: Callable[[Path], Path]
+    tmp_path: Path, kill_before: Callable[[list[str], Path], None]
 ) -> None:
     run(tmp_path / "whole", steps=6)
     killed = tmp_path / "killed"
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**SMALL, "steps": 6}.items()]
     command = [sys.executable, "-m", "flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
     # In the middle of the second checkpoint: two steps have to be dropped and redone.
-    held = hold_before(killed / "checkpoints" / "step-00000004")
+    kill_before(command, killed / "checkpoints" / "step-00000004")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not held.exists():
-        assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
     assert [row["step"] for row in rows(killed)][-1] >= 3
     subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True, timeout=300)
     assert rows(killed) == rows(tmp_path / "whole")

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,28 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
             return bool(condition())  # this process may have stalled since the last look
         time.sleep(0.01)
     return True
+
+
+@pytest.fixture
+def replace_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bytes], list[box_run.Box]]:
+    """`replace_first(count, source)`: the first jobs run `source`, whatever their program is.
+
+    Returns the boxes that have got them; more come in as they do.
+    """
+
+    def replace(count: int, other: bytes) -> list[box_run.Box]:
+        run_job, got = box_run.run_job, []
+
+        async def run(box: box_run.Box, source: bytes, *rest: Any) -> list[box_run.Outcome]:
+            if len(got) < count:
+                got.append(box)
+                source = other
+            return await run_job(box, source, *rest)
+
+        monkeypatch.setattr(box_run, "run_job", run)
+        return got
+
+    return replace
 
 
 @pytest.fixture

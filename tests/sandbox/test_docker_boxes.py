@@ -55,18 +55,9 @@ def judge(
 
 
 @pytest.fixture
-def first_hang(monkeypatch: pytest.MonkeyPatch) -> list[box_run.Box]:
+def first_hang(replace_first: Callable[[int, bytes], list[box_run.Box]]) -> list[box_run.Box]:
     """The first two jobs hang, whatever their program is; the boxes that have got them."""
-    run_job, hung = box_run.run_job, []
-
-    async def hang(box: box_run.Box, source: bytes, *rest: Any) -> list[box_run.Outcome]:
-        if len(hung) < 2:
-            hung.append(box)
-            source = b"import time; time.sleep(600)"
-        return await run_job(box, source, *rest)
-
-    monkeypatch.setattr(box_run, "run_job", hang)
-    return hung
+    return replace_first(2, b"import time; time.sleep(600)")
 
 
 def test_demultiplexer_takes_any_cut():

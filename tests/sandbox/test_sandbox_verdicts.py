@@ -257,20 +257,12 @@ async def test_1000_mixed_programs_leave_nothing_behind(sandbox: Sandbox) -> Non
 
 
 def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool]
+    sandbox: Sandbox, replace_first: Callable[..., list[box_run.Box]], soon: Callable[..., bool]
 ) -> None:
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours; test_docker_boxes kills containers")
     tests: list[list[Test]] = [[StdinTest(str(row), str(row + 1))] for row in range(40)]
-    run_job, first = box_run.run_job, []
-
-    async def loop_first(box: box_run.Box, source: bytes, *rest: Any) -> list[box_run.Outcome]:
-        if len(first) < 4:
-            first.append(source)
-            source = b"while True: pass"
-        return await run_job(box, source, *rest)
-
-    monkeypatch.setattr(box_run, "run_job", loop_first)
+    replace_first(4, b"while True: pass")
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(sandbox.run_sync, [Program(PLUS)] * 40, tests, PATIENT)
         assert soon(lambda: sum(map(loops, sandbox.box_pids())) == 4)
