@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from flowzoo.baselines.advantages import Columns, compute
+from flowzoo.baselines.advantages.compute import Columns, compute
 from flowzoo.envs.records import Call
 
 EPS = 1e-6

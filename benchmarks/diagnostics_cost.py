@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 import tyro
 
-from flowzoo.baselines.config import TrainConfig
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer
 from flowzoo.envs.records import Call
 

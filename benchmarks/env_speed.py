@@ -19,12 +19,12 @@ import gymnasium
 from pettingzoo import AECEnv
 
 from flowzoo.agents import Completion, Request, Roster
-from flowzoo.agents.rollout import Job, Rollout
-from flowzoo.agents.tree import TreeRollout
+from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.envs import Graded, Problem, make_workflow
-from flowzoo.envs.aec import WorkflowEnv
-from flowzoo.envs.guard import Guard
-from flowzoo.envs.tasks.math import MathTask
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.tasks.math.task import MathTask
 
 ROUNDS = 7
 EPISODES = 1_000

@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.actions import MOVES, moves_of
-from flowzoo.envs.tasks.plan_path import neighbour
-from flowzoo.envs.tasks.plan_path_kernel import walk_batch
-from flowzoo.envs.tasks.sokoban_kernel import Level, bare
-from flowzoo.envs.tasks.sudoku_kernel import fill_batch
+from flowzoo.envs.tasks.games.actions import MOVES, moves_of
+from flowzoo.envs.tasks.games.plan_path import neighbour
+from flowzoo.envs.tasks.games.plan_path_kernel import walk_batch
+from flowzoo.envs.tasks.games.sokoban_kernel import Level, bare
+from flowzoo.envs.tasks.games.sudoku_kernel import fill_batch
 
 BATCH = 512
 """Candidates graded in one call, as an engine's batch would be."""

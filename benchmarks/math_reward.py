@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.reward import MathOptions, score_batch
-from flowzoo.reward.math_answer import _read_cached
-from flowzoo.reward.math_judge import _known
+from flowzoo.reward.math.answer import _read_cached
+from flowzoo.reward.math.judge import _known
 
 Rows = list[tuple[str, str]]
 """(prediction, gold) pairs."""

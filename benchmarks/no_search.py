@@ -22,12 +22,12 @@ import torch
 import tyro
 
 from flowzoo.agents import Roster, Sampling
-from flowzoo.agents.evaluate import evaluate
-from flowzoo.agents.hf import TransformersPolicy
+from flowzoo.agents.evaluation.evaluate import evaluate
+from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.pocket import PocketConfig, encode, train
-from flowzoo.baselines.pocket_data import Example
+from flowzoo.baselines.pocket.data import Example
+from flowzoo.baselines.pocket.make import PocketConfig, encode, train
 from flowzoo.envs import Problem, Workflow, make_workflow
 from flowzoo.seeding import key_rng
 

@@ -33,12 +33,12 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.provenance import usable_cores
-from flowzoo.sandbox.docker_container import USER_ID, container_config
-from flowzoo.sandbox.docker_engine import connect
-from flowzoo.sandbox.docker_image import ensure_image
-from flowzoo.sandbox.docker_reaper import NONCE, owner_labels, remove_all
-from flowzoo.sandbox.docker_rootfs import ENTRYPOINT
-from flowzoo.sandbox.docker_seccomp import profile_text
+from flowzoo.sandbox.docker.container import USER_ID, container_config
+from flowzoo.sandbox.docker.engine import connect
+from flowzoo.sandbox.docker.image import ensure_image
+from flowzoo.sandbox.docker.reaper import NONCE, owner_labels, remove_all
+from flowzoo.sandbox.docker.rootfs import ENTRYPOINT
+from flowzoo.sandbox.docker.seccomp import profile_text
 from flowzoo.sandbox.program import Limits, Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import probe

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from flowzoo.envs.tasks.search_index import Bm25, words
-from flowzoo.envs.tasks.search_world import RELATIONS, World, draw_question, world
+from flowzoo.envs.tasks.search.index import Bm25, words
+from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
 
 TOP = 3
 

@@ -70,7 +70,7 @@ class Options:
 
 def trainer(workflow: str, problems: int, folder: str) -> Any:
     """A trainer of this project, as `flowzoo train` makes it."""
-    from flowzoo.baselines.config import TrainConfig
+    from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.trainer import Trainer
 
     config = TrainConfig(
@@ -82,9 +82,9 @@ def trainer(workflow: str, problems: int, folder: str) -> Any:
 
 def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
     """Rows of a step as the pocket model samples them, with GRPO's advantages."""
-    from flowzoo.agents.rollout import Job
-    from flowzoo.baselines.advantages import compute, episode_returns
-    from flowzoo.baselines.evaluation import sample_jobs
+    from flowzoo.agents.rollout.episodes import Job
+    from flowzoo.baselines.advantages.compute import compute, episode_returns
+    from flowzoo.baselines.engines.evaluation import sample_jobs
 
     with tempfile.TemporaryDirectory() as folder:
         run = trainer(workflow, problems, folder)
@@ -121,9 +121,9 @@ def forced_step(job: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from flowzoo.baselines.learner import Learner
-    from flowzoo.baselines.learner_config import LearnerConfig
-    from flowzoo.baselines.loss import LossConfig
+    from flowzoo.baselines.learner.config import LearnerConfig
+    from flowzoo.baselines.learner.loss import LossConfig
+    from flowzoo.baselines.learner.update import Learner
     from flowzoo.envs import Call
 
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)

@@ -99,7 +99,7 @@ def write_model(size: str, folder: Path) -> int:
 
 def settings() -> Any:
     """The engine of both sides."""
-    from flowzoo.agents.vllm_settings import EngineSettings
+    from flowzoo.agents.vllm.settings import EngineSettings
 
     return EngineSettings(max_batch=256, kv_gib=1.0)
 
@@ -121,7 +121,7 @@ def voting(folder: Path, problems: int) -> Any:
 
 def rollout(workflow: Any, player: Any, options: Options, seed: int) -> tuple[list[Any], Run]:
     """Play the episodes; their calls and the time."""
-    from flowzoo.agents.rollout import Job, Rollout
+    from flowzoo.agents.rollout.episodes import Job, Rollout
     from flowzoo.agents.roster import Roster
 
     jobs = [
@@ -195,10 +195,10 @@ def measure(size: str, options: Options) -> dict[str, Any]:
     from vllm import LLM
 
     from flowzoo.agents import Sampling
-    from flowzoo.agents.hf import TransformersPolicy
-    from flowzoo.agents.vllm_engine import VLLMEngine
-    from flowzoo.agents.vllm_policy import VLLMPolicy
-    from flowzoo.agents.vllm_settings import engine_fields
+    from flowzoo.agents.hf.policy import TransformersPolicy
+    from flowzoo.agents.vllm.engine import VLLMEngine
+    from flowzoo.agents.vllm.policy import VLLMPolicy
+    from flowzoo.agents.vllm.settings import engine_fields
 
     sampling = Sampling(max_tokens=options.max_tokens)
     with tempfile.TemporaryDirectory() as folder:
@@ -277,7 +277,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main(options: Options) -> int:
     """Measure every size; exit status 1 if the 25m rollout misses the bar by wall time."""
-    from flowzoo.agents.vllm_settings import prepare_environment
+    from flowzoo.agents.vllm.settings import prepare_environment
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     prepare_environment(cpu=True)

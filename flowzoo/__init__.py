@@ -74,7 +74,7 @@ def __dir__() -> list[str]:
 
 def _register() -> None:
     """Enter the workflows in both registries; strings only, no workflow is imported."""
-    from flowzoo.envs.registry import register_all
+    from flowzoo.envs.api.registry import register_all
 
     register_all()
 

@@ -7,7 +7,7 @@ a model's output never raises. Every exception of the package is one of these or
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class FlowzooError(Exception):
@@ -50,3 +50,25 @@ def unknown(kind: str, name: object, choices: Iterable[object]) -> UsageError:
 def missing_extra(module: str, extra: str, purpose: str) -> MissingExtra:
     """An error for a module that only the extra `extra` installs."""
     return MissingExtra(f'{purpose} needs the module `{module}`: pip install "flowzoo[{extra}]".')
+
+
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, and errors handed over as arguments (urllib3 wraps that way)."""
+    seen: set[int] = set()
+    waiting: list[BaseException] = [error]
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        inner = [item.__cause__, item.__context__, *item.args]
+        waiting.extend(one for one in inner if isinstance(one, BaseException))
+
+
+def errno_of(error: BaseException) -> int | None:
+    """The first error number of the operating system in an error and what caused it, or None."""
+    numbers = (
+        item.errno for item in error_chain(error) if isinstance(item, OSError) and item.errno
+    )
+    return next(numbers, None)

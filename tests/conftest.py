@@ -30,7 +30,7 @@ def patient_clocks() -> Iterator[None]:
     Where a test sets no clock on the wall itself. What never ends still has its end: programs by
     their CPU time, which is left as it is.
     """
-    import flowzoo.reward.math as scoring
+    import flowzoo.reward.math.score as scoring
     from flowzoo.sandbox.program import Limits
 
     def wall(limits: Limits) -> float:

@@ -47,7 +47,7 @@ class Options:
 
 def engine_settings(options: Options, adapters: int) -> Any:
     """Settings of the engine: bf16 on a GPU, float32 on a CPU."""
-    from flowzoo.agents.vllm_settings import EngineSettings
+    from flowzoo.agents.vllm.settings import EngineSettings
 
     return EngineSettings(
         dtype="bfloat16" if device_name() == "cuda" else "float32",
@@ -63,8 +63,8 @@ def engine_settings(options: Options, adapters: int) -> Any:
 def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
     """One rollout of a workflow, after a small one that warms the engine up."""
     from flowzoo.agents import Roster, Sampling
-    from flowzoo.agents.rollout import Job, Rollout
-    from flowzoo.agents.vllm_policy import VLLMPolicy
+    from flowzoo.agents.rollout.episodes import Job, Rollout
+    from flowzoo.agents.vllm.policy import VLLMPolicy
     from flowzoo.envs import make_workflow
 
     workflow = make_workflow(name, "math")
@@ -111,7 +111,7 @@ def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
 
 def main(options: Options) -> int:
     """Measure every workflow and print one JSON object."""
-    from flowzoo.agents.vllm_engine import VLLMEngine
+    from flowzoo.agents.vllm.engine import VLLMEngine
     from flowzoo.envs import make_workflow
 
     roles = {role for name in options.workflows for role in make_workflow(name, "math").roles}
@@ -144,7 +144,7 @@ def add_adapters(engine: Any, options: Options, roles: list[str], folder: str) -
     """An adapter of rank 16 for every role."""
     from common import random_model
 
-    from flowzoo.baselines.weights import LoraBase, LoraSettings
+    from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
 
     base = LoraBase(random_model(options.size, "cpu"), folder, LoraSettings())
     for role in roles:

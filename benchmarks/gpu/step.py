@@ -63,7 +63,7 @@ def main(options: Options) -> int:
     """Train for a few steps and print one JSON object."""
     import torch
 
-    from flowzoo.baselines.config import TrainConfig
+    from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.trainer import Trainer
 
     gpu = device_name() == "cuda"
@@ -110,8 +110,8 @@ def main(options: Options) -> int:
 
 def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]:
     """Rollout, an update with advantages of +-1 (random weights earn no reward), and the sync."""
-    from flowzoo.agents.rollout import Job
-    from flowzoo.baselines.evaluation import sample_jobs
+    from flowzoo.agents.rollout.episodes import Job
+    from flowzoo.baselines.engines.evaluation import sample_jobs
 
     task, config = trainer.workflow.task, trainer.config
     jobs = [

@@ -25,7 +25,7 @@ class Lengths:
     """
 
     prompt: int | None = None
-    """Most tokens of a prompt; a longer one is shortened (`flowzoo.agents.shorten`)."""
+    """Most tokens of a prompt; a longer one is shortened (`flowzoo.agents.chat.shorten`)."""
     reply: int | None = None
     """Most tokens of a reply."""
 

@@ -68,7 +68,7 @@ def make_policy(
         rest = str(pocket_path(*read_pocket(rest, oracle.task.name if oracle else "")))
     if kind in ("hf", "pocket") and rest:
         if engine == "transformers":
-            from flowzoo.agents.hf import TransformersPolicy
+            from flowzoo.agents.hf.policy import TransformersPolicy
 
             return TransformersPolicy.from_pretrained(
                 rest, name=label, sampling=sampling, thinking=thinking
@@ -77,7 +77,7 @@ def make_policy(
     if kind == "vllm" and rest:
         return _vllm(rest, label, sampling, thinking)
     if kind == "openai":
-        from flowzoo.agents.openai import OpenAIPolicy
+        from flowzoo.agents.openai.policy import OpenAIPolicy
 
         model, _, url = rest.partition("@http")
         if not model or not url:
@@ -90,12 +90,12 @@ def make_policy(
 
 def _vllm(rest: str, label: str, sampling: Sampling | None, thinking: bool | None) -> Policy:
     """An engine of this process for PATH, a server for PATH@URL."""
-    from flowzoo.agents.vllm_policy import VLLMPolicy
+    from flowzoo.agents.vllm.policy import VLLMPolicy
 
     path, at, url = rest.partition("@http")
     if not at:
         return VLLMPolicy.from_pretrained(path, name=label, sampling=sampling, thinking=thinking)
-    from flowzoo.agents.vllm_remote import connect
+    from flowzoo.agents.vllm.remote import connect
 
     server = connect(path, f"http{url}")
     return VLLMPolicy(server, name=label, sampling=sampling, thinking=thinking, owns_engine=True)

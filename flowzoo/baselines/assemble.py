@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from flowzoo.agents import Roster, Sampling
-from flowzoo.agents.joint import JointRollout, JointSettings
+from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.lengths import Lengths, read_lengths, with_default
-from flowzoo.agents.protocol import check_selection
-from flowzoo.agents.rollout import Rollout, Sampler
-from flowzoo.agents.tree import TreeRollout, TreeSettings
-from flowzoo.baselines.advantage_spec import AdvantageSpec
-from flowzoo.baselines.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.config_checks import check_credit, check_groups, check_splits, check_used
-from flowzoo.baselines.learner import Learner
-from flowzoo.baselines.learner_config import LearnerConfig, numbers_by_role
-from flowzoo.baselines.loss import LossConfig
-from flowzoo.baselines.policies import Engines, Trained, TransformersEngines
-from flowzoo.baselines.policy_map import agent_policies, policy_map
-from flowzoo.baselines.schedules import Clock
+from flowzoo.agents.rollout.episodes import Rollout, Sampler
+from flowzoo.agents.rollout.joint import JointRollout, JointSettings
+from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.engines.hf import Engines, Trained, TransformersEngines
+from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
+from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.baselines.learner.schedules import Clock
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
+from flowzoo.baselines.settings.checks import check_credit, check_groups, check_splits, check_used
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Problem, Workflow, make_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
 from flowzoo.errors import UsageError, unknown
@@ -218,7 +218,7 @@ def open_engines(
     evaluating = Sampling(temperature=config.eval_temperature, max_tokens=reply)
     if config.engine == "transformers":
         return TransformersEngines(config, trained, training, evaluating)
-    from flowzoo.baselines.policies_vllm import VLLMEngines
+    from flowzoo.baselines.engines.vllm import VLLMEngines
 
     return VLLMEngines(config, trained, learners, training, evaluating, problems)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.agents.summary import summarise
-from flowzoo.baselines.advantages import Advantages
+from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 

@@ -3,8 +3,9 @@
 One iteration, `Trainer.iterate`: draw problems, play them (`samples` episodes each, or a tree of
 candidates), give every reply an advantage within its group, take the optimiser steps of every
 policy, give the engines the new weights. `algorithm` names the groups, the sampling and the loss;
-`flowzoo algorithms` prints every choice of every one of them, and `flowzoo.baselines.algorithms`
-says how each differs from its paper and from that paper's released code. In short:
+`flowzoo algorithms` prints every choice of every one of them, and
+`flowzoo.baselines.settings.algorithms` says how each differs from its paper and from that paper's
+released code. In short:
 
 * `grpo`: (R - mean) / std over the episodes of a problem, for every call of the episode. The paper
   (arXiv 2402.03300) has one call an episode and a KL term.
@@ -36,11 +37,10 @@ from pathlib import Path
 import torch
 
 from flowzoo.agents import Policy, Roster
+from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.protocol import check_selection
-from flowzoo.agents.rollout import Sampler
-from flowzoo.baselines import checkpoint
-from flowzoo.baselines.advantages import RunningMean, compute, episode_returns
+from flowzoo.agents.rollout.episodes import Sampler
+from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.assemble import (
     SAMPLES,
     make_algorithm,
@@ -50,22 +50,23 @@ from flowzoo.baselines.assemble import (
     open_engines,
     token_budgets,
 )
-from flowzoo.baselines.board import Board, check_boards
-from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.config_checks import check_splits
-from flowzoo.baselines.curriculum import Curriculum, read_stages
 from flowzoo.baselines.diagnostics.forms import form_metrics
-from flowzoo.baselines.difficulty import training_indices
-from flowzoo.baselines.evaluation import Evaluation, sample_jobs
-from flowzoo.baselines.filters import FilterConfig, gather
-from flowzoo.baselines.loss import NonFinite
+from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.swap import swap_probe
+from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.loss import NonFinite
 from flowzoo.baselines.metrics import Row, advantage_metrics, role_metrics, spike
-from flowzoo.baselines.policies import load_policies
-from flowzoo.baselines.policy_map import policy_map
-from flowzoo.baselines.probe import probe_metrics, slot_grams
-from flowzoo.baselines.rundir import RunDirectory
+from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
+from flowzoo.baselines.problems.difficulty import training_indices
+from flowzoo.baselines.problems.filters import FilterConfig, gather
+from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.board import Board, check_boards
+from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.settings.checks import check_splits
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.stats import paired_gain
-from flowzoo.baselines.swap import swap_probe
 from flowzoo.envs import Call, Workflow
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro import conf
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.algorithms import Algorithm
+    from flowzoo.baselines.settings.algorithms import Algorithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def run(options: Options) -> int:
     Raises:
         UsageError: an unknown name.
     """
-    from flowzoo.baselines.algorithms import ALGORITHMS, algorithm_named
+    from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 
     found = [algorithm_named(name) for name in options.names or ALGORITHMS]
     if options.json:

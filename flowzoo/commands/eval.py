@@ -45,9 +45,9 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate and print."""
-    from flowzoo.agents.evaluate import Store
+    from flowzoo.agents.evaluation.evaluate import Store
+    from flowzoo.agents.evaluation.protocol import protocol_line
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.agents.protocol import protocol_line
     from flowzoo.commands.shared import build_workflow, grading_of, open_roster
 
     if options.like and (options.samples != 1 or options.majority):
@@ -76,9 +76,9 @@ def measure(
     options: Options, workflow: Any, roster: Any, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
-    from flowzoo.agents.evaluate import evaluate
-    from flowzoo.agents.majority import vote
-    from flowzoo.agents.protocol import protocol_of
+    from flowzoo.agents.evaluation.evaluate import evaluate
+    from flowzoo.agents.evaluation.majority import vote
+    from flowzoo.agents.evaluation.protocol import protocol_of
     from flowzoo.commands.shared import episode_progress
 
     seed = options.problems.seed
@@ -106,8 +106,8 @@ def measure(
 
 def votes(options: Options, play: Any) -> int:
     """How many votes cost what an episode of the evaluation to be matched does."""
-    from flowzoo.agents.majority import read_summary, votes_for
-    from flowzoo.agents.protocol import check_comparable
+    from flowzoo.agents.evaluation.majority import read_summary, votes_for
+    from flowzoo.agents.evaluation.protocol import check_comparable
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes, and tells what a vote costs.

@@ -30,7 +30,7 @@ class Options:
 def run(options: Options) -> int:
     """Export, and say what the folder is."""
     quiet_transformers()
-    from flowzoo.baselines.export import export_policy
+    from flowzoo.baselines.run.export import export_policy
 
     done = export_policy(
         options.run,

@@ -40,7 +40,7 @@ class Options:
 def run(options: Options) -> int:
     """Measure and print."""
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.baselines.difficulty import measure, within
+    from flowzoo.baselines.problems.difficulty import measure, within
     from flowzoo.commands.shared import (
         build_workflow,
         episode_progress,
@@ -75,8 +75,8 @@ def run(options: Options) -> int:
 
 def counts(rates: Sequence[Any], kept: Sequence[Any]) -> dict[str, Any]:
     """The numbers that are printed."""
-    from flowzoo.agents.summary import mean
-    from flowzoo.baselines.difficulty import histogram
+    from flowzoo.agents.evaluation.summary import mean
+    from flowzoo.baselines.problems.difficulty import histogram
 
     return {
         "problems": len(rates),
@@ -88,7 +88,7 @@ def counts(rates: Sequence[Any], kept: Sequence[Any]) -> dict[str, Any]:
 
 def print_histogram(rates: Sequence[Any]) -> None:
     """A bar for every tenth of the pass rate."""
-    from flowzoo.baselines.difficulty import histogram
+    from flowzoo.baselines.problems.difficulty import histogram
 
     found = histogram(rates)
     longest = max(found) or 1

@@ -72,7 +72,7 @@ def catalogue() -> list[dict[str, Any]]:
 
     A workflow takes a task when it understands the task's kind of answer.
     """
-    from flowzoo.envs.registry import WORKFLOWS, workflow_class
+    from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
     from flowzoo.envs.tasks import TASKS, task_class
 
     kinds = {name: task_class(name).kind for name in TASKS}

@@ -15,9 +15,9 @@ from flowzoo.commands.shared import quiet_transformers
 from flowzoo.provenance import usable_cores
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.matrix import Matrix
-    from flowzoo.baselines.matrix_jobs import Job, Run
-    from flowzoo.baselines.matrix_table import Tables
+    from flowzoo.baselines.matrix.file import Matrix
+    from flowzoo.baselines.matrix.jobs import Job, Run
+    from flowzoo.baselines.report.matrix_table import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ def run(options: Options) -> int:
     Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     """
     quiet_transformers()
-    from flowzoo.baselines.matrix import load_matrix
-    from flowzoo.baselines.matrix_run import execute, plan, votes
-    from flowzoo.baselines.matrix_table import tables
+    from flowzoo.baselines.matrix.file import load_matrix
+    from flowzoo.baselines.matrix.run import execute, plan, votes
+    from flowzoo.baselines.report.matrix_table import tables
     from flowzoo.commands.matrix_progress import live_table, plan_text
 
     matrix = load_matrix(options.matrix)
@@ -78,14 +78,14 @@ def _chosen(runs: Sequence[Run], words: Sequence[str], matrix: Matrix) -> list[R
 
     kept = [one for one in runs if not words or any(word in one.cell.name for word in words)]
     if not kept:
-        names = ", ".join(cell.name for cell in matrix.cells)
+        names = ", ".join(cell.name for cell in matrix.file)
         raise UsageError(f"no cell of {matrix.name} matches {tuple(words)}; they are {names}")
     return kept
 
 
 def _tell(found: Tables, out: Path, options: Options) -> None:
     """Print the tables; after a run, keep them too."""
-    from flowzoo.baselines.matrix_table import as_json, as_text
+    from flowzoo.baselines.report.matrix_table import as_json, as_text
     from flowzoo.files import replace_text, write_json
 
     if found.cells and not options.table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.errors import FlowzooError
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.matrix_jobs import Job, Run, Vote
+    from flowzoo.baselines.matrix.jobs import Job, Run, Vote
 
 
 def progress_of(run: Run) -> str:
@@ -32,8 +32,8 @@ def plan_text(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> str:
 
     Every cell's workflow and algorithm are made, so that mistakes show before the first run.
     """
-    from flowzoo.baselines.matrix_table import parity_lines, tables
-    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+    from flowzoo.baselines.matrix.time import as_time, remaining_seconds
+    from flowzoo.baselines.report.matrix_table import parity_lines, tables
 
     lines = [
         "| cell | model | policies | steps | optimiser steps per policy | problems x samples | "
@@ -80,7 +80,7 @@ def drawn(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> Any:
     """The runs as a rich table, a row a cell and a column a seed."""
     from rich.table import Table
 
-    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+    from flowzoo.baselines.matrix.time import as_time, remaining_seconds
 
     seeds = sorted({one.config.seed for one in runs})
     done = sum(one.state == "finished" for one in runs)
@@ -138,8 +138,8 @@ def _trouble(run: Run) -> str:
 def _teller(
     console: Any, runs: Sequence[Run], votes: Sequence[Vote], workers: int
 ) -> Callable[[], None]:
-    from flowzoo.baselines.matrix_jobs import Run
-    from flowzoo.baselines.matrix_time import as_time, remaining_seconds
+    from flowzoo.baselines.matrix.jobs import Run
+    from flowzoo.baselines.matrix.time import as_time, remaining_seconds
 
     jobs: list[Job] = [*runs, *votes]
     told = {id(one) for one in jobs if one.state != "waiting"}

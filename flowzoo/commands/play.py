@@ -46,7 +46,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Play and print."""
-    from flowzoo.agents.rollout import Job, Rollout
+    from flowzoo.agents.rollout.episodes import Job, Rollout
     from flowzoo.commands.shared import build_workflow, grading_of, open_roster
 
     options = with_task(options)
@@ -110,8 +110,8 @@ async def show(
     """Play one episode, printing each phase as soon as it is answered."""
     from flowzoo.agents import Request
     from flowzoo.envs import Episode
-    from flowzoo.envs.effects import resolve
-    from flowzoo.envs.render import print_new
+    from flowzoo.envs.episode.effects import resolve
+    from flowzoo.envs.render.transcript import print_new
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0

@@ -65,8 +65,8 @@ def run(options: Options) -> int:
 
 def build(options: Build) -> int:
     """Build the image and print its name, size and time."""
-    from flowzoo.sandbox.docker_engine import connect
-    from flowzoo.sandbox.docker_image import build_image
+    from flowzoo.sandbox.docker.engine import connect
+    from flowzoo.sandbox.docker.image import build_image
 
     client, _ = connect()
     try:

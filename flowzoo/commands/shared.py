@@ -152,8 +152,8 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
         UsageError: no policy for a role, a bad spec, or an endpoint without its engine.
     """
     from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents.chat.thinking import read_thinking
     from flowzoo.agents.lengths import read_lengths, with_default
-    from flowzoo.agents.thinking import read_thinking
 
     if (policies.engine == "openai") != bool(policies.endpoint):
         raise UsageError(

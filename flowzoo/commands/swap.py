@@ -27,7 +27,7 @@ class Options:
 def run(options: Options) -> int:
     """Measure what is missing, and print."""
     quiet_transformers()
-    from flowzoo.baselines.finished import run_swaps
+    from flowzoo.baselines.run.finished import run_swaps
 
     found = run_swaps(options.run)
     print(json.dumps(found) if options.json else as_text(found))

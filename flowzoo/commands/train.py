@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro import conf
 
-from flowzoo.baselines.config import TrainConfig
-from flowzoo.baselines.config_file import load_config
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.shared import quiet_transformers
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def pocket_note(workflow: Workflow, model: str) -> str:
 
 def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     """Accuracy before and after, what it cost, and where everything is."""
-    from flowzoo.agents.protocol import protocol_line
+    from flowzoo.agents.evaluation.protocol import protocol_line
 
     gain = summary["gain"]
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())

@@ -6,12 +6,14 @@ Write a workflow with `Workflow`, `Ask`, `Grade`, `Truth`, `Outcome`; make envir
 
 from __future__ import annotations
 
-from flowzoo.envs.aec import WorkflowEnv
-from flowzoo.envs.episode import Episode
-from flowzoo.envs.guard import Guard
-from flowzoo.envs.parallel import ParallelWorkflowEnv
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.api.parallel import ParallelWorkflowEnv
+from flowzoo.envs.api.registry import WORKFLOWS, env_functions, make_env, make_workflow
+from flowzoo.envs.api.spaces import Messages, Prose
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.turns import WorkflowError
 from flowzoo.envs.records import Call, EpisodeRecord
-from flowzoo.envs.registry import WORKFLOWS, env_functions, make_env, make_workflow
 from flowzoo.envs.script import (
     Ask,
     Classes,
@@ -30,9 +32,7 @@ from flowzoo.envs.script import (
     Standing,
     Truth,
 )
-from flowzoo.envs.spaces import Messages, Prose
 from flowzoo.envs.tasks.task import Problem, Task
-from flowzoo.envs.turns import WorkflowError
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""`code_pair_v0.env(task="code")`, `.parallel_env(...)`: see `flowzoo.envs.code_pair`."""
+"""`code_pair_v0.env(task="code")`, `.parallel_env(...)`: see `flowzoo.envs.workflows.code_pair`."""
 
-from flowzoo.envs.code_pair import CodePair
-from flowzoo.envs.parallel import parallel_function
-from flowzoo.envs.registry import env_functions
+from flowzoo.envs.api.parallel import parallel_function
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.code_pair import CodePair
 
 __all__ = ["env", "parallel_env", "raw_env"]
 

@@ -1,7 +1,7 @@
-"""`coder_tester_v0.env(task="code")`: see `flowzoo.envs.coder_tester`."""
+"""`coder_tester_v0.env(task="code")`: see `flowzoo.envs.workflows.coder_tester`."""
 
-from flowzoo.envs.coder_tester import CoderTester
-from flowzoo.envs.registry import env_functions
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.coder_tester import CoderTester
 
 __all__ = ["env", "raw_env"]
 

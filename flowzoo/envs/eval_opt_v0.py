@@ -1,7 +1,7 @@
-"""`eval_opt_v0.env(task="math")`: see `flowzoo.envs.eval_opt`."""
+"""`eval_opt_v0.env(task="math")`: see `flowzoo.envs.workflows.eval_opt`."""
 
-from flowzoo.envs.eval_opt import EvalOpt
-from flowzoo.envs.registry import env_functions
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.eval_opt import EvalOpt
 
 __all__ = ["env", "raw_env"]
 

@@ -1,7 +1,7 @@
-"""`orch_workers_v0.env(task="math")`: see `flowzoo.envs.orch_workers`."""
+"""`orch_workers_v0.env(task="math")`: see `flowzoo.envs.workflows.orch_workers`."""
 
-from flowzoo.envs.orch_workers import OrchWorkers
-from flowzoo.envs.registry import env_functions
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.orch_workers import OrchWorkers
 
 __all__ = ["env", "raw_env"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowzoo.envs.script import Ran, RanCase, Run
-from flowzoo.reward.code import code_sandbox
+from flowzoo.reward.code.score import code_sandbox
 from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 

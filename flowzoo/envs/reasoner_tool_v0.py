@@ -1,7 +1,7 @@
-"""`reasoner_tool_v0.env(task="math")`: see `flowzoo.envs.reasoner_tool`."""
+"""`reasoner_tool_v0.env(task="math")`: see `flowzoo.envs.workflows.reasoner_tool`."""
 
-from flowzoo.envs.reasoner_tool import ReasonerTool
-from flowzoo.envs.registry import env_functions
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.reasoner_tool import ReasonerTool
 
 __all__ = ["env", "raw_env"]
 

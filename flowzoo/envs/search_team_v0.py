@@ -1,7 +1,7 @@
-"""`search_team_v0.env(task="search")`: see `flowzoo.envs.search_team`."""
+"""`search_team_v0.env(task="search")`: see `flowzoo.envs.workflows.search_team`."""
 
-from flowzoo.envs.registry import env_functions
-from flowzoo.envs.search_team import SearchTeam
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.search_team import SearchTeam
 
 __all__ = ["env", "raw_env"]
 

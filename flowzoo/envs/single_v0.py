@@ -1,7 +1,7 @@
-"""`single_v0.env(task="math")`: see `flowzoo.envs.single`."""
+"""`single_v0.env(task="math")`: see `flowzoo.envs.workflows.single`."""
 
-from flowzoo.envs.registry import env_functions
-from flowzoo.envs.single import Single
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.single import Single
 
 __all__ = ["env", "raw_env"]
 

@@ -1,7 +1,7 @@
-"""`tool_planner_v0.env(task="plan_path")`: see `flowzoo.envs.tool_planner`."""
+"""`tool_planner_v0.env(task="plan_path")`: see `flowzoo.envs.workflows.tool_planner`."""
 
-from flowzoo.envs.registry import env_functions
-from flowzoo.envs.tool_planner import ToolPlanner
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.tool_planner import ToolPlanner
 
 __all__ = ["env", "raw_env"]
 

@@ -1,7 +1,7 @@
-"""`voting_v0.env(task="math")`: see `flowzoo.envs.voting`."""
+"""`voting_v0.env(task="math")`: see `flowzoo.envs.workflows.voting`."""
 
-from flowzoo.envs.registry import env_functions
-from flowzoo.envs.voting import Voting
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.voting import Voting
 
 __all__ = ["env", "raw_env"]
 

@@ -20,7 +20,7 @@ from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Scrip
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.errors import UsageError, unknown
-from flowzoo.reward.code import code_sandbox
+from flowzoo.reward.code.score import code_sandbox
 from flowzoo.seeding import key_digest, key_rng
 
 Credit = Literal["team", "local", "mix"]

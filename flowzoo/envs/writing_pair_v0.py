@@ -1,8 +1,10 @@
-"""`writing_pair_v0.env(task="writing")`, `.parallel_env(...)`: see `flowzoo.envs.writing_pair`."""
+"""`writing_pair_v0.env(task="writing")`, `.parallel_env(...)`: the page is the docstring of
+`flowzoo.envs.workflows.writing_pair`.
+"""
 
-from flowzoo.envs.parallel import parallel_function
-from flowzoo.envs.registry import env_functions
-from flowzoo.envs.writing_pair import WritingPair
+from flowzoo.envs.api.parallel import parallel_function
+from flowzoo.envs.api.registry import env_functions
+from flowzoo.envs.workflows.writing_pair import WritingPair
 
 __all__ = ["env", "parallel_env", "raw_env"]
 

@@ -1,7 +1,13 @@
 """How good a reply was. Mathematics: `extract`, `score_batch`, `equivalence_classes`."""
 
-from flowzoo.reward.math import MathOptions, Scores, equivalence_classes, is_gradable, score_batch
-from flowzoo.reward.math_extract import extract
+from flowzoo.reward.math.extract import extract
+from flowzoo.reward.math.score import (
+    MathOptions,
+    Scores,
+    equivalence_classes,
+    is_gradable,
+    score_batch,
+)
 
 __all__ = [
     "MathOptions",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.sandbox.pool import WorkerPool, shared_pool
-from flowzoo.sandbox.pool_protocol import PoolFailed, Result
+from flowzoo.sandbox.pool.protocol import PoolFailed, Result
+from flowzoo.sandbox.pool.worker_pool import WorkerPool, shared_pool
 from flowzoo.sandbox.program import (
     CallTest,
     Case,
@@ -26,12 +26,12 @@ from flowzoo.sandbox.program import (
 from flowzoo.sandbox.tier import TRUST, Check, SandboxName, Tier, TierName, probe
 
 if TYPE_CHECKING:
-    from flowzoo.sandbox.box_engine import SandboxFailed
+    from flowzoo.sandbox.box.engine import SandboxFailed
     from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 
 _LAZY = {
     "Sandbox": "sandbox",
-    "SandboxFailed": "box_engine",
+    "SandboxFailed": "box.engine",
     "shared_sandbox": "sandbox",
 }
 """Names whose modules bring asyncio, which would cost every worker of a pool memory."""

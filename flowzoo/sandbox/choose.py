@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.sandbox.backends import Backend, LocalBackend
-from flowzoo.sandbox.box import Box, start_box
-from flowzoo.sandbox.box_engine import Opener
+from flowzoo.sandbox.box.box import Box, start_box
+from flowzoo.sandbox.box.engine import Opener
 from flowzoo.sandbox.tier import SandboxName
 
 AUTO: tuple[SandboxName, ...] = ("docker", "namespaces", "landlock")
@@ -31,7 +31,7 @@ def make_backend(name: SandboxName, options: Mapping[str, Any]) -> Backend:
         FlowzooError: it cannot work here; the message says why.
     """
     if name == "docker":
-        from flowzoo.sandbox.docker_boxes import DockerBackend
+        from flowzoo.sandbox.docker.boxes import DockerBackend
 
         return DockerBackend(**options)
     if name == "namespaces" or name == "landlock" or name == "unsafe":

@@ -33,9 +33,9 @@ from typing import Any, get_args
 
 from flowzoo.errors import UsageError, unknown
 from flowzoo.provenance import usable_cores
-from flowzoo.sandbox.box_batch import Batch
-from flowzoo.sandbox.box_engine import Engine, follow
-from flowzoo.sandbox.box_rounds import OnError, finish, make_works, rounds
+from flowzoo.sandbox.box.batch import Batch
+from flowzoo.sandbox.box.engine import Engine, follow
+from flowzoo.sandbox.box.rounds import OnError, finish, make_works, rounds
 from flowzoo.sandbox.choose import make_opener
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName

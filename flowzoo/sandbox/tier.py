@@ -21,6 +21,8 @@ from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import urlsplit
 
+from flowzoo.errors import errno_of
+
 TierName = Literal["docker", "namespaces", "landlock", "none"]
 
 SandboxName = Literal["auto", "docker", "namespaces", "landlock", "unsafe"]
@@ -38,6 +40,7 @@ TRUST: dict[str, str] = {
 }
 """What each tier protects, in one line: printed by `flowzoo doctor` and kept in run records."""
 
+USUAL_HOST = "unix:///var/run/docker.sock"
 PING_TIMEOUT = 2
 """Seconds the container engine has for its answer; a running one needs milliseconds."""
 
@@ -116,13 +119,18 @@ def probe() -> Tier:
     return Tier(choose(docker.ok, namespaces.ok, abi, seccomp), docker, namespaces, abi, seccomp)
 
 
+def engine_host() -> str:
+    """Address of the engine: `DOCKER_HOST`, else the usual socket."""
+    return os.environ.get("DOCKER_HOST") or USUAL_HOST
+
+
 def probe_docker() -> Check:
     """Ping the engine that `DOCKER_HOST` names (default: the usual socket). Never raises.
 
     An engine that answers is not enough: the sandbox drives it through the Python module `docker`.
     """
     if find_spec("docker") is None:
-        found = ping_engine(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
+        found = ping_engine(engine_host())
         if not found.ok:
             return found
         remedy = 'the module `docker` is missing: pip install "flowzoo[docker]"'
@@ -135,8 +143,6 @@ def probe_docker() -> Check:
             client.ping()
             return Check(True, f"engine {client.version().get('Version', 'of unknown version')}")
     except Exception as error:  # the client lets errors of requests, urllib3 and ssh through
-        from flowzoo.sandbox.docker_engine import engine_host, errno_of
-
         code = errno_of(error)
         reason = _one_line(error) if code is None else os.strerror(code)
         return Check(False, f"no engine at {engine_host()}: {reason}")

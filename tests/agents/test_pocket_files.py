@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from flowzoo.agents import Roster, Sampling
-from flowzoo.agents.evaluate import evaluate
+from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.pocket import (
     OPTIONS_FILE,
     SCALED,
@@ -28,7 +28,7 @@ from flowzoo.agents.pocket import (
 )
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.specs import make_policy
-from flowzoo.baselines.pocket_recipes import RECIPES
+from flowzoo.baselines.pocket.recipes import RECIPES
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 

@@ -55,7 +55,7 @@ def test_only_lone_surrogates_are_changed() -> None:
 
 def test_importing_the_room_loads_no_engine() -> None:
     code = (
-        "import sys, flowzoo.agents, flowzoo.agents.specs, flowzoo.agents.openai\n"
+        "import sys, flowzoo.agents, flowzoo.agents.specs, flowzoo.agents.openai.policy\n"
         "print([m for m in ('torch', 'transformers', 'httpx', 'vllm') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

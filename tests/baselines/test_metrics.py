@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.agents.summary import role_summary
-from flowzoo.baselines.advantages import PRESETS, compute
+from flowzoo.agents.evaluation.summary import role_summary
+from flowzoo.baselines.advantages.compute import PRESETS, compute
 from flowzoo.baselines.metrics import advantage_metrics, role_metrics, spike
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError

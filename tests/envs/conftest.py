@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowzoo.envs import Episode, EpisodeRecord, Problem, make_workflow
-from flowzoo.envs.recording import record
+from flowzoo.envs.episode.recording import record
 from flowzoo.envs.testing import advance
 
 PROBLEM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")

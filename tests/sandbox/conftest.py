@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from flowzoo.sandbox import backends, box_engine, box_run, docker_reaper, pool_dispatch, tier
+from flowzoo.sandbox import backends, tier
+from flowzoo.sandbox.box import engine as box_engine
+from flowzoo.sandbox.box import run as box_run
+from flowzoo.sandbox.docker import reaper as docker_reaper
+from flowzoo.sandbox.pool import dispatch as pool_dispatch
 from flowzoo.sandbox.tier import Tier, probe
 
 PATIENCE = 120.0

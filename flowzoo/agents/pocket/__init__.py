@@ -148,7 +148,7 @@ def load(task: str = "math", scale: str = "default", **options: Any) -> Any:
         UsageError: there is no model for this task or of this size, or it has not been made yet.
         MissingExtra: the extra `train` is not installed.
     """
-    from flowzoo.agents.hf import TransformersPolicy
+    from flowzoo.agents.hf.policy import TransformersPolicy
 
     return TransformersPolicy.from_pretrained(
         pocket_path(task, scale), **{"name": "pocket", "dtype": "float32", **options}

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
 from flowzoo.baselines.diagnostics.seed_spread import Spread
-from flowzoo.baselines.run_reading import Floats, RunData
+from flowzoo.baselines.run.reading import Floats, RunData
 from flowzoo.baselines.stats import paired_gain
 
 Z = 1.959964

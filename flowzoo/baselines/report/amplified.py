@@ -16,7 +16,7 @@ import numpy as np
 
 from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.report.cells import CellData
-from flowzoo.baselines.run_reading import Floats, RunData
+from flowzoo.baselines.run.reading import Floats, RunData
 
 CURVE_FROM = 3
 """Probes that a third of a run must have for its own estimate."""

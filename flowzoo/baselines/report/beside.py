@@ -3,8 +3,8 @@
 A workflow's last evaluation stands beside the control's first one after as many training tokens or
 more, so that the control never has less; and beside majority votes of the control's last policy
 that cost as many calls, or as many output tokens, as an answer of the workflow. Those votes are
-what `flowzoo.baselines.controls` measured and left in the control's run directory. A control that
-never had the tokens is compared at its last evaluation, which is then said.
+what `flowzoo.baselines.matrix.controls` measured and left in the control's run directory. A control
+that never had the tokens is compared at its last evaluation, which is then said.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.agents.majority import MATCHES
-from flowzoo.baselines.matrix_parity import equal_tokens, is_control
+from flowzoo.agents.evaluation.majority import MATCHES
+from flowzoo.baselines.matrix.cell import is_control
+from flowzoo.baselines.matrix.parity import equal_tokens
 from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.report.comparisons import Side, difference
-from flowzoo.baselines.run_reading import Floats, RunData, run_label
+from flowzoo.baselines.run.reading import Floats, RunData, run_label
 from flowzoo.errors import DataError
 
 
@@ -28,7 +29,8 @@ def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
     """Every workflow's cell beside every control of its task and model, whatever was made equal.
 
     Raises:
-        DataError: a file with a control's votes is not what `flowzoo.baselines.controls` writes.
+        DataError: a file with a control's votes is not what `flowzoo.baselines.matrix.controls`
+            writes.
     """
     rows: list[dict[str, Any]] = []
     for cell in cells:

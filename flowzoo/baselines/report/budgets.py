@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.baselines.matrix_parity import parity, spent
+from flowzoo.baselines.matrix.parity import parity, spent
 from flowzoo.baselines.report.cells import CellData
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 
 
 def by_seed(one: CellData, other: CellData) -> list[tuple[RunData, RunData]]:

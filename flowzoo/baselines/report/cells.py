@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST, discoveries
-from flowzoo.baselines.matrix_parity import is_control
+from flowzoo.baselines.matrix.cell import is_control
 from flowzoo.baselines.report.accuracy import ENOUGH, cliff_facts, cliff_of, over_seeds
-from flowzoo.baselines.run_reading import Floats, RunData, cell_label, sharing_words
+from flowzoo.baselines.run.reading import Floats, RunData, cell_label, sharing_words
 from flowzoo.baselines.stats import paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")

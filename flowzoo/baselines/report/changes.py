@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.baselines.diagnostics.cliff import LAST
-from flowzoo.baselines.run_reading import Floats, RunData, read_episodes
+from flowzoo.baselines.run.reading import Floats, RunData, read_episodes
 
 MEASURES: tuple[str, ...] = ("truth", "strict", "lenient", "truncated", "tokens")
 """`truth`: own accuracy; `strict`, `lenient`: the reply could be read; `truncated`: cut off by the

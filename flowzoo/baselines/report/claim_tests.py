@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import bdtrc, betaincinv
 
 from flowzoo.baselines.report.accuracy import student
-from flowzoo.baselines.run_reading import Floats
+from flowzoo.baselines.run.reading import Floats
 
 LEVEL = 0.05
 """Of every test on which a verdict rests."""

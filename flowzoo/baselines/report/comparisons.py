@@ -17,7 +17,7 @@ import numpy as np
 from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS, student
 from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.report.levels import Pair, cell_samples
-from flowzoo.baselines.run_reading import Floats
+from flowzoo.baselines.run.reading import Floats
 from flowzoo.baselines.stats import paired_gain
 
 FEWEST = 3

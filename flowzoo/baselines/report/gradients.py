@@ -15,7 +15,7 @@ import numpy as np
 
 from flowzoo.baselines.diagnostics.capture import EXCESS, WINDOW, find_captures
 from flowzoo.baselines.diagnostics.forms import Floats, feature_rows
-from flowzoo.baselines.run_reading import RunData, read_episodes
+from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.envs.records import Call
 
 MOST_REPLIES = 400

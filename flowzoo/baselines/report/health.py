@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from flowzoo.baselines.report.findings import Finding, listed, percent
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 
 SPIKE = "grad/spike/"
 """Before a policy's name: 1 where its norm is a spike, see `flowzoo.baselines.metrics.spike`."""

@@ -23,7 +23,7 @@ from flowzoo.baselines.report.comparisons import (
 )
 from flowzoo.baselines.report.findings import Finding, counted, points
 from flowzoo.baselines.report.sharing import sharing_rows
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 
 
 def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes) -> dict[str, Any]:

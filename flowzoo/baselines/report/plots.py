@@ -11,7 +11,7 @@ from flowzoo.baselines.report.gradients import gram_tables, role_series
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import held_out
 from flowzoo.baselines.report.write import page_names
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import missing_extra
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flowzoo.baselines.run_reading import RunData, read_run
+from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.errors import UsageError
 
 DEEPEST = 3

@@ -25,7 +25,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.run_reading import RunData, read_json, sharing_words
+from flowzoo.baselines.run.reading import RunData, read_json, sharing_words
 
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
@@ -116,7 +116,7 @@ def held_out(run: RunData) -> list[list[float]]:
 
 
 def shares(run: RunData) -> dict[str, list[list[float]]]:
-    """Of every share of `flowzoo.agents.role_facts`: step, share, and the cases that it is of."""
+    """Of every share of `role_facts` of an evaluation: step, share, and the cases that it is of."""
     found: dict[str, list[list[float]]] = {}
     for row in run.evaluations:
         for name, value in row.items():
@@ -127,7 +127,7 @@ def shares(run: RunData) -> dict[str, list[list[float]]]:
 
 
 def swaps(run: RunData) -> list[dict[str, Any]]:
-    """What `flowzoo.baselines.swap` found, at the run's end or by `flowzoo swap` later."""
+    """What `flowzoo.baselines.diagnostics.swap` found, at the end or by `flowzoo swap` later."""
     record = run.summary or {}
     path = run.folder / "swaps.json"
     if "swaps" not in record and path.is_file():

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flowzoo.baselines.run_reading import RunData, read_episodes
+from flowzoo.baselines.run.reading import RunData, read_episodes
 
 LONGEST = 200_000
 """Characters of one text that the page holds; the middle of a longer one is left out, saying so."""

@@ -15,7 +15,7 @@ from flowzoo.baselines.report.page import render
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.transcripts import pack
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import UsageError
 from flowzoo.files import replace_text
 

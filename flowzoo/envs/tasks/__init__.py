@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 TASKS: dict[str, str] = {
-    "math": "flowzoo.envs.tasks.math:MathTask",
-    "code": "flowzoo.envs.tasks.code:CodeTask",
-    "plan_path": "flowzoo.envs.tasks.plan_path:PlanPathTask",
-    "search": "flowzoo.envs.tasks.search:SearchTask",
-    "writing": "flowzoo.envs.tasks.writing:WritingTask",
-    "sokoban": "flowzoo.envs.tasks.sokoban:SokobanTask",
-    "sudoku": "flowzoo.envs.tasks.sudoku:SudokuTask",
+    "math": "flowzoo.envs.tasks.math.task:MathTask",
+    "code": "flowzoo.envs.tasks.code.task:CodeTask",
+    "plan_path": "flowzoo.envs.tasks.games.plan_path:PlanPathTask",
+    "search": "flowzoo.envs.tasks.search.task:SearchTask",
+    "writing": "flowzoo.envs.tasks.writing.task:WritingTask",
+    "sokoban": "flowzoo.envs.tasks.games.sokoban:SokobanTask",
+    "sudoku": "flowzoo.envs.tasks.games.sudoku:SudokuTask",
 }
 """Entry points `module:class` by task name; the class is imported when it is made."""
 

@@ -7,10 +7,10 @@ import gc
 import warnings
 from collections.abc import Iterator
 
-from flowzoo.envs.aec import WorkflowEnv
-from flowzoo.envs.effects import resolve
-from flowzoo.envs.episode import Episode
-from flowzoo.envs.guard import Guard
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng

@@ -6,8 +6,8 @@ import contextlib
 import io
 from functools import partial
 
-from flowzoo.envs.parallel import ParallelWorkflowEnv
-from flowzoo.envs.solo import SoloEnv, own_agents
+from flowzoo.envs.api.parallel import ParallelWorkflowEnv
+from flowzoo.envs.api.solo import SoloEnv, own_agents
 from flowzoo.envs.testing.courses import (
     expert_roles,
     guarded,

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowzoo.envs.aec import WorkflowEnv
-from flowzoo.envs.effects import resolve
-from flowzoo.envs.episode import Episode
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.turns import prompt_digest
 from flowzoo.envs.script import Effect, EffectResult, Grade, Graded, Ran, RanCase, Run
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.courses import COURSES, play_out, problem_at, require, sampled_reply
-from flowzoo.envs.turns import prompt_digest
 from flowzoo.envs.workflow import Workflow
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from flowzoo.seeding import key_rng

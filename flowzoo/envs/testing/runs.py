@@ -7,10 +7,11 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from flowzoo.envs.aec import WorkflowEnv
-from flowzoo.envs.effects import resolve
-from flowzoo.envs.episode import Episode
-from flowzoo.envs.recording import record, state_hash
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import record, state_hash
+from flowzoo.envs.episode.turns import prompt_digest
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.courses import (
     guarded,
@@ -19,7 +20,6 @@ from flowzoo.envs.testing.courses import (
     require,
     sampled_reply,
 )
-from flowzoo.envs.turns import prompt_digest
 from flowzoo.envs.workflow import Workflow
 
 ALONE = 20

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.config import TrainConfig
 from flowzoo.baselines.diagnostics.simulation import simulate
-from flowzoo.baselines.rundir import plain
+from flowzoo.baselines.run.directory import plain
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs.records import Call, EpisodeRecord
 
 STEADY = (0.45, 0.52, 0.58, 0.62, 0.64, 0.65, 0.65, 0.65)

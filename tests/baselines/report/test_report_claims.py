@@ -30,7 +30,7 @@ from flowzoo.baselines.report.claims import (
     told,
 )
 from flowzoo.baselines.report.comparisons import claimable_pairs
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 
 ITEMS = 200
 RISING = (0.4, 0.5, 0.6, 0.65, 0.65, 0.65, 0.65)

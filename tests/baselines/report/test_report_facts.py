@@ -39,7 +39,7 @@ from flowzoo.baselines.report.gradients import (
 from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import course, run_facts, shares, swaps
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)

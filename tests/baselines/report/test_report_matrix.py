@@ -16,7 +16,7 @@ from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.sharing import sharing_rows
-from flowzoo.baselines.run_reading import RunData
+from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import DataError
 
 MakeRun = Callable[..., Path]

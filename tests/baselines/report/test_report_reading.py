@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.baselines.report.reading import find_runs, read_runs
-from flowzoo.baselines.run_reading import read_episodes, sharing_words
+from flowzoo.baselines.run.reading import read_episodes, sharing_words
 from flowzoo.errors import DataError, UsageError
 
 MakeRun = Callable[..., Path]

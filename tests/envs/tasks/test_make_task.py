@@ -7,7 +7,7 @@ import pytest
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks import TASKS, make_task, register_task
-from flowzoo.envs.tasks.math import MathTask
+from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.errors import UsageError
 
 
@@ -45,7 +45,7 @@ def test_seed_and_index_are_checked() -> None:
 
 
 def test_registration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "sums", "flowzoo.envs.tasks.math:MathTask")
+    monkeypatch.setitem(TASKS, "sums", "flowzoo.envs.tasks.math.task:MathTask")
     assert isinstance(make_task("sums"), MathTask)
     with pytest.raises(UsageError, match="registered already"):
         register_task("math", "elsewhere:Task")

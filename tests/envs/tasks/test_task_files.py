@@ -10,7 +10,7 @@ import pytest
 
 from flowzoo.envs.tasks import SPLITS, make_task, split_of
 from flowzoo.envs.tasks import rows as task_files
-from flowzoo.envs.tasks.math import MathTask, wrong_answer
+from flowzoo.envs.tasks.math.task import MathTask, wrong_answer
 from flowzoo.errors import DataError, MissingExtra, UsageError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -1,0 +1,97 @@
+"""Prompts that fit a model's context, and the counts that local engines keep."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flowzoo.agents.chat.shorten import shorten
+from flowzoo.agents.chat.template import Chat, fit_prompt
+from flowzoo.agents.policy import Request, Sampling
+from flowzoo.errors import UsageError
+
+_log = logging.getLogger("flowzoo")
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What an engine has done so far for one policy; all but `seconds` are counts."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    """Prompt tokens of all requests, shared ones counted each time."""
+    read_tokens: int = 0
+    """Prompt tokens the model read: those of equal prompts or prefixes are read once."""
+    output_tokens: int = 0
+    shortened: int = 0
+    """Prompts that were over their budget and were shortened."""
+    batches: int = 0
+    """Batches formed here; vLLM forms its own and counts none."""
+    seconds: float = 0.0
+    """Time inside the model; 0 with vLLM, whose engine may serve several policies at once."""
+
+    @property
+    def cache_hits(self) -> float:
+        """Share of the prompt tokens that was not read again; 0 before the first request."""
+        return 1 - self.read_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+def check_context(context: int, sampling: Sampling) -> None:
+    """Raise `UsageError` unless a reply leaves room for a prompt of at least one token."""
+    if context <= sampling.max_tokens:
+        raise UsageError(
+            f"a context of {context} tokens leaves no room for a prompt beside a reply "
+            f"of {sampling.max_tokens}; lower Sampling.max_tokens."
+        )
+
+
+class Prompt(NamedTuple):
+    """A prompt as the model reads it, and how many tokens it was made to lose."""
+
+    ids: tuple[int, ...]
+    shortened: int
+
+
+def fit(chat: Chat, request: Request, ids: tuple[int, ...], budget: int) -> Prompt:
+    """The prompt of `request`, `ids` in full, in at most `budget` tokens; see `shorten`."""
+    if len(ids) <= budget:
+        return Prompt(ids, 0)
+    texts = shorten(
+        request.messages,
+        request.keep,
+        request.quotes,
+        lambda messages: len(chat.measure(messages)) <= budget,
+    )
+    fitted = fit_prompt(ids, budget) if texts is None else chat.measure(texts)
+    return Prompt(fitted, len(ids) - len(fitted))
+
+
+def fitted_prompts(
+    chat: Chat, requests: Sequence[Request], budgets: Sequence[int], stats: EngineStats, name: str
+) -> list[Prompt]:
+    """Prompts of `requests` within their `budgets`; counts in `stats`, logs the first cut."""
+    encoded = chat.encode([request.messages for request in requests])
+    known: dict[tuple[object, ...], Prompt] = {}
+    prompts: list[Prompt] = []
+    for request, ids, budget in zip(requests, encoded, budgets, strict=True):
+        if len(ids) <= budget:
+            prompts.append(Prompt(ids, 0))
+            continue
+        key = ids, budget, request.keep, request.quotes
+        if key not in known:
+            known[key] = fit(chat, request, ids, budget)
+        prompts.append(known[key])
+    long = [prompt for prompt in prompts if prompt.shortened]
+    if long and not stats.shortened:
+        _log.warning(
+            "policy %s: a prompt of %d tokens was shortened to %d; stats.shortened counts such "
+            "prompts",
+            name,
+            len(long[0].ids) + long[0].shortened,
+            len(long[0].ids),
+        )
+    stats.shortened += len(long)
+    stats.prompt_tokens += sum(len(prompt.ids) for prompt in prompts)
+    return prompts

@@ -1,0 +1,147 @@
+"""From chat messages to prompt ids and from output ids to text, with a model's own tokenizer.
+
+Token in, token out: a prompt is rendered by the tokenizer's chat template once, and what the model
+sampled is never tokenized again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.agents.chat.thinking import CLOSING, OPENING, thinking_kwargs
+from flowzoo.agents.policy import encodable
+from flowzoo.envs.script import Message
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_digest
+
+Chatted = tuple[tuple[str, str], ...]
+"""A chat as a key: (role, content) of each message."""
+
+_REMEMBERED = 512
+
+
+def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
+    """`ids`, or their head and tail where there are more than `budget` (at least 1).
+
+    The last resort, where nothing that is quoted could give way (`flowzoo.agents.chat.shorten`): a
+    chat starts with the instructions and the problem and ends with the opening of the reply.
+    """
+    if len(ids) <= budget:
+        return tuple(ids)
+    tail = (budget + 1) // 2
+    return (*ids[: budget - tail], *ids[len(ids) - tail :])
+
+
+class Chat:
+    """A tokenizer with its chat template and the settings of one policy."""
+
+    def __init__(
+        self, tokenizer: Any, template_kwargs: Mapping[str, Any], thinking: bool | None = None
+    ) -> None:
+        """Wrap a tokenizer of the transformers library.
+
+        Args:
+            tokenizer: has a chat template.
+            template_kwargs: passed to the template, whatever its variables are called.
+            thinking: switches thoughts on or off; None: the template's default.
+
+        Raises:
+            UsageError: the tokenizer has no chat template, or the template no such switch.
+        """
+        if not getattr(tokenizer, "chat_template", None):
+            raise UsageError(
+                "the tokenizer has no chat template; use an instruction-tuned model, or set "
+                "`tokenizer.chat_template`."
+            )
+        self._tokenizer = tokenizer
+        self._given = dict(template_kwargs)
+        self._kwargs = dict(template_kwargs)
+        if thinking is not None:
+            self._kwargs |= thinking_kwargs(str(tokenizer.chat_template), thinking)
+        settings = (str(item) for pair in sorted(self._kwargs.items()) for item in pair)
+        self.template_id = key_digest(str(tokenizer.chat_template), *settings).hex()[:8]
+        """Hash of the template and of what it is given."""
+        self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
+        words = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        longest_first = sorted(words | set(tokenizer.all_special_tokens), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        # Some tokenizers count the tags of thoughts as special: they must survive decoding.
+        added = tokenizer.added_tokens_decoder
+        mute = {number for number, token in added.items() if token.special}
+        mute |= set(tokenizer.all_special_ids)
+        tags = {number for number, token in added.items() if str(token) in (OPENING, CLOSING)}
+        self._mute = mute - tags if mute & tags else None
+        opened = self._render([{"role": "user", "content": "."}]).rstrip().endswith(OPENING)
+        self._prefix = OPENING if opened else ""
+
+    def thinking_as(self, thinking: bool | None) -> Chat:
+        """The same with another switch for thoughts; raises `UsageError` where there is none."""
+        return Chat(self._tokenizer, self._given, thinking)
+
+    def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
+        """Prompt ids of each chat, the opening of the reply included; equal chats are done once.
+
+        The last few hundred chats are remembered, since voters and the samples of a group ask the
+        same at different times.
+        """
+        keys = [tuple((message["role"], message["content"]) for message in chat) for chat in chats]
+        known = {key: self._known.pop(key, None) for key in keys}
+        new = {key: chat for key, chat in zip(keys, chats, strict=True) if known[key] is None}
+        texts = [self._render(chat) for chat in new.values()]
+        encoded = self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        prompts = {key: ids for key, ids in known.items() if ids is not None}
+        prompts.update(zip(new, map(tuple, encoded), strict=True))
+        self._known.update(prompts)
+        for key in list(self._known)[: max(0, len(self._known) - _REMEMBERED)]:
+            del self._known[key]
+        return [prompts[key] for key in keys]
+
+    def measure(self, chat: Sequence[Message]) -> tuple[int, ...]:
+        """Prompt ids of one chat, which is not remembered."""
+        return tuple(self._tokenizer(self._render(chat), add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids without special tokens; broken bytes become U+FFFD.
+
+        Where the template has opened a thought, the text starts with the opening tag.
+        """
+        if self._mute is not None:
+            spoken = [number for number in ids if number not in self._mute]
+            return self._prefix + self._tokenizer.decode(spoken, skip_special_tokens=False)
+        return self._prefix + self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def _inert(self, text: str) -> str:
+        """`text` in which no special token can be read: a zero-width space stands inside each.
+
+        A reply that spells out an end-of-turn token would otherwise end the turn of whoever
+        quotes it, and speak in another role.
+        """
+        return self._special.sub(
+            lambda found: f"{found[0][0]}\u200b{found[0][1:]}", encodable(text)
+        )
+
+    def _render(self, chat: Sequence[Message]) -> str:
+        messages = [{**message, "content": self._inert(message["content"])} for message in chat]
+        return self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **self._kwargs
+        )
+
+
+def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a reply: the generation config's, the tokenizer's end of sequence.
+
+    Raises:
+        UsageError: neither names one, so that no reply could ever end by itself.
+    """
+    found: set[int] = set()
+    configs = (getattr(model, "generation_config", None), model.config, tokenizer)
+    for ids in (getattr(holder, "eos_token_id", None) for holder in configs):
+        found.update([ids] if isinstance(ids, int) else ids or ())
+    if not found:
+        raise UsageError(
+            "neither the model's generation config nor the tokenizer names an end token "
+            "(eos_token_id), so no reply could end by itself."
+        )
+    return frozenset(found)

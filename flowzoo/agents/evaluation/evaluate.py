@@ -1,0 +1,143 @@
+"""Evaluating a workflow under given policies, resumable, with every episode saved.
+
+`episodes.jsonl` gets one line per finished episode as it finishes; a killed evaluation that is
+started again with the same settings plays only what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TextIO
+
+from flowzoo.agents.evaluation.protocol import protocol_of
+from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
+from flowzoo.errors import UsageError
+from flowzoo.files import read_rows, replace_text, write_json
+from flowzoo.provenance import describe_run
+
+
+def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
+    """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
+    lists = ("messages", "prompt_ids", "output_ids", "logps")
+    calls = tuple(
+        Call(**{**call, **{name: tuple(call[name]) for name in lists}}) for call in row["calls"]
+    )
+    return EpisodeRecord(**{**row, "calls": calls})
+
+
+def read_episodes(path: Path) -> list[EpisodeRecord]:
+    """The complete lines of an `episodes.jsonl`; a torn last line is dropped.
+
+    Raises:
+        DataError: another line is not an episode; the message names it.
+    """
+    return read_rows(path, record_from_json, "an episode")
+
+
+class Store:
+    """The output directory of an evaluation: settings, episodes, summary."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        grading: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Open or create `folder`.
+
+        Args:
+            folder: the directory.
+            settings: what decides the numbers; a resumed evaluation must have the same.
+            grading: what answers are graded with (`Workflow.grading`), for the record.
+
+        Raises:
+            UsageError: it holds an evaluation with other settings.
+        """
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = json.loads(json.dumps(dict(settings), default=str))
+        path = folder / "run.json"
+        if path.exists():
+            before = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
+            if changed:
+                raise UsageError(
+                    f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "
+                    "choose another --out, or repeat its settings to resume it"
+                )
+        record = {"settings": plain, "grading": dict(grading), "provenance": describe_run()}
+        write_json(path, record)
+        self.path = folder / "episodes.jsonl"
+        self.finished = read_episodes(self.path)
+        text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)
+        replace_text(self.path, text)
+        self._file: TextIO | None = None
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Append one episode."""
+        if self._file is None:
+            self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
+        self.finished.append(record)
+        self._file.write(json.dumps(record.to_json()) + "\n")
+        self._file.flush()
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary and close the files; adding episodes afterwards opens them again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        write_json(self.folder / "summary.json", summary)
+
+
+def evaluate(
+    workflow: Workflow,
+    roster: Roster,
+    problems: Sequence[Problem],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    store: Store | None = None,
+    on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
+) -> tuple[list[EpisodeRecord], dict[str, Any]]:
+    """Play `samples` episodes of every problem; returns the records and their summary.
+
+    With a store the summary is written with its protocol; another call with more samples plays
+    what is missing.
+
+    Batches are formed deterministically unless a policy batches by itself (an endpoint), where
+    waiting for stragglers would waste its time.
+    """
+    if samples < 1:
+        raise UsageError(f"`samples` must be >= 1, got {samples}")
+    jobs = [Job(problem, sample) for problem in problems for sample in range(samples)]
+    done = {record.episode: record for record in store.finished} if store else {}
+    for record in done.values():
+        on_episode(record)
+
+    def finished(record: EpisodeRecord) -> None:
+        if store is not None:
+            store.add(record)
+        on_episode(record)
+
+    rollout = Rollout(
+        workflow,
+        roster,
+        seed=seed,
+        deterministic=all(p.batching == "static" for p in roster.policies.values()),
+        failures=store.folder / "failures.jsonl" if store else None,
+        on_episode=finished,
+    )
+    for record in rollout.run([job for job in jobs if job.key not in done]):
+        done[record.episode] = record
+    records = [done[job.key] for job in jobs]
+    summary = summarise(records)
+    if store is not None:
+        protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
+        store.close({**summary, "protocol": protocol})
+    return records, summary

@@ -1,0 +1,111 @@
+"""Majority votes over several episodes of one problem: the control at equal inference budget.
+
+A workflow of four calls is not compared with one call, but with four whose answers vote. Which
+answers are equal is for the task to say, as in the voting workflow: equivalent expressions,
+programs with the same results on the public inputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
+from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.envs.workflows.voting import majority
+from flowzoo.errors import DataError, UsageError, unknown
+
+Match = Literal["calls", "tokens"]
+MATCHES: tuple[Match, ...] = get_args(Match)
+"""What an answer of a voting agent and of a workflow may have equal."""
+
+
+def vote(
+    workflow: Workflow, problems: Sequence[Problem], records: Sequence[EpisodeRecord]
+) -> dict[str, Any]:
+    """The accuracy of majority answers; ties go to the answer that was given first.
+
+    Args:
+        workflow: knows the task.
+        problems: the problems of `records`.
+        records: the same number of episodes of each problem.
+
+    Returns:
+        `samples` (votes per problem), `accuracy` (mean score of the chosen answers), `stderr`,
+        `scores` (of the chosen answers, in the order of `problems`), `right` (problems whose chosen
+        answer scored 1), `problems`, `abstained` (problems of which no episode had an answer),
+        `calls` and `tokens` per problem.
+    """
+    groups = attempts_of(records)
+    order = [problem for problem in problems if problem.id in groups]
+    sizes = {len(groups[problem.id]) for problem in order}
+    if len(sizes) != 1 or len(order) != len(groups):
+        raise UsageError(
+            "a majority vote needs the same number of episodes of every problem, got "
+            f"{sorted(sizes)} for {len(order)} of {len(groups)} problems"
+        )
+    answers = [[record.answer for record in groups[problem.id]] for problem in order]
+    chosen = [majority(classes) for classes in workflow.task.classes_batch(order, answers)]
+    scores = [
+        0.0 if pick is None else groups[problem.id][pick].score
+        for problem, pick in zip(order, chosen, strict=True)
+    ]
+    calls = [call for record in records for call in record.calls]
+    return {
+        "samples": sizes.pop(),
+        "accuracy": mean(scores),
+        "stderr": stderr(scores),
+        "scores": scores,
+        "right": sum(score >= 1.0 for score in scores),
+        "problems": len(order),
+        "abstained": sum(pick is None for pick in chosen),
+        "calls": len(calls) / len(order),
+        "tokens": sum(len(call.output_ids) for call in calls) / len(order),
+    }
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a finished evaluation.
+
+    Args:
+        path: its folder, or its `summary.json`.
+
+    Raises:
+        UsageError: there is none.
+        DataError: it has no protocol.
+    """
+    file = path / "summary.json" if path.is_dir() else path
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"no finished evaluation at {path} ({error}); make one with `flowzoo eval WORKFLOW "
+            f"--out {path}`"
+        ) from error
+    if not isinstance(summary, dict) or "protocol" not in summary:
+        raise DataError(f"{file} is no summary of `flowzoo eval`: it has no protocol")
+    return summary
+
+
+def votes_for(budget: Mapping[str, Any], match: Match, cost: float) -> int:
+    """How many votes cost about what one episode of another evaluation does; at least one.
+
+    Args:
+        budget: the summary of the other evaluation.
+        match: what is to be equal, `calls` or output `tokens`.
+        cost: what one vote costs, in the same unit.
+
+    Raises:
+        UsageError: an unknown unit, or one of the two reports none of it.
+    """
+    if match not in get_args(Match):
+        raise unknown("budget", match, get_args(Match))
+    theirs = float(budget[match])
+    if not (theirs > 0 and cost > 0):
+        raise UsageError(
+            f"the {match} of the two evaluations cannot be compared: {theirs:g} and {cost:g} per "
+            "episode. Policies that report no tokens are matched by calls."
+        )
+    return max(1, round(theirs / cost))

@@ -1,0 +1,130 @@
+"""What a set of episodes amounts to: accuracy, tokens, and what each role did (pure functions)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flowzoo.agents.evaluation.role_facts import role_shares
+from flowzoo.envs import Call, EpisodeRecord
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean; NaN of nothing."""
+    return sum(values) / len(values) if values else float("nan")
+
+
+def stderr(values: Sequence[float]) -> float:
+    """Standard error of the mean of independent values; NaN of fewer than two."""
+    count = len(values)
+    if count < 2:
+        return float("nan")
+    middle = mean(values)
+    return math.sqrt(sum((value - middle) ** 2 for value in values) / (count - 1) / count)
+
+
+def pass_at(samples: int, right: int, k: int) -> float:
+    """Chance that at least one of `k` of the `samples` attempts is right, drawn without return.
+
+    The unbiased estimate of pass@k from `samples` >= k attempts of which `right` are right
+    (arXiv 2107.03374, eq. 1).
+    """
+    if samples - right < k:
+        return 1.0
+    return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)
+
+
+def attempts_of(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
+    """The episodes of each problem, in order of first appearance."""
+    groups: dict[str, list[EpisodeRecord]] = {}
+    for record in records:
+        groups.setdefault(record.problem, []).append(record)
+    return groups
+
+
+def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    """What several episodes of each problem amount to.
+
+    Returns:
+        `problems`, `stderr` (of the accuracy, over problems), `samples` (k, the fewest episodes
+        that a problem has), `avg@k` (mean score; all episodes count the same within a problem),
+        `pass@1`, `pass@2`, `pass@4` … `pass@k`.
+    """
+    groups = list(attempts_of(records).values())
+    means = [mean([record.score for record in group]) for group in groups]
+    most = min((len(group) for group in groups), default=0)
+    found = {"problems": len(groups), "samples": most, "stderr": stderr(means)}
+    found[f"avg@{most}"] = mean(means)
+    for k in sorted({2**power for power in range(most.bit_length())} | {most}):
+        if 1 <= k <= most:
+            chances = [
+                pass_at(len(group), sum(record.score >= 1.0 for record in group), k)
+                for group in groups
+            ]
+            found[f"pass@{k}"] = mean(chances)
+    return found
+
+
+def role_summary(calls: Sequence[Call]) -> dict[str, float]:
+    """One role's calls (at least one): `calls`, `reward`, `reward_std`, `strict`, `lenient`,
+    `truth`, `tokens`, `tokens_p95`, `truncated`, `shortened`.
+
+    `calls` is their number; `reward_std` the population deviation of their rewards; `truth` the
+    mean own truth over the calls that have one (NaN if none has); `tokens` and `tokens_p95` are the
+    mean and the 95th percentile (linear interpolation) of the reply length in tokens, 0 for
+    policies that report none; `truncated` is the share of replies that ran into their length limit,
+    `shortened` that of prompts over their budget.
+    """
+    truths = [call.truth for call in calls if call.truth is not None]
+    rewards = [call.reward for call in calls]
+    lengths = [len(call.output_ids) for call in calls]
+    return {
+        "calls": float(len(calls)),
+        "reward": mean(rewards),
+        "reward_std": float(np.std(rewards)),
+        "strict": mean([float(call.strict) for call in calls]),
+        "lenient": mean([float(call.lenient) for call in calls]),
+        "truth": mean(truths),
+        "tokens": mean(lengths),
+        "tokens_p95": float(np.quantile(lengths, 0.95)),
+        "truncated": mean([float(call.finish == "length") for call in calls]),
+        "shortened": mean([float(call.shortened > 0) for call in calls]),
+    }
+
+
+def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    """Totals of `records`.
+
+    Returns:
+        `episodes`, `accuracy` (mean score), `right` (episodes with score 1), `calls` (mean per
+        episode), `tokens` (mean output tokens per episode), `prompt_tokens` (likewise), `facts`
+        (mean of every fact that is a number or a truth value, over the episodes that state it),
+        `shares` (name -> `share` and the number of cases it is `of`, see
+        `flowzoo.agents.evaluation.role_facts`), `roles` (see `role_summary`), and what
+        `attempt_summary` says.
+    """
+    calls = [call for record in records for call in record.calls]
+    roles = sorted({call.role for call in calls})
+    facts: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.facts.items():
+            if isinstance(value, (bool, int, float)):
+                facts.setdefault(name, []).append(float(value))
+    count = max(1, len(records))
+    return {
+        "episodes": len(records),
+        "accuracy": mean([record.score for record in records]),
+        "right": sum(record.score >= 1.0 for record in records),
+        "calls": len(calls) / count,
+        "tokens": sum(len(call.output_ids) for call in calls) / count,
+        "prompt_tokens": sum(len(call.prompt_ids) for call in calls) / count,
+        **attempt_summary(records),
+        "facts": {name: mean(values) for name, values in sorted(facts.items())},
+        "shares": {name: one._asdict() for name, one in role_shares(records).items()},
+        "roles": {
+            role: role_summary([call for call in calls if call.role == role]) for role in roles
+        },
+    }

@@ -1,0 +1,249 @@
+"""Replies from a model of the transformers library, batched, on CPU or GPU.
+
+The engine samples with its own decode loop, because what training needs is not what `generate`
+gives: noise that belongs to the request (a batch's composition changes no sample), the
+log-probabilities of exactly the distribution sampled from, and prompts shared by many requests
+read once. The model may be the very module a learner trains: weights are never copied, so there is
+nothing to sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+from flowzoo.agents.chat.prompts import EngineStats, Prompt, check_context, fitted_prompts
+from flowzoo.agents.chat.template import Chat, stop_tokens
+from flowzoo.agents.policy import (
+    Batching,
+    Completion,
+    Request,
+    Sampling,
+    canonical,
+    prompt_budget,
+    reply_cap,
+)
+from flowzoo.errors import UsageError, missing_extra
+from flowzoo.seeding import key_int
+
+# Before the hub's client is imported, which reads it once.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+try:
+    import transformers
+
+    from flowzoo.agents.hf.decode import Row, Sampled, decode
+except ImportError as error:
+    raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+_BUCKET = 64
+
+
+def micro_batches(
+    requests: Sequence[Request], prompts: Sequence[tuple[int, ...]], max_rows: int
+) -> Iterator[list[int]]:
+    """Indices of `requests` in batches of at most `max_rows`, of similar prompt length.
+
+    A function of the set of requests and not of their order: sorted by length in steps of 64
+    tokens, then by request key.
+    """
+    order = sorted(
+        range(len(requests)),
+        key=lambda i: (len(prompts[i]) // _BUCKET, canonical(requests[i].key), prompts[i]),
+    )
+    for start in range(0, len(order), max_rows):
+        yield order[start : start + max_rows]
+
+
+def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple[Any, Any]:
+    """Model and tokenizer from a local folder in Hugging Face layout or an id of the hub.
+
+    Only safetensors weights are read (the other format can run code), and code that comes with a
+    model is never run.
+
+    Raises:
+        UsageError: nothing loadable at `source`.
+    """
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot load a model from {source!r}; expected a folder with config.json, "
+            f"tokenizer files and *.safetensors, or a model id of the hub: {error}"
+        ) from error
+    return model.to(device), tokenizer
+
+
+class TransformersPolicy:
+    """A transformers model as a policy. One generation runs at a time, in a thread of its own.
+
+    Prompts over their role's budget, or that leave no room for the reply, are shortened
+    (`flowzoo.agents.chat.shorten`); `stats.shortened` counts them, and the first one is logged.
+    """
+
+    batching: Batching = "static"
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str = "policy",
+        sampling: Sampling | None = None,
+        max_batch: int = 256,
+        max_context: int | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        active: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Use a model and tokenizer that are already loaded.
+
+        Args:
+            model: a causal language model; shared with the caller, never copied.
+            tokenizer: its tokenizer, with a chat template.
+            name: name of the policy in rosters and records.
+            sampling: temperature and lengths; default `Sampling()`.
+            max_batch: most sequences decoded together.
+            max_context: most tokens of prompt and reply; default the model's own limit.
+            template_kwargs: further variables of the chat template.
+            thinking: switches thoughts on or off; None: the chat template's default.
+            active: entered around the model's work; picks the LoRA adapter of a shared model.
+
+        Raises:
+            UsageError: no chat template, no end token, no switch for thoughts, or no room for a
+                prompt.
+        """
+        self.name = name
+        self.model, self.tokenizer = model, tokenizer
+        self.sampling = sampling or Sampling()
+        self.stats = EngineStats()
+        limit = getattr(model.config, "max_position_embeddings", None)
+        self._context = min(size for size in (max_context, limit, 2**62) if size is not None)
+        if max_batch < 1:
+            raise UsageError(f"max_batch must be at least 1, got {max_batch}.")
+        check_context(self._context, self.sampling)
+        self._max_batch, self._active = max_batch, active
+        self._chat = Chat(tokenizer, template_kwargs or {}, thinking)
+        self.thinking, self.template_id = thinking, self._chat.template_id
+        self._stop_ids = stop_tokens(model, tokenizer)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"flowzoo-{name}")
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        dtype: DType = "auto",
+        device: str = "cpu",
+        **options: Any,
+    ) -> TransformersPolicy:
+        """Load a local folder in Hugging Face layout, or a model of the hub by its id.
+
+        See `load_model`.
+
+        Args:
+            path: folder or hub id.
+            name: name of the policy; default the last part of `path`.
+            dtype: number format of the weights; `auto` is the checkpoint's own.
+            device: e.g. `cpu`, `cuda`, `cuda:1`.
+            options: as for the constructor.
+
+        Raises:
+            UsageError: nothing loadable at `path`.
+        """
+        source = os.fspath(path)
+        model, tokenizer = load_model(source, dtype, device)
+        short = os.path.basename(os.path.normpath(source))
+        return cls(model, tokenizer, name=name or short, **options)
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order.
+
+        A cancelled call ends the decode loop at its next token and waits for that, so that the
+        weights are at rest when the caller goes on.
+
+        Raises:
+            UsageError: a request's token cap is below 1.
+            FlowzooError: the model's logits are not finite.
+        """
+        stop = threading.Event()
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._thread, self._generate, list(requests), stop)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()  # looked at, so that it is not reported as never retrieved
+            raise
+
+    def thinking_as(self, thinking: bool | None) -> TransformersPolicy:
+        """The same policy, its model and thread included, with another switch for thoughts.
+
+        Raises:
+            UsageError: the chat template has no switch.
+        """
+        other = copy.copy(self)
+        other._chat = self._chat.thinking_as(thinking)
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        other.stats = EngineStats()
+        return other
+
+    async def close(self) -> None:
+        """End the thread; the model is left to its owner."""
+        self._thread.shutdown(wait=False)
+
+    def _generate(self, requests: list[Request], stop: threading.Event) -> list[Completion]:
+        prompts = self._prompts(requests)
+        ids = [prompt.ids for prompt in prompts]
+        done: list[Completion | None] = [None] * len(requests)
+        start = time.perf_counter()
+        for places in micro_batches(requests, ids, self._max_batch):
+            rows = [
+                Row(ids[i], key_int(*requests[i].key), reply_cap(requests[i], self.sampling))
+                for i in places
+            ]
+            with self._active():
+                sampled, read = decode(self.model, rows, self.sampling, self._stop_ids, stop.is_set)
+            self.stats.read_tokens += read
+            self.stats.batches += 1
+            for i, row, result in zip(places, rows, sampled, strict=True):
+                done[i] = self._completion(row, result, prompts[i].shortened)
+        self.stats.requests += len(requests)
+        self.stats.seconds += time.perf_counter() - start
+        return [completion for completion in done if completion is not None]
+
+    def _prompts(self, requests: list[Request]) -> list[Prompt]:
+        budgets = [prompt_budget(item, self.sampling, self._context) for item in requests]
+        return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
+
+    def _completion(self, row: Row, result: Sampled, shortened: int) -> Completion:
+        self.stats.output_tokens += len(result.tokens)
+        body = result.tokens[:-1] if result.stopped else result.tokens
+        return Completion(
+            text=self._chat.decode(body),
+            prompt_ids=row.prompt,
+            output_ids=tuple(result.tokens),
+            logps=tuple(result.logps),
+            finish="stop" if result.stopped else "length",
+            shortened=shortened,
+        )
+
+    def __repr__(self) -> str:
+        """Name and class of the model."""
+        return f"TransformersPolicy({self.name!r}, {type(self.model).__name__})"

@@ -1,0 +1,103 @@
+"""What an OpenAI-compatible endpoint says, read: replies with their thoughts, and refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.agents.chat.shorten import Span, cut, shorten
+from flowzoo.agents.policy import Completion, Request
+from flowzoo.envs.records import FinishReason
+from flowzoo.envs.script import Message
+
+_LENGTH = re.compile(
+    r"context[ _]length|context window|maximum context|maximum (?:model )?(?:input )?length"
+    r"|prompt is too long|too many (?:input )?tokens",
+    re.IGNORECASE,
+)
+_LEAST = 64
+"""Characters to which no prompt is shortened: a server that refuses fewer means something else."""
+
+
+def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
+    """What a message says, with its thoughts in `<think>` tags.
+
+    Servers that part thoughts from the rest send them as `reasoning` or `reasoning_content`. One
+    that does not, and whose chat template opens the thought, sends a text whose first tag is the
+    closing one; if thoughts were asked for and the reply was cut off, that tag is missing too.
+
+    Raises:
+        TypeError: the content or the thoughts are no text.
+    """
+    content = message.get("content")
+    thoughts = message.get("reasoning") or message.get("reasoning_content")
+    for name, value in (("content", content), ("reasoning", thoughts)):
+        if not isinstance(value, (str, type(None))):
+            raise TypeError(f"message.{name} is {type(value).__name__}, expected text")
+    text = content or ""
+    if thoughts:
+        closing = "" if cut_off and not text else "</think>"
+        return f"<think>{thoughts}{closing}{text}"
+    opened = cut_off and thinking and "think>" not in text
+    return f"<think>{text}" if opened else text
+
+
+def read_completion(
+    body: Any, thinking: bool | None = None
+) -> tuple[Completion, Mapping[str, Any]]:
+    """The completion in a server's answer, and the answer's usage counts.
+
+    Log-probabilities are taken where the server sent them; token ids too (`prompt_token_ids` and
+    `token_ids`, which vLLM's server adds on request). `thinking`: see `OpenAIPolicy`.
+
+    Raises:
+        KeyError, TypeError, IndexError, ValueError: the answer has another layout.
+    """
+    choice = body["choices"][0]
+    tokens = (choice.get("logprobs") or {}).get("content") or ()
+    finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
+    completion = Completion(
+        text=whole_text(choice["message"], finish == "length", thinking),
+        prompt_ids=tuple(body.get("prompt_token_ids") or ()),
+        output_ids=tuple(choice.get("token_ids") or ()),
+        logps=tuple(float(token["logprob"]) for token in tokens),
+        finish=finish,
+    )
+    usage = body.get("usage") or {}
+    return completion, {**usage, "filtered": choice.get("finish_reason") == "content_filter"}
+
+
+def refused_for_length(status: int, said: str) -> bool:
+    """Whether a server refused a request because its prompt is too long for the model."""
+    return status in (400, 413, 422) and _LENGTH.search(said) is not None
+
+
+def size(messages: Sequence[Message]) -> int:
+    """Characters of a chat."""
+    return sum(len(message["content"]) for message in messages)
+
+
+def shorter(request: Request, messages: Sequence[Message]) -> tuple[Sequence[Message], int] | None:
+    """The prompt of `request` in three quarters of the characters of `messages`, its last form.
+
+    An endpoint does not say how long a prompt is before it refuses one. Where shortening what is
+    quoted is not enough, every message loses its middle.
+
+    Returns:
+        The messages, and how many characters the original has more; None if there is nothing
+        left to take.
+    """
+    budget = size(messages) * 3 // 4
+    if budget < _LEAST:
+        return None
+    texts = shorten(request.messages, request.keep, request.quotes, lambda m: size(m) <= budget)
+    if texts is None:
+        spans = [
+            Span(number, 0, len(message["content"]), False)
+            for number, message in enumerate(messages)
+        ]
+        texts = cut(messages, spans, budget // len(messages) // 2)
+        if size(texts) >= size(messages):
+            return None
+    return texts, size(request.messages) - size(texts)

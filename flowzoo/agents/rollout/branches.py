@@ -1,0 +1,107 @@
+"""What the tree samplers share: candidates from one prompt, branches of an episode, their effects.
+
+A branch is a fork (a replay of the log), so it shares no state with the episode it came from, and
+the replay checks that it opened with the same prompts, byte for byte (`Diverged` otherwise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flowzoo.agents.policy import Key
+from flowzoo.agents.rollout.drivers import Open, make_request, opened
+from flowzoo.agents.rollout.engine import Answer, Asks, Work
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Episode
+from flowzoo.errors import UsageError
+
+Choice = tuple[int, ...]
+"""A joint action: one candidate per open turn, in slot order."""
+
+
+class Phase(NamedTuple):
+    """The open turns of an episode, with the candidates sampled for each."""
+
+    number: int
+    turns: list[Open]
+    answers: list[list[Answer]]
+    """Per turn, its candidates."""
+
+    def chosen(self, choice: Choice) -> dict[int, Answer]:
+        """Call number -> the candidate that `choice` takes."""
+        return {
+            turn.call: answers[candidate]
+            for turn, answers, candidate in zip(self.turns, self.answers, choice, strict=True)
+        }
+
+
+def check_one_prompt(turn: Open, answers: Sequence[Answer]) -> None:
+    """Raise `UsageError` unless all candidates of a turn were sampled from the same tokens."""
+    first = answers[0]
+    for answer in answers[1:]:
+        same = list(answer.completion.prompt_ids) == list(first.completion.prompt_ids)
+        if not same or answer.policy != first.policy:
+            raise UsageError(
+                f"policy {answer.policy!r} turned one prompt of {turn.agent} into different "
+                "tokens: candidates can be compared only if they answer the same prompt"
+            )
+
+
+def sample_phase(
+    roster: Roster, episode: Episode, key: Key, count: int, suffix: Key = ()
+) -> Generator[Asks, list[Answer], Phase]:
+    """Sample `count` candidates for every open turn of `episode`, all from its one prompt.
+
+    Args:
+        roster: who answers.
+        episode: waits for replies.
+        key: first parts of the requests' keys: seed, problem, sample.
+        count: candidates per turn.
+        suffix: what tells the keys of this phase from those of the same turn on other branches.
+    """
+    turns, number = opened(episode), episode.asks[0].phase
+    requests = [
+        make_request(
+            roster, (*key, turn.agent, turn.turn, *suffix, candidate), turn, episode.problem.id
+        )
+        for turn in turns
+        for candidate in range(count)
+    ]
+    got = yield Asks(requests)
+    answers = [got[place * count : (place + 1) * count] for place in range(len(turns))]
+    for turn, candidates in zip(turns, answers, strict=True):
+        check_one_prompt(turn, candidates)
+    return Phase(number, turns, answers)
+
+
+def branched(episode: Episode, phase: Phase, choice: Choice, key: str | None = None) -> Episode:
+    """A fork of `episode` in which the open turns were answered as `choice` says."""
+    branch = episode.fork(key)
+    for turn, answers, candidate in zip(phase.turns, phase.answers, choice, strict=True):
+        branch.reply(turn.agent, answers[candidate].completion.text)
+    return branch
+
+
+def settled(episodes: Sequence[Episode]) -> Generator[Work, list[Any], None]:
+    """Carry out effects of `episodes`, together, until each is done or waits for replies."""
+    while True:
+        busy = [episode for episode in episodes if episode.effects]
+        if not busy:
+            return
+        results = yield Work([(one.problem, effect) for one in busy for effect in one.effects])
+        place = 0
+        for one in busy:
+            count = len(one.effects)
+            one.resolve(results[place : place + count])
+            place += count
+
+
+def engine_values(answer: Answer) -> Mapping[str, Any]:
+    """The fields of `Call` that differ between candidates and come from the engine."""
+    done = answer.completion
+    return {
+        "output_ids": done.output_ids,
+        "logps": done.logps,
+        "finish": done.finish,
+    }

@@ -1,0 +1,67 @@
+"""What a candidate of tree sampling is worth at once: pure functions of its branch.
+
+The sum is alpha * team + local + format (under `credit="local"` without the team's share), over
+what all candidates of a decision know when the effects that follow their replies are done. Where
+neither team nor local is known, there is nothing to compare by: an error, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowzoo.agents.rollout.drivers import Open
+from flowzoo.envs import Episode, Workflow
+from flowzoo.envs.episode.credit import reward_parts
+from flowzoo.errors import UsageError
+
+
+def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, float]:
+    """The reward parts of `call` that a branch knows at once: `team` and `local` if it does."""
+    team = branch.finished().score if branch.done else branch.standing
+    reply = branch.turns[call].reply
+    readable = reply is not None and reply.strict is not None
+    truth, form = branch.truths.get(call), branch.forms.get(call)
+    parts = reward_parts(workflow, team or 0.0, readable, truth, form)
+    if team is None:
+        del parts["team"]
+    return parts
+
+
+def values_now(workflow: Workflow, turn: Open, branches: Sequence[Episode]) -> list[float]:
+    """What the candidates of one turn are worth by what their branches know at once.
+
+    Raises:
+        UsageError: the role has no immediate reward.
+    """
+    parts = [known_parts(workflow, branch, turn.call) for branch in branches]
+    phase = branches[0].turns[turn.call].phase
+    # A standing from before the reply is the same for every candidate and says nothing of it.
+    fresh = any(branch.done or branch.stood > phase for branch in branches)
+    weights = {"format": 1.0}
+    if all("local" in part for part in parts):
+        weights["local"] = 1.0
+    if workflow.credit != "local" and fresh and all("team" in part for part in parts):
+        weights["team"] = workflow.alpha
+    if weights.keys() == {"format"}:
+        raise UsageError(
+            f"candidates of role {turn.role!r} in {workflow.name} cannot be valued at once: "
+            "neither their own truth nor a team reward is known before others have answered. "
+            'Take TreeSettings(value="rollout"), which plays every candidate to its end.'
+        )
+    return [sum(weights.get(name, 0.0) * x for name, x in part.items()) for part in parts]
+
+
+def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, Any]:
+    """The fields of the `Call` of a candidate that was not executed: what its branch knows."""
+    turn = branch.turns[call]
+    parts = known_parts(workflow, branch, call)
+    return {
+        "reply": turn.said,
+        "strict": turn.reply is not None and turn.reply.strict is not None,
+        "lenient": turn.reply is not None and turn.reply.lenient is not None,
+        "truth": branch.truths.get(call),
+        "parts": parts,
+        "reward": value,
+        "immediate": parts.get("local", 0.0) + parts.get("format", 0.0),
+    }

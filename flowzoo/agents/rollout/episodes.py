@@ -1,0 +1,242 @@
+"""Many episodes at once: what every sampler shares, and the plain one.
+
+`Rollout` plays each episode once. The tree samplers (`tree` and `joint` beside this file) branch;
+all of them are plays of one `Engine`, which batches requests and effects over all episodes
+and all branches and says how `deterministic` runs repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from flowzoo.agents.rollout.drivers import AECDriver, Driver, EpisodeDriver, chat, drive
+from flowzoo.agents.rollout.engine import Engine, Play
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflow, WorkflowError
+from flowzoo.envs.tasks.task import Task
+from flowzoo.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to run: a problem, and which of its samples this is."""
+
+    problem: Problem
+    sample: int = 0
+
+    @property
+    def key(self) -> str:
+        """Id of the episode."""
+        return f"{self.problem.id}#{self.sample}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What a learner gets: the episodes, and the rows to learn from."""
+
+    records: list[EpisodeRecord]
+    """Episodes that were played to their end, in the order of the jobs."""
+    rows: list[Call]
+    """Every reply that was sampled to be learnt from: all calls of the records, and the candidates
+    that were not executed."""
+    value_calls: int = 0
+    """Further replies that were sampled only to find out what candidates are worth."""
+    value_tokens: int = 0
+    """Tokens in those replies."""
+
+
+def joined(parts: Iterable[Sampled]) -> Sampled:
+    """What several jobs came to."""
+    parts = list(parts)
+    return Sampled(
+        [record for part in parts for record in part.records],
+        [row for part in parts for row in part.rows],
+        sum(part.value_calls for part in parts),
+        sum(part.value_tokens for part in parts),
+    )
+
+
+def run_now(work: Coroutine[Any, Any, T], remedy: str) -> T:
+    """Run a coroutine to its end.
+
+    Raises:
+        UsageError: a loop is running here; `remedy` is what to await in it.
+    """
+    made: list[T] = []
+
+    async def keep() -> None:
+        # Returned, it would be written out: asyncio.run takes the repr of its finished task.
+        made.append(await work)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(keep())
+        return made[0]
+    work.close()
+    name = remedy.partition("(")[0].removeprefix("a")
+    raise UsageError(f"{name}() inside a running event loop: use `await rollout.{remedy}`")
+
+
+class Sampler:
+    """Plays jobs with a roster of policies; see `Rollout` and the tree samplers.
+
+    Raises:
+        UsageError: the roster does not cover the workflow's roles, or `in_flight` is below 1.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow | None,
+        roster: Roster,
+        *,
+        seed: int = 0,
+        deterministic: bool = True,
+        in_flight: int = 4096,
+        on_error: Literal["raise", "count"] = "raise",
+        failures: Path | None = None,
+        on_episode: Callable[[EpisodeRecord], None] | None = None,
+    ) -> None:
+        """Make a sampler.
+
+        Args:
+            workflow: the workflow every episode runs; None to drive environments that are not
+                flowzoo's, with `Rollout.arun_envs` (their roles are known only when they play).
+            roster: who answers for which role.
+            seed: first part of every request's key.
+            deterministic: see `flowzoo.agents.rollout.engine`.
+            in_flight: most jobs open at a time.
+            on_error: a failing script (`WorkflowError`) stops everything, or is counted in
+                `failed`.
+            failures: a JSONL file that failed episodes are appended to, with transcript.
+            on_episode: called with every finished episode, in order of completion.
+        """
+        if in_flight < 1:
+            raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
+        if workflow is not None:
+            roster.check(workflow.role_counts())
+        self.workflow, self.roster, self.seed = workflow, roster, seed
+        self.deterministic, self.in_flight = deterministic, in_flight
+        self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
+        self.failed = 0
+
+    def play(self, workflow: Workflow, job: Job) -> Play:
+        """The play of one job; returns its `Sampled`."""
+        raise NotImplementedError(f"{type(self).__name__} must define play()")
+
+    def sample(self, jobs: Iterable[Job]) -> Sampled:
+        """Run `jobs`; what they came to is in their order (failed ones left out).
+
+        Raises:
+            WorkflowError: a script failed and `on_error` is "raise".
+            UsageError: called from a running event loop; await `asample` there.
+        """
+        return run_now(self.asample(jobs), "asample(jobs)")
+
+    async def asample(self, jobs: Iterable[Job]) -> Sampled:
+        """`sample` for callers that are coroutines."""
+
+        def landed(part: Sampled) -> None:
+            for record in part.records:
+                self._tell(record)
+
+        return joined(await self._run(self._plays(jobs), landed))
+
+    def _plays(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Play]]:
+        workflow = self.workflow
+        if workflow is None:
+            raise UsageError("jobs need a workflow: Rollout(workflow, roster)")
+        return ((job.key, self.play(workflow, job)) for job in jobs)
+
+    async def _run(
+        self, plays: Iterable[tuple[str, Play]], landed: Callable[[Any], None]
+    ) -> list[Any]:
+        task: Task | None = None if self.workflow is None else self.workflow.task
+        engine = Engine(
+            self.roster,
+            task,
+            deterministic=self.deterministic,
+            in_flight=self.in_flight,
+            landed=landed,
+            failed=self.fail,
+        )
+        return await engine.run(plays)
+
+    def _tell(self, record: EpisodeRecord) -> None:
+        if self.on_episode is not None:
+            self.on_episode(record)
+
+    def fail(self, error: WorkflowError, key: str) -> None:
+        """Count a failed episode, save it if asked, and stop if told to."""
+        self.failed += 1
+        if self.failures is not None:
+            self.failures.parent.mkdir(parents=True, exist_ok=True)
+            line = {
+                "episode": key,
+                "problem": error.problem,
+                "error": str(error),
+                "transcript": error.transcript,
+            }
+            with self.failures.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(json.dumps(line) + "\n")
+        if self.on_error == "raise":
+            raise error
+
+
+class Rollout(Sampler):
+    """Plays every job once, from its start to its end."""
+
+    def play(self, workflow: Workflow, job: Job) -> Play:
+        """The play of one job; returns its record."""
+
+        def start() -> Driver:
+            return EpisodeDriver(Episode(workflow, job.problem, job.key))
+
+        return drive(start, self.roster, self.seed, job.sample)
+
+    def run(self, jobs: Iterable[Job]) -> list[EpisodeRecord]:
+        """Run `jobs` and return their records in the order of the jobs (failed ones left out).
+
+        Raises:
+            WorkflowError: a script failed and `on_error` is "raise".
+            UsageError: called from a running event loop; await `arun` there.
+        """
+        return run_now(self.arun(jobs), "arun(jobs)")
+
+    async def arun(self, jobs: Iterable[Job]) -> list[EpisodeRecord]:
+        """`run` for callers that are coroutines."""
+        return await self._run(self._plays(jobs), self._tell)
+
+    async def asample(self, jobs: Iterable[Job]) -> Sampled:
+        """Like `arun`; every call is a row."""
+        records = await self.arun(jobs)
+        return Sampled(records, [call for record in records for call in record.calls])
+
+    async def arun_envs(
+        self, envs: Iterable[Any], observe: Callable[[Any], list[Message]] = chat
+    ) -> list[EpisodeRecord]:
+        """Drive AEC environments, already reset, through `last` and `step`.
+
+        Args:
+            envs: environments; the i-th is keyed as sample i of its problem.
+            observe: turns an observation into chat messages.
+        """
+
+        def plays() -> Iterator[tuple[str, Play]]:
+            for number, env in enumerate(envs):
+                core = getattr(env, "unwrapped", env)
+                episode = getattr(core, "episode", None)
+                problem = episode.problem.id if episode is not None else str(env)
+                key = f"{problem}#{number}"
+                start = partial(AECDriver, env, problem, key, observe)
+                yield key, drive(start, self.roster, self.seed, number)
+
+        return await self._run(plays(), self._tell)

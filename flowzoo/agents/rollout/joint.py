@@ -1,0 +1,253 @@
+"""Joint nodes as MAGRPO samples them: a tree of phases whose edges are joint actions.
+
+At a node (a phase; a single ask is a phase of one) every agent of it gives G candidates. A joint
+action takes one of each: aligned (j, j, …, j), or, crossed, other combinations too. Every joint
+action is a child, a fork in which the episode goes on, so that all replies are executed and every
+leaf is a finished episode. A row is one (node, agent, candidate); its value is the mean over the
+joint actions that contain it (never the sum), and the value of a joint action is what the agent
+earns with it at once plus the mean over the children of the node it leads to, whose leaves pay the
+team's share. Sequential workflows work because each ask is a node.
+
+The budget is a number of leaves, handed down from the root: a node with a budget of B has at most
+min(G, B) candidates, and its children share B evenly. With G = 4 and 16 leaves two phases branch
+and later ones go on with one candidate, instead of G^T leaves.
+
+Differs from CoMLRL (the released code of arXiv 2508.04652), which sums over combinations in its
+cross mode and expands all children of every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
+
+from flowzoo.agents.rollout.branches import Choice, Phase, branched, sample_phase, settled
+from flowzoo.agents.rollout.drivers import engine_fields
+from flowzoo.agents.rollout.engine import Answer, Play, Plays
+from flowzoo.agents.rollout.episodes import Job, Sampled, Sampler
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
+from flowzoo.envs.episode.recording import record
+from flowzoo.errors import UsageError, unknown
+from flowzoo.seeding import key_rng
+
+Joint = Literal["aligned", "cross"]
+Path = tuple[int, ...]
+"""Which child was taken at every node from the root on."""
+Spot = tuple[Path, int, int]
+"""A row: path of the node, call number, candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointSettings:
+    """How nodes branch.
+
+    Raises:
+        UsageError: a number out of range or an unknown choice.
+    """
+
+    candidates: int = 4
+    """Replies of every agent at a node, where the budget allows: G."""
+    joint: Joint = "aligned"
+    """Which joint actions are children: the j-th candidates of all agents, or (`cross`) further
+    combinations too, each candidate in equally many."""
+    leaves: int = 16
+    """Most finished episodes of one job."""
+    children: int | None = None
+    """Most joint actions of one node under `cross`; None: as many as `leaves` pays for."""
+
+    def __post_init__(self) -> None:
+        if self.joint not in get_args(Joint):
+            raise unknown("joint", self.joint, get_args(Joint))
+        if self.candidates < 1:
+            raise UsageError(f"`candidates` must be >= 1, got {self.candidates}")
+        if self.leaves < self.candidates:
+            raise UsageError(
+                f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
+                f"node has its candidates; got {self.leaves}"
+            )
+        if self.children is not None and (self.joint, True) != (
+            "cross",
+            self.children >= self.candidates,
+        ):
+            raise UsageError(
+                '`children` goes with joint="cross" and must be at least `candidates` '
+                f"({self.candidates}); got {self.children} with joint={self.joint!r}"
+            )
+
+
+class Trail(NamedTuple):
+    """The way from the root to an episode."""
+
+    path: Path = ()
+    answers: Mapping[int, Answer] = MappingProxyType({})
+    """By call number."""
+    spots: Mapping[int, Spot] = MappingProxyType({})
+    """The row of every call."""
+
+    def then(self, phase: Phase, choice: Choice, number: int) -> Trail:
+        """One step further: a joint action, which is child `number` of its node."""
+        chosen = zip(phase.turns, choice, strict=True)
+        spots = {turn.call: (self.path, turn.call, candidate) for turn, candidate in chosen}
+        answers = {**self.answers, **phase.chosen(choice)}
+        return Trail((*self.path, number), answers, {**self.spots, **spots})
+
+
+class Leaf(NamedTuple):
+    """A finished episode."""
+
+    record: EpisodeRecord
+    spots: Mapping[int, Spot]
+    """The row of every call."""
+    returns: Sequence[float]
+    """Per call, what its agent earns from it on."""
+
+
+class Node(NamedTuple):
+    """A phase with its children."""
+
+    path: Path
+    phase: Phase
+    choices: Sequence[Choice]
+    children: Sequence[Node | Leaf]
+
+
+def place_of(path: Path) -> str:
+    """A path in writing, `0.3.1`."""
+    return ".".join(map(str, path))
+
+
+def joint_actions(count: int, agents: int, most: int, draw: Sequence[int | str]) -> list[Choice]:
+    """Joint actions of `agents` with `count` candidates each, every candidate in equally many.
+
+    They come in blocks of `count`: in a block, each further agent's candidate is the first one's
+    plus a fixed offset, modulo `count`. The first block is the aligned one; the others are drawn
+    with the key `draw`. At least one block, then as many as `most` joint actions allow.
+    """
+    blocks = count ** (agents - 1)
+    further = min(most // count, blocks) - 1
+    drawn = key_rng(*draw).sample(range(1, blocks), further) if further > 0 else []
+    found: list[Choice] = []
+    for block in (0, *drawn):
+        offsets = [0, *(block // count**place % count for place in range(agents - 1))]
+        found += [tuple((j + offset) % count for offset in offsets) for j in range(count)]
+    return found
+
+
+def shares(budget: int, parts: int) -> list[int]:
+    """`budget` in `parts` whole numbers that differ by at most one, the larger ones first."""
+    return [budget // parts + (place < budget % parts) for place in range(parts)]
+
+
+def returns_of(calls: Sequence[Call]) -> list[float]:
+    """Per call: its reward, plus what later calls of its agent earn by themselves.
+
+    The team's share is paid once, with the call itself.
+    """
+    return [
+        call.reward
+        + sum(later.immediate for later in calls[place + 1 :] if later.agent == call.agent)
+        for place, call in enumerate(calls)
+    ]
+
+
+def leaves(tree: Node | Leaf, weight: float = 1.0) -> Iterator[tuple[float, Leaf]]:
+    """The leaves below, each with its weight in the mean over children of means over children …"""
+    if isinstance(tree, Leaf):
+        yield weight, tree
+        return
+    for child in tree.children:
+        yield from leaves(child, weight / len(tree.children))
+
+
+def values_of(tree: Node | Leaf) -> dict[Spot, float]:
+    """Value of every row below."""
+    found: dict[Spot, float] = {}
+    if isinstance(tree, Leaf):
+        return found
+    for child in tree.children:
+        found |= values_of(child)
+    for slot, turn in enumerate(tree.phase.turns):
+        for candidate in range(len(tree.phase.answers[slot])):
+            worth = [
+                sum(weight * leaf.returns[turn.call] for weight, leaf in leaves(child))
+                for choice, child in zip(tree.choices, tree.children, strict=True)
+                if choice[slot] == candidate
+            ]
+            found[tree.path, turn.call, candidate] = sum(worth) / len(worth)
+    return found
+
+
+class JointRollout(Sampler):
+    """Plays every job as a tree of joint actions.
+
+    The records are the leaves, each an episode of its own (`problem#sample/0.3.1`); a row stands in
+    the first leaf that contains it.
+    """
+
+    def __init__(
+        self, workflow: Workflow, roster: Roster, settings: JointSettings | None = None, **rest: Any
+    ) -> None:
+        """Make a sampler; `rest` is what `Sampler` takes."""
+        super().__init__(workflow, roster, **rest)
+        self.settings = settings or JointSettings()
+
+    def play(self, workflow: Workflow, job: Job) -> Play:
+        """The play of one job; returns its `Sampled`."""
+        episode = Episode(workflow, job.problem, f"{job.key}/")
+        yield from settled([episode])
+        root = yield from self.grow(job, episode, self.settings.leaves, Trail())
+        return self.sampled(job, root)
+
+    def grow(self, job: Job, episode: Episode, budget: int, trail: Trail) -> Play:
+        """The tree below `episode`, which has no effects pending; returns a node or a leaf.
+
+        Args:
+            job: what is played.
+            episode: where the tree starts.
+            budget: most leaves of the tree, at least 1.
+            trail: how the episode was reached.
+        """
+        if episode.done:
+            done = record(episode, engine_fields(trail.answers))
+            return Leaf(done, trail.spots, returns_of(done.calls))
+        count = min(self.settings.candidates, budget)
+        key = (self.seed, job.problem.id, job.sample)
+        place = place_of(trail.path)
+        phase = yield from sample_phase(self.roster, episode, key, count, (place,))
+        choices = self.choices(count, len(phase.turns), budget, (*key, place))
+        trails = [trail.then(phase, choice, number) for number, choice in enumerate(choices)]
+        branches = [
+            branched(episode, phase, choice, f"{job.key}/{place_of(further.path)}")
+            for choice, further in zip(choices, trails, strict=True)
+        ]
+        yield from settled(branches)
+        parts = zip(branches, shares(budget, len(choices)), trails, strict=True)
+        children = yield Plays([self.grow(job, *part) for part in parts])
+        return Node(trail.path, phase, choices, children)
+
+    def choices(
+        self, count: int, agents: int, budget: int, key: tuple[str | int, ...]
+    ) -> list[Choice]:
+        """The joint actions tried at a node."""
+        settings = self.settings
+        most = count if settings.joint == "aligned" else min(settings.children or budget, budget)
+        return joint_actions(count, agents, most, ("joint", *key))
+
+    def sampled(self, job: Job, root: Node | Leaf) -> Sampled:
+        """The leaves, and every row once."""
+        values = values_of(root)
+        records: list[EpisodeRecord] = []
+        rows: dict[Spot, Call] = {}
+        for _, leaf in leaves(root):
+            calls: list[Call] = []
+            for number, call in enumerate(leaf.record.calls):
+                spot = leaf.spots[number]
+                node = f"{job.key}/{place_of(spot[0])}"
+                call = replace(call, node=node, candidate=spot[2], value=values[spot])
+                calls.append(call)
+                rows.setdefault(spot, call)
+            records.append(replace(leaf.record, calls=tuple(calls)))
+        return Sampled(records, list(rows.values()))

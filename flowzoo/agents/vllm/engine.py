@@ -1,0 +1,166 @@
+"""A vLLM engine with what outlives its process: model files, adapters, version of the weights.
+
+An engine holds the full weights of one policy, or one base model with a LoRA adapter per policy.
+It can be restarted after a crash; the trainer then syncs it again, because a fresh engine has the
+weights of the model's files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from flowzoo.agents.chat.template import stop_tokens
+from flowzoo.agents.vllm.home import Adapter, Home, Job, Sample, Tensors, shared_memory
+from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.errors import UsageError, missing_extra, unknown
+
+try:
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+except ImportError as error:
+    raise missing_extra(error.name or "transformers", "train", "the vllm engine") from error
+
+_NUMBERS = itertools.count(1)
+"""Of adapters: vLLM wants them unique in an engine, unique in the process is simpler."""
+
+
+def open_home(path: str, settings: EngineSettings) -> Home:
+    """The home that `settings.placement` names, started.
+
+    Raises:
+        UsageError: vLLM cannot load the model, or refuses the settings.
+        MissingExtra: vLLM is not installed.
+    """
+    if settings.placement == "split":
+        from flowzoo.agents.vllm.async_engine import AsyncHome
+
+        return AsyncHome(path, settings)
+    from flowzoo.agents.vllm.thread import ThreadHome
+
+    return ThreadHome(path, settings)
+
+
+class VLLMEngine:
+    """An engine that any number of `VLLMPolicy` objects may share.
+
+    `version` counts the full-weight loads; `adapters` maps a policy's name to its newest adapter.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], open_home: Callable[[], Home], *, context: int = 0
+    ) -> None:
+        """Read the tokenizer and the end tokens of the model at `path`, and start the home.
+
+        Args:
+            path: folder or hub id of the model.
+            open_home: starts the home; called again by `restart`.
+            context: most tokens of prompt and reply; 0: the model's own limit.
+
+        Raises:
+            UsageError: nothing loadable at `path`.
+        """
+        self.path = os.fspath(path)
+        self.tokenizer, config, generation = load_texts(self.path)
+        ends = SimpleNamespace(config=config, generation_config=generation)
+        self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
+        limit = getattr(config, "max_position_embeddings", None) or 2**62
+        self.context = min(context or limit, limit)
+        self.version = 0
+        self.adapters: dict[str, Adapter] = {}
+        self._open = open_home
+        self._files = tempfile.TemporaryDirectory(prefix="flowzoo-adapters-", dir=shared_memory())
+        self.home: Home = open_home()
+
+    @classmethod
+    def local(
+        cls, path: str | os.PathLike[str], settings: EngineSettings | None = None
+    ) -> VLLMEngine:
+        """An engine on this machine, started."""
+        chosen = settings or EngineSettings()
+        config = load_texts(os.fspath(path))[1]
+        limit = getattr(config, "max_position_embeddings", None) or chosen.max_context
+        context = min(chosen.max_context or limit, limit)
+        chosen = replace(chosen, max_context=context)
+        return cls(path, lambda: open_home(os.fspath(path), chosen), context=context)
+
+    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
+        """Queue `jobs` together; see `Home.submit`."""
+        return self.home.submit(jobs)
+
+    def load_weights(self, tensors: Tensors) -> int:
+        """Replace all weights (names as in the model's files) and return the new version."""
+        self.home.load_weights(tensors, self.version + 1)
+        self.version += 1
+        return self.version
+
+    def load_adapter(self, name: str, save: Callable[[Path], None]) -> Adapter:
+        """Put a new version of the adapter `name` in place of the one before.
+
+        Args:
+            name: the policy's.
+            save: writes `adapter_config.json` and `adapter_model.safetensors` into a folder.
+        """
+        number = next(_NUMBERS)
+        adapter = Adapter(f"{name}@{number}", number, Path(self._files.name) / f"{name}@{number}")
+        adapter.folder.mkdir()
+        save(adapter.folder)
+        self.home.load_adapter(adapter)
+        old = self.adapters.get(name)
+        self.adapters[name] = adapter
+        if old is not None:
+            self.home.drop_adapter(old)
+            shutil.rmtree(old.folder)
+        return adapter
+
+    def adapter(self, name: str) -> Adapter:
+        """The newest adapter of a policy.
+
+        Raises:
+            UsageError: none was loaded under this name.
+        """
+        found = self.adapters.get(name)
+        if found is None:
+            raise unknown("adapter", name, self.adapters)
+        return found
+
+    def restart(self) -> None:
+        """Start a fresh home in place of a dead one; weights and adapters must be synced again."""
+        self.home.close()
+        for adapter in self.adapters.values():
+            shutil.rmtree(adapter.folder, ignore_errors=True)
+        self.adapters = {}
+        self.home = self._open()
+
+    def close(self) -> None:
+        """End the home and remove the adapters' files; calling it twice is harmless."""
+        self.home.close()
+        self._files.cleanup()
+
+
+def load_texts(path: str) -> tuple[Any, Any, Any]:
+    """Tokenizer, config and generation config (or None) of the model at `path`.
+
+    Raises:
+        UsageError: nothing loadable there.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot load a tokenizer and a config from {path!r}; expected a folder in Hugging "
+            f"Face layout, or a model id of the hub: {error}"
+        ) from error
+    try:
+        generation = GenerationConfig.from_pretrained(path)
+    except OSError:
+        generation = None  # many models have none
+    return tokenizer, config, generation

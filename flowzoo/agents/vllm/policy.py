@@ -1,0 +1,182 @@
+"""Replies from vLLM: continuous batching, prefix caching, one LoRA adapter per policy.
+
+Prompts are rendered and tokenized here, and engines get and give token ids: what was sampled is
+never tokenized again, and the log-probs are those of the distribution sampled from. Each request
+has a seed of its own, so its sample does not depend on the batch, up to the float noise of the
+logits. The same class serves an engine of this process, one in its own processes, and a server:
+the difference is the engine's home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
+from flowzoo.agents.chat.template import Chat
+from flowzoo.agents.policy import (
+    Batching,
+    Completion,
+    Request,
+    Sampling,
+    prompt_budget,
+    reply_cap,
+)
+from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.agents.vllm.home import Job, Sample
+from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.seeding import key_int
+
+
+class VLLMPolicy:
+    """A policy behind a vLLM engine, which it may share with others.
+
+    Prompts over their role's budget, or that leave no room for the reply, are shortened
+    (`flowzoo.agents.chat.shorten`); `stats.shortened` counts them. `stats.cache_hits` is the prefix
+    cache's hit rate.
+    """
+
+    batching: Batching = "stream"
+
+    def __init__(
+        self,
+        engine: VLLMEngine,
+        *,
+        name: str = "policy",
+        sampling: Sampling | None = None,
+        adapter: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        owns_engine: bool = False,
+    ) -> None:
+        """Use an engine that runs.
+
+        Args:
+            engine: shared with the caller.
+            name: name of the policy in rosters and records.
+            sampling: temperature and lengths; default `Sampling()`.
+            adapter: name under which the engine has this policy's LoRA adapter; None: the engine's
+                own weights.
+            template_kwargs: further variables of the chat template.
+            thinking: switches thoughts on or off; None: the chat template's default.
+            owns_engine: `close` ends the engine too.
+
+        Raises:
+            UsageError: no chat template, no switch for thoughts, or no room for a prompt.
+        """
+        self.name = name
+        self.engine = engine
+        self.sampling = sampling or Sampling()
+        self.adapter = adapter
+        self.stats = EngineStats()
+        check_context(engine.context, self.sampling)
+        self._chat = Chat(engine.tokenizer, template_kwargs or {}, thinking)
+        self.thinking, self.template_id = thinking, self._chat.template_id
+        self._owns_engine = owns_engine
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        settings: EngineSettings | None = None,
+        **options: Any,
+    ) -> VLLMPolicy:
+        """Start an engine of its own for a local folder or a model of the hub.
+
+        Args:
+            path: folder in Hugging Face layout (safetensors) or hub id.
+            name: name of the policy; default the last part of `path`.
+            settings: of the engine.
+            options: as for the constructor.
+
+        Raises:
+            UsageError: nothing loadable at `path`, or vLLM refuses the settings.
+            MissingExtra: vLLM is not installed.
+        """
+        short = os.path.basename(os.path.normpath(os.fspath(path)))
+        engine = VLLMEngine.local(path, settings)
+        return cls(engine, name=name or short, owns_engine=True, **options)
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order. Cancelling takes them out of the engine.
+
+        Raises:
+            UsageError: a request's token cap is below 1, or the policy's adapter is not loaded.
+            EngineDied: the engine failed; `engine.restart` may help.
+        """
+        jobs = self.jobs(requests)
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.wrap_future(f, loop=loop) for f in self.engine.submit(jobs)]
+        try:
+            samples = [await sample for sample in waiting]
+        except BaseException:
+            for sample in waiting:
+                sample.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            raise
+        return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
+
+    def answer(self, requests: Sequence[Request]) -> list[Completion]:
+        """`generate` for callers without an event loop; blocks until all are answered."""
+        jobs = self.jobs(requests)
+        samples = [future.result() for future in self.engine.submit(jobs)]
+        return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
+
+    def jobs(self, requests: Sequence[Request]) -> list[Job]:
+        """`requests` as the engine takes them."""
+        budgets = [prompt_budget(item, self.sampling, self.engine.context) for item in requests]
+        prompts = fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
+        adapter = self.engine.adapter(self.adapter) if self.adapter else None
+        return [
+            Job(
+                prompt=prompt.ids,
+                seed=key_int(*request.key) >> 1,  # vLLM's seeds are signed
+                cap=reply_cap(request, self.sampling),
+                sampling=self.sampling,
+                stop_ids=self.engine.stop_ids,
+                adapter=adapter,
+                shortened=prompt.shortened,
+            )
+            for prompt, request in zip(prompts, requests, strict=True)
+        ]
+
+    def thinking_as(self, thinking: bool | None) -> VLLMPolicy:
+        """The same policy with another switch for thoughts; the engine stays this one's to end.
+
+        Raises:
+            UsageError: the chat template has no switch.
+        """
+        other = copy.copy(self)
+        other._chat = self._chat.thinking_as(thinking)
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        other.stats, other._owns_engine = EngineStats(), False
+        return other
+
+    async def close(self) -> None:
+        """End the engine if this policy started it."""
+        if self._owns_engine:
+            await asyncio.to_thread(self.engine.close)
+
+    def _completion(self, job: Job, sample: Sample) -> Completion:
+        self.stats.requests += 1
+        self.stats.read_tokens += len(job.prompt) - sample.cached
+        self.stats.output_tokens += len(sample.tokens)
+        return Completion(
+            text=self._chat.decode(sample.tokens[:-1] if sample.stopped else sample.tokens),
+            prompt_ids=job.prompt,
+            output_ids=sample.tokens,
+            logps=sample.logps,
+            finish="stop" if sample.stopped else "length",
+            shortened=job.shortened,
+        )
+
+    def __repr__(self) -> str:
+        """Name, model and adapter."""
+        part = f", adapter={self.adapter!r}" if self.adapter else ""
+        return f"VLLMPolicy({self.name!r}, {self.engine.path!r}{part})"

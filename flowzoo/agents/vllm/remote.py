@@ -1,0 +1,244 @@
+"""A running `vllm serve` as the home of an engine: token ids in, token ids and log-probs out.
+
+The completions endpoint takes prompts as ids and returns the sampled ids, so nothing is tokenized
+twice. New weights reach the server as a file in a folder that both see (the same machine, or a
+shared disk), through the development endpoints that `serve_command` turns on; a server that only
+answers needs none of them. The API key is read from OPENAI_API_KEY when a request is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from flowzoo.agents.openai.policy import api_key, chat_url
+from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.agents.vllm.home import (
+    Adapter,
+    EngineDied,
+    Job,
+    Sample,
+    Tensors,
+    died,
+    sampling_fields,
+)
+from flowzoo.agents.vllm.loop_thread import LoopThread
+from flowzoo.agents.vllm.weights_file import weights_file
+from flowzoo.errors import UsageError, missing_extra
+
+try:
+    import httpx
+except ImportError as error:
+    raise missing_extra("httpx", "openai", "a vLLM server") from error
+
+_KEY = "OPENAI_API_KEY"
+
+
+def connect(path: str, url: str, **options: Any) -> VLLMEngine:
+    """An engine behind the server at `url`, which serves the model whose tokenizer is at `path`.
+
+    Args:
+        path: local folder or hub id; read for tokenizer and config.
+        url: up to and including the version, e.g. `http://localhost:8000/v1`.
+        options: as for `RemoteHome`.
+
+    Raises:
+        UsageError: a bad URL, or a server that reports other log-probs than those sampled from.
+        EngineDied: nothing answers at `url`.
+    """
+    return VLLMEngine(path, lambda: RemoteHome(url, **options))
+
+
+def read_choice(body: Any) -> Sample:
+    """The sample in the server's answer.
+
+    Raises:
+        KeyError, TypeError, IndexError, ValueError: the answer has another layout.
+    """
+    choice = body["choices"][0]
+    details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
+    return Sample(
+        tuple(int(token) for token in choice["token_ids"]),
+        tuple(float(logp) for logp in choice["logprobs"]["token_logprobs"]),
+        choice["finish_reason"] == "stop",
+        int(details.get("cached_tokens") or 0),
+    )
+
+
+class RemoteHome:
+    """A server as an engine; see `flowzoo.agents.vllm.home.Home`.
+
+    Raises:
+        UsageError: a bad URL, or log-probs of another distribution than the sampled one.
+        EngineDied: nothing answers within `patience_s`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_pending: int = 256,
+        timeout_s: float = 600.0,
+        patience_s: float = 60.0,
+    ) -> None:
+        """Wait for the server and look at what it serves.
+
+        Args:
+            url: up to and including the version.
+            max_pending: most requests under way.
+            timeout_s: longest time to one answer.
+            patience_s: how long a server may take to come up.
+        """
+        self._url = chat_url(url).removesuffix("/chat/completions")
+        self._root = self._url.rsplit("/", 1)[0]
+        self._error: EngineDied | None = None
+        self._under_way = 0
+        self._loop = LoopThread("flowzoo-vllm-remote")
+        self._slots = asyncio.Semaphore(max_pending)
+        limits = httpx.Limits(max_connections=max_pending)
+        self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits)
+        try:
+            self._loop.wait(self._reach(patience_s))
+            self.model = str(self._loop.wait(self._get("/models"))["data"][0]["id"])
+            self._loop.wait(self._check_logps())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """See `Home`."""
+        return self._error is None
+
+    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
+        """See `Home`."""
+        return [self._loop.start(self._answer(job)) for job in jobs]
+
+    def load_weights(self, tensors: Tensors, version: int) -> None:
+        """See `Home`."""
+        if self._under_way:
+            raise UsageError(
+                f"the server's weights cannot change while {self._under_way} requests are under "
+                "way: await or cancel them first."
+            )
+        with weights_file(tensors) as file:
+            body = {"method": "flowzoo_load_file", "args": [str(file)]}
+            self._post(f"{self._root}/collective_rpc", body)
+        self.reset_cache()
+
+    def load_adapter(self, adapter: Adapter) -> None:
+        """See `Home`."""
+        body = {"lora_name": adapter.name, "lora_path": str(adapter.folder)}
+        self._post(f"{self._url}/load_lora_adapter", body)
+
+    def drop_adapter(self, adapter: Adapter) -> None:
+        """See `Home`."""
+        self._post(f"{self._url}/unload_lora_adapter", {"lora_name": adapter.name})
+
+    def reset_cache(self) -> None:
+        """See `Home`."""
+        self._post(f"{self._root}/reset_prefix_cache", {})
+
+    def sleep(self, level: int) -> None:
+        """See `Home`."""
+        self._post(f"{self._root}/sleep?level={level}", {})
+
+    def wake(self, what: Sequence[str] | None = None) -> None:
+        """See `Home`."""
+        tags = "&".join(f"tags={name}" for name in what or ())
+        self._post(f"{self._root}/wake_up?{tags}", {})
+
+    def close(self) -> None:
+        """Close the connections; the server runs on."""
+        if self._error is None:
+            self._error = EngineDied("the connection to the vLLM server was closed")
+        if not self._loop.loop.is_closed():
+            self._loop.wait(self._client.aclose())
+            self._loop.close()
+
+    def _post(self, url: str, body: Mapping[str, Any]) -> None:
+        """Change something at the server; a refusal is a matter of how it was started."""
+        reply = self._loop.wait(self._send(url, body))
+        if reply.status_code != 200:
+            raise UsageError(
+                f"{url} answered {reply.status_code}: {reply.text[:500]}. To train with a server, "
+                "start it as docs/engines.md shows (VLLM_SERVER_DEV_MODE=1, and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 for adapters)."
+            )
+
+    async def _reach(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                reply = await self._client.get(f"{self._root}/health", timeout=5.0)
+                if reply.status_code == 200:
+                    return
+                said = f"status {reply.status_code}"
+            except httpx.HTTPError as error:
+                said = f"{type(error).__name__}: {error}"
+            if time.monotonic() > deadline:
+                raise EngineDied(f"no vLLM server answers at {self._root}: {said}")
+            await asyncio.sleep(0.5)
+
+    async def _get(self, path: str) -> Any:
+        reply = await self._client.get(f"{self._url}{path}", headers=_headers())
+        if reply.status_code != 200:
+            raise EngineDied(f"{self._url}{path} answered {reply.status_code}: {reply.text[:500]}")
+        return reply.json()
+
+    async def _check_logps(self) -> None:
+        """Refuse a server whose log-probs ignore the temperature (vLLM's default)."""
+        best: list[float] = []
+        for temperature in (0.5, 2.0):
+            body = {
+                "model": self.model, "prompt": [1, 2, 3], "max_tokens": 1, "logprobs": 1,
+                "temperature": temperature, "seed": 0,
+            }  # fmt: skip
+            reply = await self._send(f"{self._url}/completions", body)
+            top = reply.json()["choices"][0]["logprobs"]["top_logprobs"][0]
+            best.append(max(top.values()))
+        if best[0] == best[1]:
+            raise UsageError(
+                f"the server at {self._url} reports log-probs that ignore the temperature: start "
+                "it with --logprobs-mode processed_logprobs."
+            )
+
+    async def _answer(self, job: Job) -> Sample:
+        name = job.adapter.name if job.adapter else self.model
+        body = {
+            **sampling_fields(job),
+            "model": name,
+            "prompt": list(job.prompt),
+            "return_token_ids": True,
+        }
+        self._under_way += 1
+        try:
+            async with self._slots:
+                reply = await self._send(f"{self._url}/completions", body)
+            if reply.status_code != 200:
+                raise self._died(f"status {reply.status_code}: {reply.text[:500]}")
+            return read_choice(reply.json())
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise self._died(f"an answer without token ids or log-probs ({error!r})") from error
+        finally:
+            self._under_way -= 1
+
+    async def _send(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+        try:
+            return await self._client.post(url, json=dict(body), headers=_headers())
+        except httpx.HTTPError as error:
+            raise self._died(f"{type(error).__name__}: {error}") from error
+
+    def _died(self, what: str) -> EngineDied:
+        self._error = died(RuntimeError(f"{self._url}: {what}"))
+        return self._error
+
+
+def _headers() -> dict[str, str]:
+    key = api_key(_KEY)
+    return {"Authorization": f"Bearer {key}"} if key else {}

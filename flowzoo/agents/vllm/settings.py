@@ -1,0 +1,182 @@
+"""How a vLLM engine is set up, and the environment it must find before it is imported.
+
+Engines differ by placement only: `colocated` runs inside this process, on a thread of its own, and
+shares the device with the learner; `split` runs in processes of its own, on the devices that
+`devices` names. Both take the same settings. Importing this module imports neither vLLM nor torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from flowzoo.errors import UsageError, unknown
+
+Placement = Literal["colocated", "split"]
+DType = Literal["float32", "bfloat16", "float16"]
+
+GIB = 2**30
+_CPU_KV_GIB = 0.25
+_CPU_BLOCK = 32
+"""vLLM's CPU kernels want a multiple of 32; with its default of 128, prompts shorter than that
+would never be found in the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """One vLLM engine.
+
+    Raises:
+        UsageError: an unknown choice or a number out of range.
+    """
+
+    placement: Placement = "colocated"
+    """`colocated`: in this process; `split`: in its own processes."""
+    devices: str = ""
+    """GPUs of a split engine, as CUDA_VISIBLE_DEVICES writes them; empty: those this process sees.
+    """
+    dtype: DType = "float32"
+    """Number format of weights and cache."""
+    kv_gib: float = 0.0
+    """Size of the KV cache in GiB; 0: 0.25 on a CPU, and on a GPU what `gpu_share` leaves."""
+    gpu_share: float = 0.4
+    """Share of the GPU's memory for weights, cache and work space where `kv_gib` is 0."""
+    max_batch: int = 256
+    """Most sequences decoded together."""
+    max_step_tokens: int = 8192
+    """Most tokens, prompts included, that one engine step computes."""
+    max_context: int = 0
+    """Most tokens of prompt and reply; 0: the model's own limit."""
+    max_pending: int = 4096
+    """Most requests inside vLLM at a time; further ones wait before it."""
+    adapters: int = 0
+    """Most LoRA adapters in one batch; 0: an engine without adapters."""
+    adapter_rank: int = 16
+    """Largest rank of an adapter: one of 1, 8, 16, 32, 64, 128, 256, 320, 512."""
+    sleep: bool = False
+    """Give cache (and weights) back while the learner runs; GPUs only."""
+    load_format: Literal["auto", "dummy"] = "auto"
+    """`dummy`: random weights, nothing read but the config; for measuring speed."""
+    seed: int = 0
+    """Of vLLM's own generators; samples do not depend on it, they have seeds of their own."""
+
+    def __post_init__(self) -> None:
+        """Check every choice."""
+        if self.placement not in get_args(Placement):
+            raise unknown("placement", self.placement, get_args(Placement))
+        if self.dtype not in get_args(DType):
+            raise unknown("number format of the engine", self.dtype, get_args(DType))
+        for name in ("max_batch", "max_step_tokens", "max_pending", "adapter_rank"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("kv_gib", "max_context", "adapters"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)}.")
+        if not 0 < self.gpu_share <= 1:
+            raise UsageError(f"`gpu_share` must be in (0, 1], got {self.gpu_share}.")
+        if self.devices and self.placement == "colocated":
+            raise UsageError(
+                "`devices` is for a split engine: a colocated one runs where this process does; "
+                "set placement to split or CUDA_VISIBLE_DEVICES before the start."
+            )
+
+
+def prepare_environment(*, cpu: bool) -> None:
+    """Set what vLLM reads when it is imported or started; variables that are set are kept.
+
+    The in-process engine needs VLLM_ENABLE_V1_MULTIPROCESSING=0. On a CPU, threads are not bound
+    to cores (the learner uses the same ones) and nothing is compiled, which costs more than it
+    gains at the sizes a CPU runs.
+    """
+    defaults = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if cpu:
+        defaults |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1"}
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
+
+
+def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str, Any]:
+    """The arguments of vLLM's `EngineArgs` for the model at `path`.
+
+    Raises:
+        UsageError: a CPU engine is to sleep.
+    """
+    if cpu and settings.sleep:
+        raise UsageError(
+            "an engine can only release a GPU's memory (engine_sleep): on a CPU lower the size of "
+            "its cache instead (engine_memory)."
+        )
+    fields: dict[str, Any] = {
+        "model": path,
+        "tokenizer": path,
+        "dtype": settings.dtype,
+        "seed": settings.seed,
+        "load_format": settings.load_format,
+        "max_num_seqs": settings.max_batch,
+        "max_num_batched_tokens": settings.max_step_tokens,
+        "max_model_len": settings.max_context or None,
+        "enable_prefix_caching": True,
+        # Log-probs of the distribution sampled from; vLLM's default ignores the temperature.
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",  # the request's sampling, not the model card's
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "use_tqdm_on_load": False,
+        "worker_extension_cls": "flowzoo.agents.vllm.worker.WeightLoader",
+    }
+    if settings.kv_gib or cpu:
+        fields["kv_cache_memory_bytes"] = int((settings.kv_gib or _CPU_KV_GIB) * GIB)
+    if cpu:
+        # Prompts whole or not at all: vLLM (0.32) rewinds the seeded generator of a request whose
+        # prompt is cut over two steps, which CPU generators cannot.
+        step = max(settings.max_step_tokens, settings.max_batch, settings.max_context)
+        fields |= {
+            "enforce_eager": True,
+            "block_size": _CPU_BLOCK,
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": step,
+        }
+    else:
+        fields |= {
+            "gpu_memory_utilization": settings.gpu_share,
+            "enable_sleep_mode": settings.sleep,
+        }
+    if settings.adapters:
+        fields |= {
+            "enable_lora": True,
+            "max_loras": settings.adapters,
+            "max_cpu_loras": 2 * settings.adapters + 2,  # the next version beside this one
+            "max_lora_rank": settings.adapter_rank,
+        }
+    return fields
+
+
+def serve_command(path: str, settings: EngineSettings, port: int, *, cpu: bool) -> list[str]:
+    """A command line that serves the model at `path` as `flowzoo.agents.vllm.remote` wants it.
+
+    Training needs VLLM_SERVER_DEV_MODE=1 in its environment, and with adapters
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; neither belongs on a server that others can reach.
+    """
+    # The module behind `vllm serve`: the CPU build's own script looks for the CUDA build's name.
+    words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    fields = engine_fields(path, settings, cpu=cpu) | {"enable_prompt_tokens_details": True}
+    skipped = ("model", "tokenizer", "trust_remote_code", "use_tqdm_on_load", "disable_log_stats")
+    for name, value in fields.items():
+        if name in skipped or value is None:
+            continue
+        no = "no-" if value is False else ""
+        words.append(f"--{no}{name.replace('_', '-')}")
+        if not isinstance(value, bool):
+            words.append(str(value))
+    return words

@@ -1,0 +1,213 @@
+"""A batch of calls as columns: ids as dictionary codes, numbers as arrays.
+
+`Columns` takes what advantages read out of the calls once, as episodes come in; every pool of an
+`AdvantageSpec` is then found among small integers. An id becomes the number of its first
+appearance in its column by a dictionary, so two ids share a code exactly when they are equal, and a
+group is a tuple of such codes, compared in full (`advantage_kernels.pair`). No arithmetic is ever
+done on ids: two published trainers mixed up their groups that way.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from flowzoo.baselines.advantages.kernels import (
+    Bools,
+    Codes,
+    Floats,
+    Grouping,
+    determines,
+    first_rows,
+    pair,
+)
+from flowzoo.baselines.advantages.spec import COLUMNS
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError, unknown
+
+NUMBERS: tuple[str, ...] = ("reward", "immediate", "team", "value")
+"""Numbers that targets are made of: fields of `Call`, and its reward part `team`; NaN where it has
+none."""
+
+FLAGS: tuple[str, ...] = ("abstained", "executed")
+"""Whether the reply abstained, and whether the episode went on from it."""
+
+
+class _Book(dict[Hashable, int]):
+    """Distinct ids, each with the number of its first appearance."""
+
+    def __missing__(self, key: Hashable) -> int:
+        code = self[key] = len(self)
+        return code
+
+
+def team_part(call: Call) -> float:
+    """The reward part `team`, NaN where the call has none."""
+    return call.parts.get("team", math.nan)
+
+
+def abstained(call: Call) -> bool:
+    """Whether the reply abstained: it could not be read, and its team's outcome was withheld."""
+    return not call.strict and call.parts.get("team") == 0.0
+
+
+def worth(call: Call) -> float:
+    """What tree sampling found the call to be worth, NaN where nothing was valued."""
+    return math.nan if call.value is None else call.value
+
+
+def _append(stored: array[Any], values: Iterable[Any], rows: int) -> None:
+    """Append `rows` values; for many, numpy reads them several times faster than `array` does."""
+    if rows < 64:
+        stored.extend(values)
+    else:
+        stored.frombytes(np.fromiter(values, stored.typecode, rows).tobytes())
+
+
+_READERS: dict[str, Callable[[Call], Any]] = {
+    **{name: attrgetter(field) for name, field in COLUMNS.items()},
+    **{name: attrgetter(name) for name in ("reward", "immediate", "executed")},
+    "team": team_part,
+    "value": worth,
+    "abstained": abstained,
+}
+
+
+class Columns:
+    """The columns of a batch; `add` the calls of each episode as it ends, then compute.
+
+    Raises:
+        UsageError: an unknown column, or, when it is read, one that is not kept.
+
+    Example:
+        >>> columns = Columns(keep=("problem", "role", "reward"))
+        >>> len(columns)
+        0
+    """
+
+    def __init__(self, calls: Iterable[Call] = (), keep: Iterable[str] | None = None) -> None:
+        """Columns of `calls`, in their order; `keep` names those wanted, default all."""
+        wanted = set(_READERS if keep is None else keep)
+        for name in wanted:
+            if name not in _READERS:
+                raise unknown("column", name, _READERS)
+        self._rows = 0
+        self._books = {name: _Book() for name in COLUMNS if name in wanted}
+        types = (
+            dict.fromkeys(COLUMNS, "i") | dict.fromkeys(NUMBERS, "d") | dict.fromkeys(FLAGS, "b")
+        )
+        self._arrays = {name: array(kind) for name, kind in types.items() if name in wanted}
+        self.add(calls)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def add(self, calls: Iterable[Call]) -> None:
+        """Append rows."""
+        calls = list(calls)
+        for name, stored in self._arrays.items():
+            values = map(_READERS[name], calls)
+            book = self._books.get(name)
+            _append(stored, values if book is None else map(book.__getitem__, values), len(calls))
+        self._rows += len(calls)
+
+    def codes(self, name: str) -> Codes:
+        """The codes of a column of ids, (rows,): a view, let go of it before adding rows."""
+        return np.frombuffer(self._kept(name), np.int32)
+
+    def ids(self, name: str) -> list[Hashable]:
+        """The distinct ids of a column; `ids[codes]` is the column."""
+        self._kept(name)
+        return list(self._books[name])
+
+    def kinds(self, name: str) -> int:
+        """How many distinct ids a column has."""
+        self._kept(name)
+        return len(self._books[name])
+
+    def numbers(self, name: str) -> Floats:
+        """A column of numbers, (rows,): a view, let go of it before adding rows."""
+        return np.frombuffer(self._kept(name), np.float64)
+
+    def flags(self, name: str) -> Bools:
+        """A column of flags, (rows,): a view, let go of it before adding rows."""
+        return np.frombuffer(self._kept(name), np.bool_)
+
+    def where(self, row: int) -> str:
+        """Names a row in error messages."""
+        found = {
+            name: list(self._books[name])[self._arrays[name][row]]
+            for name in ("problem", "episode", "agent", "turn")
+            if name in self._books
+        }
+        return f"row {row} ({', '.join(f'{name} {value!r}' for name, value in found.items())})"
+
+    def _kept(self, name: str) -> array[Any]:
+        if name not in self._arrays:
+            raise UsageError(
+                f"these columns were made without {name!r}; they hold {', '.join(self._arrays)}."
+            )
+        return self._arrays[name]
+
+
+class Groups:
+    """The groups of `columns` by any tuple of columns, each found once.
+
+    Made for one computation: rows added to `columns` afterwards are not in it.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        """Find no group yet."""
+        self.columns = columns
+        self._codes: dict[str, Codes] = {}
+        self._found: dict[frozenset[str], Grouping] = {}
+
+    def codes(self, name: str) -> Codes:
+        """The codes of one column, (rows,)."""
+        if name not in self._codes:
+            self._codes[name] = self.columns.codes(name)
+        return self._codes[name]
+
+    def by(self, names: Sequence[str]) -> Grouping:
+        """Rows grouped by equality in all of `names`, numbered by first appearance."""
+        names = tuple(dict.fromkeys(names))
+        key = frozenset(names)
+        if key not in self._found:
+            self._found[key] = self._one(names[0]) if len(names) == 1 else self._many(names)
+        return self._found[key]
+
+    def keys(self, names: Sequence[str]) -> list[tuple[Hashable, ...]]:
+        """The ids of `names` that each group shares."""
+        first = self.by(names).first
+        columns = [
+            [ids[code] for code in self.codes(name)[first].tolist()]
+            for name in names
+            for ids in [self.columns.ids(name)]
+        ]
+        return list(zip(*columns, strict=True))
+
+    def _one(self, name: str) -> Grouping:
+        """Codes of a column are numbered by first appearance already."""
+        codes = self.codes(name)
+        return Grouping(codes, first_rows(codes, self.columns.kinds(name)))
+
+    def _many(self, names: tuple[str, ...]) -> Grouping:
+        wide, last = self.by(names[:-1]), self.by(names[-1:])
+        if determines(last, wide.codes):
+            return last
+        return pair(wide, last)
+
+
+def encode(calls: Sequence[Call], names: Sequence[str]) -> tuple[Codes, list[tuple[Hashable, ...]]]:
+    """Number the groups of equal columns `names` by first appearance: codes (rows,) and the keys.
+
+    Raises:
+        UsageError: an unknown column.
+    """
+    groups = Groups(Columns(calls, keep=names))
+    return groups.by(names).codes.copy(), groups.keys(names)

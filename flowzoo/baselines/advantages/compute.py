@@ -1,0 +1,160 @@
+"""Advantages: how much better a call did than the calls it is compared with.
+
+`compute` is the way in: calls (or their `Columns`) and an `AdvantageSpec` give one scalar per row.
+Statistics are taken over the rows as they came, before any filter, padding or truncation rule.
+
+Beside the values, `Advantages.roles` holds the figures of Dr. MAS, Lemma 4.2: how the targets of
+one role's calls on one problem (mean mu_k, deviation sigma_k) differ from those of the problem's
+episodes (mu, sigma). F_k = (sigma_k^2 + (mu_k - mu)^2) / sigma^2 is the factor by which the role's
+squared advantage is inflated when it is normalised by (mu, sigma); b_k = (mu_k - mu) / sigma is
+the shift of its mean. Both use the population deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowzoo.baselines.advantages.columns import Columns, Groups, encode
+from flowzoo.baselines.advantages.kernels import (
+    Bools,
+    Floats,
+    Segments,
+    baseline_loo,
+    constants,
+    normalise,
+    subtract,
+)
+from flowzoo.baselines.advantages.pools import Pool, Pools
+from flowzoo.baselines.advantages.roles import RoleStat, RoleStats, role_stats
+from flowzoo.baselines.advantages.running import RunningMean
+from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec, Weight, named_spec
+from flowzoo.baselines.advantages.targets import columns_for, own_values, targets_of
+from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.errors import UsageError
+
+__all__ = [
+    "PRESETS", "AdvantageSpec", "Advantages", "Columns", "RoleStat", "RoleStats", "RunningMean",
+    "compute", "encode", "episode_returns",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Advantages:
+    """What `compute` returns; the arrays have one entry per row, in the order of the calls."""
+
+    values: Floats
+    zero_variance: Bools
+    """The row's group (of the scale, or of the baseline without a scale) is constant. Its advantage
+    is 0; only a reply that abstained may differ from a constant group without a scale."""
+    singleton: Bools
+    """The row's group (of the baseline or of the scale) holds a single item."""
+    groups: int
+    """Number of groups of the scale (of the baseline without one; 0 without both)."""
+    zero_variance_groups: int
+    """How many of them are constant; groups of one are not counted here."""
+    singleton_groups: int
+    """How many of them hold a single item, before any widening."""
+    roles: RoleStats
+    """Dr. MAS's figures, one entry per problem and role."""
+
+
+def episode_returns(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Episode id -> score, as `compute` takes it."""
+    return {episode.episode: episode.score for episode in episodes}
+
+
+def compute(
+    calls: Sequence[Call] | Columns,
+    spec: AdvantageSpec | str,
+    returns: Mapping[str, float] | None = None,
+    state: RunningMean | None = None,
+) -> Advantages:
+    """Advantages of `calls` under `spec` (or the preset of that name).
+
+    Args:
+        calls: the rows, or their columns, gathered while the episodes came in.
+        spec: the choices.
+        returns: episode id -> return, for `target="episode"`; without it an episode's return is
+            the reward part `team` of its calls.
+        state: the means of earlier batches, for `mean="running"`; this batch moves them.
+
+    Raises:
+        UsageError: an unknown preset, an episode without a return, a reward not finite, a target
+            that needs another sampling, or a running mean without its state.
+    """
+    spec = named_spec(spec)
+    columns = calls if isinstance(calls, Columns) else Columns(calls, columns_for(spec))
+    groups = Groups(columns)
+    targets = targets_of(groups, spec, returns)
+    pools, own = Pools(groups, targets, own=spec.mean == "loo"), own_values(groups, spec, targets)
+    values, judge = own, None
+    single, alone = (np.zeros(len(own), np.bool_) for _ in range(2))
+    if spec.mean == "running":
+        values = _less_running(own, pools, spec, state)
+    elif spec.mean != "none":
+        judge, single = _pool(pools, spec, spec.mean_group, spec.mean_weight)
+        alone = judge.rows(judge.segments.counts < 2)
+        values = _less_baseline(own, judge, spec)
+    if spec.std != "none":
+        judge, lone = _pool(pools, spec, spec.std_group, spec.std_weight)
+        single, alone = single | lone, alone | judge.rows(judge.segments.counts < 2)
+        freedom = 1 if spec.std == "sample" else 0
+        out = None if values is own else values
+        values = normalise(values, judge.codes, judge.segments, freedom, spec.eps, out)
+    if alone.any():
+        # A group of one has neither baseline nor deviation: what it gets is a choice.
+        values = np.where(alone, own if spec.singleton == "raw" else 0.0, values)
+    constant = np.zeros(len(own), np.bool_)
+    if judge is not None:
+        constant = judge.rows(constants(judge.segments))
+    if values is targets:
+        values = values.copy()  # it may be a view of the columns
+    return Advantages(values, constant, single, *_counts(pools, spec), role_stats(pools))
+
+
+def _pool(
+    pools: Pools, spec: AdvantageSpec, columns: tuple[str, ...], weight: Weight
+) -> tuple[Pool, Bools]:
+    """The pool each row uses (widened if asked), and which rows were alone to begin with."""
+    narrow = pools.of(columns, weight)
+    pool = pools.widened(columns, weight) if spec.singleton == "widen" else narrow
+    return pool, narrow.rows(narrow.segments.counts < 2)
+
+
+def _less_baseline(own: Floats, pool: Pool, spec: AdvantageSpec) -> Floats:
+    """What each row has earned, less the baseline of its group, (rows,)."""
+    if spec.mean == "loo" and pool.own is not None:
+        return own - baseline_loo(pool.codes, pool.own, pool.segments)
+    return subtract(
+        own, pool.codes, pool.segments.high if spec.mean == "max" else pool.segments.mean
+    )
+
+
+def _less_running(
+    own: Floats, pools: Pools, spec: AdvantageSpec, state: RunningMean | None
+) -> Floats:
+    """What each row has earned, less the mean of earlier batches; this batch moves the means."""
+    if state is None:
+        raise UsageError(
+            'mean="running" remembers earlier batches: pass state=RunningMean(), the same at every '
+            "batch."
+        )
+    pool, keys = pools.of(spec.mean_group, spec.mean_weight), pools.groups.keys(spec.mean_group)
+    baselines = state.before(spec.mean_group, keys)
+    state.update(spec.mean_group, keys, pool.segments.mean, spec.decay)
+    return subtract(own, pool.codes, baselines)
+
+
+def _counts(pools: Pools, spec: AdvantageSpec) -> tuple[int, int, int]:
+    """How many groups there are, and how many of them are constant or of one item."""
+    if spec.std != "none":
+        segments: Segments = pools.of(spec.std_group, spec.std_weight).segments
+    elif spec.mean not in ("none", "running"):
+        segments = pools.of(spec.mean_group, spec.mean_weight).segments
+    else:
+        return 0, 0, 0
+    lonely = np.count_nonzero(segments.counts < 2)
+    return len(segments.counts), int(np.count_nonzero(constants(segments))), int(lonely)

@@ -1,0 +1,91 @@
+"""Statistics of the targets over any tuple of columns, by episode or by call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flowzoo.baselines.advantages.columns import Groups
+from flowzoo.baselines.advantages.kernels import (
+    Bools,
+    Codes,
+    Floats,
+    Grouping,
+    Segments,
+    means_of,
+    reduce,
+    take,
+    widen,
+)
+from flowzoo.baselines.advantages.spec import Weight
+
+EPISODE = ("problem", "episode")
+"""What makes an episode: ids are unique within a problem only."""
+
+
+class Pool(NamedTuple):
+    """Groups of rows, and what their targets come to."""
+
+    codes: Codes
+    """Group of each row, (rows,)."""
+    segments: Segments
+    """Statistics of each group, (groups,)."""
+    own: Floats | None = None
+    """What the row's item counts with, (rows,): its target, or the mean of its episode's; None
+    where nobody asked for it."""
+
+    def rows(self, groups: Bools) -> Bools:
+        """Which rows are in the `groups`, (rows,)."""
+        if not groups.any():
+            return np.zeros(len(self.codes), np.bool_)
+        return take(self.codes, groups)
+
+
+class Pools:
+    """The pools of one computation, each found once."""
+
+    def __init__(self, groups: Groups, targets: Floats, *, own: bool = False) -> None:
+        """Pools of `targets`, (rows,); `own` says whether `Pool.own` is wanted."""
+        self.groups, self.targets, self.own = groups, targets, own
+        self._found: dict[tuple[frozenset[str], Weight], Pool] = {}
+
+    def of(self, columns: Sequence[str], weight: Weight) -> Pool:
+        """Groups of rows that share `columns`, with each call or each episode counted once."""
+        key = (frozenset(columns), weight)
+        if key not in self._found:
+            grouping = self.groups.by(columns)
+            if weight == "call":
+                self._found[key] = self._by_call(grouping)
+            else:
+                self._found[key] = self._by_episode(grouping, self.groups.by((*columns, *EPISODE)))
+        return self._found[key]
+
+    def widened(self, columns: Sequence[str], weight: Weight) -> Pool:
+        """The same, where the rows of a group of one take the group without the last column."""
+        pool = self.of(columns, weight)
+        for width in range(len(columns) - 1, 0, -1):
+            counts = pool.segments.counts
+            lone = pool.rows(counts < 2)
+            if not lone.any():
+                break
+            wider = self.of(columns[:width], weight)
+            # One table of both kinds of group: the narrower ones, then the wider ones.
+            tables = zip(pool.segments, wider.segments, strict=True)
+            segments = Segments(*(np.concatenate(table) for table in tables))
+            own = pool.own
+            if own is not None and wider.own is not None:
+                own = np.where(lone, wider.own, own)
+            pool = Pool(widen(pool.codes, counts, wider.codes), segments, own)
+        return pool
+
+    def _by_call(self, grouping: Grouping) -> Pool:
+        codes, first = grouping
+        return Pool(codes, reduce(codes, self.targets, len(first)), self.targets)
+
+    def _by_episode(self, grouping: Grouping, items: Grouping) -> Pool:
+        """Two levels: rows to episodes within a group, episodes to groups."""
+        means = means_of(items.codes, self.targets, len(items.first))
+        segments = reduce(grouping.codes[items.first], means, len(grouping.first))
+        return Pool(grouping.codes, segments, take(items.codes, means) if self.own else None)

@@ -1,0 +1,183 @@
+"""The choices that make an advantage, and the named sets of choices.
+
+An advantage is one scalar per row (a row is one `Call`), given to every sampled token of that row:
+(target - baseline) / (scale + eps). It is made of independent choices instead of one class per
+paper: the target a row is judged by; the group its baseline is taken over, and the kind and weight
+of that baseline; the group its scale is taken over, which may differ in columns and in weight; and
+what a group of one gets. `PRESETS` states every choice of every named algorithm; what else makes an
+algorithm (sampling, loss, policies) is in `flowzoo.baselines.settings.algorithms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from flowzoo.errors import UsageError, unknown
+
+Target = Literal["episode", "row", "return_to_go", "node", "candidate"]
+Baseline = Literal["mean", "loo", "max", "running", "none"]
+Scale = Literal["sample", "population", "none"]
+Weight = Literal["episode", "call"]
+Singleton = Literal["zero", "raw", "widen"]
+
+COLUMNS: Mapping[str, str] = {
+    "problem": "problem",
+    "episode": "episode",
+    "role": "role",
+    "agent": "agent",
+    "turn": "turn",
+    "slot": "slot",
+    "phase": "phase",
+    "policy": "policy",
+    "name": "name",
+    "node": "node",
+    "candidate": "candidate",
+    "state": "state_hash",
+}
+"""Columns that a group may be made of -> the fields of `Call` they are read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageSpec:
+    """How advantages are computed.
+
+    Raises:
+        UsageError: an unknown column or choice, an empty group, or a number out of range.
+    """
+
+    target: Target = "episode"
+    """`episode`: the return of the row's episode. `row`: the row's own `reward`. `return_to_go`:
+    the `immediate` rewards of this agent's calls from this one on, discounted, and once the row's
+    share of the team's outcome, discounted by the turns to the agent's last call. `node` and
+    `candidate`: what tree sampling found the row to be worth, `Call.value`."""
+    gamma: float = 1.0
+    """Discount per turn of the agent, for `return_to_go`."""
+    mean_group: tuple[str, ...] = ("problem",)
+    """Columns that rows must share to have one baseline, from the widest to the narrowest."""
+    mean: Baseline = "mean"
+    """`loo`: mean of the others. `max`: best of the group. `running`: mean of earlier batches, see
+    `RunningMean`. `none`: no baseline."""
+    mean_weight: Weight = "episode"
+    """What counts once. `episode`: each episode, with the mean target of its rows in the group.
+    `call`: each row, so that an episode counts as often as it called."""
+    decay: float = 0.99
+    """What a running mean keeps of its value per batch."""
+    std_group: tuple[str, ...] = ("problem",)
+    std: Scale = "sample"
+    """`sample` divides the squares by n - 1, `population` by n."""
+    std_weight: Weight = "episode"
+    singleton: Singleton = "zero"
+    """A group of one gets: `zero`, no advantage; `raw`, its target without baseline and scale;
+    `widen`, the statistics of the group without its last column (again as needed; where the first
+    column alone is still a group of one: zero). A running mean has no groups of one."""
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        """Check every choice."""
+        for kind, value, choices in (
+            ("target", self.target, get_args(Target)),
+            ("mean", self.mean, get_args(Baseline)),
+            ("mean_weight", self.mean_weight, get_args(Weight)),
+            ("std", self.std, get_args(Scale)),
+            ("std_weight", self.std_weight, get_args(Weight)),
+            ("singleton", self.singleton, get_args(Singleton)),
+        ):
+            if value not in choices:
+                raise unknown(kind, value, choices)
+        for name, columns in (("mean_group", self.mean_group), ("std_group", self.std_group)):
+            if isinstance(columns, str) or not columns:
+                raise UsageError(f"`{name}` must be a tuple of column names, got {columns!r}.")
+            for column in columns:
+                if column not in COLUMNS:
+                    raise unknown(f"column in `{name}`", column, COLUMNS)
+        if not 0 <= self.gamma <= 1:
+            raise UsageError(f"`gamma` must be between 0 and 1, got {self.gamma}.")
+        if not 0 <= self.decay < 1:
+            raise UsageError(f"`decay` must be at least 0 and below 1, got {self.decay}.")
+        if not self.eps >= 0:
+            raise UsageError(f"`eps` must be at least 0, got {self.eps}.")
+
+
+_PROBLEM = ("problem",)
+_ROLE = ("problem", "role")
+_NAME = ("problem", "name")
+_PROMPT = ("problem", "episode", "turn", "agent", "state")
+_TURN = ("problem", "role", "turn")
+_NODE = ("node", "agent")
+
+PRESETS: Mapping[str, AdvantageSpec] = {
+    "grpo": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
+        std_group=_PROBLEM, std="sample", std_weight="episode", singleton="zero",
+    ),
+    "grpo_call": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="call",
+        std_group=_PROBLEM, std="sample", std_weight="call", singleton="zero",
+    ),
+    "dr_grpo": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
+        std_group=_PROBLEM, std="none", std_weight="episode", singleton="zero",
+    ),
+    "dr_mas": AdvantageSpec(
+        target="row", mean_group=_ROLE, mean="mean", mean_weight="call",
+        std_group=_ROLE, std="sample", std_weight="call", singleton="zero",
+    ),
+    "dr_mas_mean": AdvantageSpec(
+        target="row", mean_group=_ROLE, mean="mean", mean_weight="call",
+        std_group=_PROBLEM, std="sample", std_weight="episode", singleton="zero",
+    ),
+    "dr_mas_std": AdvantageSpec(
+        target="row", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
+        std_group=_ROLE, std="sample", std_weight="call", singleton="zero",
+    ),
+    "paper": AdvantageSpec(
+        target="episode", mean_group=_NAME, mean="mean", mean_weight="call",
+        std_group=_NAME, std="sample", std_weight="call", singleton="raw",
+    ),
+    "at_grpo": AdvantageSpec(
+        target="candidate", mean_group=_PROMPT, mean="mean", mean_weight="call",
+        std_group=_PROMPT, std="sample", std_weight="call", singleton="zero",
+    ),
+    "magrpo": AdvantageSpec(
+        target="return_to_go", gamma=1.0, mean_group=_TURN, mean="mean", mean_weight="call",
+        std_group=_TURN, std="none", std_weight="call", singleton="zero",
+    ),
+    "magrpo_tree": AdvantageSpec(
+        target="node", mean_group=_NODE, mean="mean", mean_weight="call",
+        std_group=_NODE, std="none", std_weight="call", singleton="zero",
+    ),
+    "rloo": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="loo", mean_weight="episode",
+        std_group=_PROBLEM, std="none", std_weight="episode", singleton="raw",
+    ),
+    "reinforce_max": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="max", mean_weight="episode",
+        std_group=_PROBLEM, std="none", std_weight="episode", singleton="raw",
+    ),
+    "reinforce": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="none", mean_weight="episode",
+        std_group=_PROBLEM, std="none", std_weight="episode", singleton="raw",
+    ),
+    "reinforce_role": AdvantageSpec(
+        target="row", mean_group=("role",), mean="running", mean_weight="call", decay=0.99,
+        std_group=("role",), std="none", std_weight="call", singleton="raw",
+    ),
+}  # fmt: skip
+"""Named choices. `paper` is the code of arXiv 2605.24202, whose groups are trajectory names: on
+mathematics every voter is a group of its own, on code all voters are one, and the turns of a
+generator or evaluator are mixed."""
+
+
+def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:
+    """The choices themselves, or those of the preset of that name.
+
+    Raises:
+        UsageError: an unknown preset.
+    """
+    if isinstance(spec, AdvantageSpec):
+        return spec
+    if spec not in PRESETS:
+        raise unknown("advantage preset", spec, PRESETS)
+    return PRESETS[spec]

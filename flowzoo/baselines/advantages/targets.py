@@ -1,0 +1,149 @@
+"""The scalar that each row is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from flowzoo.baselines.advantages.columns import Columns, Groups
+from flowzoo.baselines.advantages.kernels import Floats, take, to_go
+from flowzoo.baselines.advantages.pools import EPISODE
+from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.errors import UsageError
+
+_SAMPLING = {"candidate": "tree", "node": "joint"}
+"""Targets that read `Call.value` -> the sampling that fills it."""
+
+_READ: dict[str, tuple[str, ...]] = {
+    "row": ("reward",),
+    "return_to_go": ("reward", "immediate", "executed", "agent", "turn"),
+    "episode": ("team", "abstained"),
+    "node": ("value",),
+    "candidate": ("value",),
+}
+"""Target -> the columns it is made of."""
+
+
+def columns_for(spec: AdvantageSpec) -> set[str]:
+    """The columns that `compute` reads under `spec`."""
+    return {*EPISODE, "role", *spec.mean_group, *spec.std_group, *_READ[spec.target]}
+
+
+def targets_of(
+    groups: Groups, spec: AdvantageSpec, returns: Mapping[str, float] | None = None
+) -> Floats:
+    """The scalar each row is judged by, (rows,).
+
+    Raises:
+        UsageError: an episode has no return, a target needs another sampling, or a value is not
+            finite.
+    """
+    columns = groups.columns
+    if spec.target == "row":
+        values = columns.numbers("reward")
+    elif spec.target == "return_to_go":
+        values = returns_to_go(groups, spec.gamma)
+    elif spec.target == "episode":
+        values = team_returns(groups) if returns is None else given_returns(groups, returns)
+    else:
+        values = node_values(columns, spec.target)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise UsageError(
+            f"the {spec.target} reward of {columns.where(int(bad[0]))} is {values[bad[0]]}: "
+            "rewards must be finite."
+        )
+    return values
+
+
+def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:
+    """What each row has earned of its target, (rows,): 0 for a reply that abstained.
+
+    Only an episode's return is shared by rows that may not have earned it. Baseline and scale are
+    still those of the episodes; only the row's own value differs, so an unreadable reply is never
+    paid for its team's success.
+    """
+    if spec.target != "episode":
+        return targets
+    abstained = groups.columns.flags("abstained")
+    return np.where(abstained, 0.0, targets) if abstained.any() else targets
+
+
+def given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
+    """The return of each row's episode, (rows,)."""
+    episodes = groups.columns.ids("episode")
+    lost = [episode for episode in episodes if episode not in returns]
+    if lost:
+        raise UsageError(f"`returns` has no entry for the episodes {lost[:5]} of the calls.")
+    values = np.array([returns[episode] for episode in episodes], np.float64)  # type: ignore[index]
+    return take(groups.codes("episode"), values)
+
+
+def team_returns(groups: Groups) -> Floats:
+    """The `team` part of each row's episode, (rows,); replies that abstained do not say it.
+
+    An episode in which every reply abstained has return 0.
+    """
+    columns = groups.columns
+    team, abstained = columns.numbers("team"), columns.flags("abstained")
+    unknown = np.flatnonzero(np.isnan(team))
+    if unknown.size:
+        raise UsageError(
+            f"the call of {columns.where(int(unknown[0]))} has no reward part `team`: pass "
+            "`returns` (episode id -> return) to `compute`."
+        )
+    codes, first = groups.by(EPISODE)
+    if not abstained.any():
+        found, known = team[first], slice(None)
+    else:
+        found, known = np.zeros(len(first)), np.flatnonzero(~abstained)
+        found[codes[known]] = team[known]
+    values = take(codes, found)
+    differs = np.flatnonzero(values[known] != team[known])
+    if differs.size:
+        row = np.arange(len(team))[known][differs[0]]
+        raise UsageError(
+            "the calls of one episode have different reward parts `team`, one of them "
+            f"{columns.where(int(row))}: episode ids must be unique within a batch."
+        )
+    return values
+
+
+def returns_to_go(groups: Groups, gamma: float) -> Floats:
+    """What each row's agent earns from that call on, (rows,).
+
+    `immediate` rewards are summed with gamma per turn. The row's share of the team's outcome (its
+    reward less `immediate`) is counted once, not once per later call, and discounted by the turns
+    to the agent's last call.
+    """
+    columns = groups.columns
+    if not columns.flags("executed").all():
+        raise UsageError(
+            "target 'return_to_go' follows an episode, and some of these calls are candidates that "
+            "it did not go on from: take target 'candidate' or 'node', or sampling=\"episodes\"."
+        )
+    grouping = groups.by((*EPISODE, "agent"))
+    turns = np.array(columns.ids("turn"), np.int64)[groups.codes("turn")]
+    places = groups.by((*EPISODE, "agent", "turn"))
+    if len(places.first) < len(columns):
+        twice = int(np.flatnonzero(np.bincount(places.codes) > 1)[0])
+        where = columns.where(int(places.first[twice]))
+        raise UsageError(f"two calls have one place in their episode: {where}.")
+    immediate = columns.numbers("immediate")
+    shares = columns.numbers("reward") - immediate
+    order = np.argsort(turns, kind="stable")
+    return to_go(immediate, shares, turns, order, grouping, gamma)
+
+
+def node_values(columns: Columns, target: str) -> Floats:
+    """What tree sampling found each row to be worth, (rows,)."""
+    values = columns.numbers("value")
+    unknown = np.flatnonzero(np.isnan(values))
+    if unknown.size:
+        raise UsageError(
+            f"target {target!r} needs every call's `value`, and that of "
+            f"{columns.where(int(unknown[0]))} was never found: set "
+            f'sampling="{_SAMPLING[target]}", or take another target.'
+        )
+    return values

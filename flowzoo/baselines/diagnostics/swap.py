@@ -1,0 +1,125 @@
+"""The policy-swap probe: what a workflow is worth with the policies of two roles exchanged.
+
+Where roles have grown apart, each policy is worse in the other's place and the accuracy falls;
+where they have not, nothing happens. Everything else stays with the role: token budgets, the
+switch for thoughts, and the noise that replies are sampled with, so that the difference is paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from flowzoo.agents import Policy, Roster
+from flowzoo.agents.lengths import Lengths
+from flowzoo.agents.names import agent_names
+from flowzoo.baselines.settings.policy_map import agent_policies
+from flowzoo.baselines.stats import paired_gain
+from flowzoo.envs import EpisodeRecord
+
+
+class Swap(NamedTuple):
+    """Two places of a workflow, and the roster in which each has the other's policy."""
+
+    roles: tuple[str, str]
+    """Roles; an agent stands for itself where the agents of its role have several policies."""
+    policies: tuple[str, str]
+    """What they play with when nothing is exchanged."""
+    roster: Roster
+
+
+def places(roles: Mapping[str, int], mapping: Mapping[str, str]) -> dict[str, str]:
+    """Role -> its policy; of a role whose agents have several, agent -> policy instead."""
+    of_agent = agent_policies(mapping, roles)
+    found: dict[str, str] = {}
+    for role, count in roles.items():
+        agents = agent_names({role: count})
+        own = {of_agent[agent] for agent in agents}
+        found |= {role: own.pop()} if len(own) == 1 else {one: of_agent[one] for one in agents}
+    return found
+
+
+def seated(policy: Policy, like: Policy) -> Policy:
+    """`policy` in the place of `like`: with that one's switch for thoughts.
+
+    Raises:
+        UsageError: the model of `policy` has no such switch.
+    """
+    switch = getattr(like, "thinking", None)
+    if getattr(policy, "thinking", None) == switch:
+        return policy
+    return policy.thinking_as(switch)  # type: ignore[attr-defined] - all with a switch have it
+
+
+def swaps(
+    roles: Mapping[str, int],
+    mapping: Mapping[str, str],
+    policies: Mapping[str, Policy],
+    lengths: Mapping[str, Lengths],
+) -> list[Swap]:
+    """A roster for every pair of places that play with different policies; nothing is played.
+
+    Args:
+        roles: the workflow's, role -> number of agents.
+        mapping: role or agent -> name of its policy.
+        policies: by name.
+        lengths: role or agent -> token budgets.
+
+    Raises:
+        UsageError: a model cannot think, or not think, as its new place asks for.
+    """
+    held = places(roles, mapping)
+    found: list[Swap] = []
+    for first, second in combinations(held, 2):
+        one, other = policies[held[first]], policies[held[second]]
+        if one is other:
+            continue
+        entries = {place: policies[name] for place, name in held.items()}
+        entries |= {first: seated(other, one), second: seated(one, other)}
+        roster = Roster(entries, lengths)
+        roster.check(roles)
+        found.append(Swap((first, second), (held[first], held[second]), roster))
+    return found
+
+
+def swap_probe(
+    play: Callable[[Roster], Sequence[EpisodeRecord]],
+    roles: Mapping[str, int],
+    mapping: Mapping[str, str],
+    judges: Mapping[str, Policy],
+    lengths: Mapping[str, Lengths],
+    before: Sequence[float],
+) -> list[dict[str, Any]]:
+    """Accuracy with the policies of two roles exchanged, for every pair of different policies.
+
+    Args:
+        play: plays the held-out problems, in their order, with a roster; the noise must be that of
+            `before`.
+        roles: see `swaps`, as are `mapping` and `lengths`.
+        mapping: role or agent -> name of its policy.
+        judges: the policies by name, at the temperature of evaluations.
+        lengths: role or agent -> token budgets.
+        before: scores of the held-out problems with nothing exchanged.
+
+    Returns:
+        Per pair `roles`, `policies`, `accuracy`, `scores` (per problem), and the paired difference
+        to `before` with its 95 % interval: `mean`, `low`, `high`, `n`. Fractions; a fall is
+        negative. Empty where all roles share one policy.
+
+    Raises:
+        UsageError: see `swaps`; or `before` is of another number of problems.
+    """
+    found: list[dict[str, Any]] = []
+    for swap in swaps(roles, mapping, judges, lengths):
+        scores = [record.score for record in play(swap.roster)]
+        found.append(
+            {
+                "roles": list(swap.roles),
+                "policies": list(swap.policies),
+                "accuracy": sum(scores) / len(scores),
+                **paired_gain(before, scores)._asdict(),
+                "scores": scores,
+            }
+        )
+    return found

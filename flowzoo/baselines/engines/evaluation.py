@@ -1,0 +1,63 @@
+"""Evaluations of a run: its held-out problems, played under the noise that all runs have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents import Roster
+from flowzoo.agents.evaluation.protocol import protocol_of
+from flowzoo.agents.rollout.episodes import Job, Rollout, Sampled, Sampler
+from flowzoo.agents.vllm.home import EngineDied
+from flowzoo.baselines.engines.hf import Engines
+from flowzoo.envs import EpisodeRecord, Problem, Workflow
+
+EVAL_SEED = 0
+"""Seed of the sampling noise of all evaluations of all runs: what differs is the policies."""
+
+
+def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[Job]) -> Sampled:
+    """What `jobs` come to.
+
+    An engine that dies takes all of them with it: they are played again from the start once it is
+    back, so no group is ever trained on half filled.
+    """
+    while True:
+        try:
+            engines.before_rollout()
+            return sampler.sample(jobs)
+        except EngineDied as error:
+            engines.recover(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a run is evaluated on; who plays is said every time."""
+
+    workflow: Workflow
+    problems: Sequence[Problem]
+    engines: Engines
+    deterministic: bool
+    failures: Path
+    """Where episodes whose script failed are kept."""
+
+    def play(self, roster: Roster, samples: int = 1) -> Sequence[EpisodeRecord]:
+        """`samples` episodes of every problem, problem by problem.
+
+        The noise of the first of each is the same whatever `samples` is.
+        """
+        rollout = Rollout(
+            self.workflow,
+            roster,
+            seed=EVAL_SEED,
+            deterministic=self.deterministic,
+            failures=self.failures,
+        )
+        jobs = [Job(problem, number) for problem in self.problems for number in range(samples)]
+        return sample_jobs(self.engines, rollout, jobs).records
+
+    def protocol(self, roster: Roster, samples: int = 1) -> dict[str, Any]:
+        """What `play` measures under."""
+        return protocol_of(self.workflow, roster, self.problems, samples=samples, seed=EVAL_SEED)

@@ -1,0 +1,191 @@
+"""The models a run trains, and the engines that sample from them.
+
+`Engines` is what the trainer knows of sampling: who plays, who judges, and what has to happen
+around an update. With transformers nothing has to: the sampler is the learner's own module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from flowzoo.agents import Policy, Sampling
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.hf.policy import TransformersPolicy, load_model
+from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.agents.vllm.home import EngineDied
+from flowzoo.baselines.learner.weights import (
+    FrozenWeights,
+    FullWeights,
+    LoraBase,
+    LoraSettings,
+    Weights,
+)
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.errors import UsageError, unknown
+
+Row = dict[str, Any]
+
+
+class Trained(NamedTuple):
+    """One policy's weights, the tokenizer they came with, and where they were loaded from."""
+
+    weights: Weights
+    tokenizer: Any
+    path: str
+    frozen: bool = False
+    """It plays with the weights it came with: no learner, no checkpoint."""
+
+
+def load_policies(
+    config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
+) -> dict[str, Trained]:
+    """The starting weights of every policy: a model each, or an adapter each on shared bases.
+
+    Policies that start from different models have different bases; those in `frozen` share a model
+    with every other frozen policy, or adapter's base, of the same path.
+
+    Args:
+        config: names the models.
+        names: of the policies.
+        task: whose pocket model `pocket` is.
+        frozen: names of policies that are not trained.
+
+    Raises:
+        UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, or a
+            device that is not there.
+    """
+    check_frozen(frozen, names)
+    device = learner_device(config.device)
+    own = per_policy(config.models, names, "models")
+    shared: dict[str, tuple[LoraBase, Any]] = {}
+    found: dict[str, Trained] = {}
+    for name in names:
+        model_name = own.get(name, config.model)
+        kind, _, rest = model_name.partition(":")
+        path = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else model_name
+        still = name in frozen
+        if not config.lora_rank and not still:
+            model, tokenizer = load_model(path, "float32", device)
+            found[name] = Trained(FullWeights(model), tokenizer, path)
+            continue
+        if path not in shared:
+            model, tokenizer = load_model(path, "float32", device)
+            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha)
+            shared[path] = LoraBase(model, path, settings), tokenizer
+        base, tokenizer = shared[path]
+        weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
+        found[name] = Trained(weights, tokenizer, path, still)
+    return found
+
+
+def learner_device(name: str) -> str:
+    """The device that a setting names; `auto` is the GPU where there is one.
+
+    Raises:
+        UsageError: torch cannot use it here.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = str(error).splitlines()[0]
+        raise UsageError(f"device {name!r} cannot be used here ({why}): use auto or cpu") from error
+    return name
+
+
+def check_frozen(frozen: Sequence[str], names: Sequence[str]) -> None:
+    """Raise `UsageError` for a policy that is not there, or if none is left to train."""
+    for name in frozen:
+        if name not in names:
+            raise unknown("policy", name, names)
+    if set(frozen) == set(names):
+        raise UsageError(
+            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
+            "`flowzoo eval`, which trains nothing."
+        )
+
+
+class Engines(Protocol):
+    """What samples from the policies of a run."""
+
+    players: Mapping[str, Policy]
+    """By policy name, at the training temperature."""
+    judges: Mapping[str, Policy]
+    """The same weights at the temperature of evaluations."""
+
+    def before_rollout(self) -> None:
+        """Make equal rollouts equal, whatever was sampled before."""
+        ...
+
+    def before_learning(self) -> None:
+        """Make room for the learners."""
+        ...
+
+    def sync(self) -> Row:
+        """Give the engines the learners' weights, and prove that they have them."""
+        ...
+
+    def recover(self, error: EngineDied) -> None:
+        """Start again what died and sync it, or raise `error` with what to change."""
+        ...
+
+    def close(self) -> None:
+        """End what was started."""
+        ...
+
+
+class TransformersEngines:
+    """Sampling with the very modules that are trained; see `Engines`."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        trained: Mapping[str, Trained],
+        training: Sampling,
+        evaluating: Sampling,
+    ) -> None:
+        """Make a player and a judge of every policy.
+
+        Raises:
+            UsageError: `config.thinking` names no policy, or a model has no switch for thoughts.
+        """
+        switches = read_thinking(config.thinking, trained)
+
+        def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
+            return {
+                name: TransformersPolicy(
+                    one.weights.model,
+                    one.tokenizer,
+                    name=name,
+                    sampling=sampling,
+                    max_batch=config.max_batch,
+                    thinking=switches[name],
+                    active=one.weights.active,
+                )
+                for name, one in trained.items()
+            }
+
+        self.players: Mapping[str, Policy] = make(training)
+        self.judges: Mapping[str, Policy] = make(evaluating)
+
+    def before_rollout(self) -> None:
+        """Nothing is kept between rollouts."""
+
+    def before_learning(self) -> None:
+        """Nothing is held that a learner could use."""
+
+    def sync(self) -> Row:
+        """There are no other weights."""
+        return {}
+
+    def recover(self, error: EngineDied) -> None:
+        """Nothing here runs apart, so nothing dies apart."""
+        raise error
+
+    def close(self) -> None:
+        """The threads end with their policies."""

@@ -1,0 +1,227 @@
+"""vLLM engines around a run: one per full-weight policy, or one per base with an adapter each.
+
+After every update the engines get the learners' weights and prove that they have them. An engine
+that dies is started again, synced and proved before anything is sampled from it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from flowzoo.agents import Policy, Sampling
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.agents.vllm.home import EngineDied, EngineOutOfMemory
+from flowzoo.agents.vllm.policy import VLLMPolicy
+from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.baselines.engines.hf import Row, Trained
+from flowzoo.baselines.engines.sync import check, measure, probe_messages
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.envs import Problem
+from flowzoo.errors import UsageError
+
+_log = logging.getLogger("flowzoo")
+
+
+def engine_settings(config: TrainConfig, engines: int, adapters: int) -> EngineSettings:
+    """The settings of each of `engines` engines, which share the memory evenly."""
+    return EngineSettings(
+        placement=config.placement,
+        devices=config.engine_devices,
+        dtype=config.engine_dtype,
+        kv_gib=config.engine_memory / engines,
+        gpu_share=EngineSettings().gpu_share / engines,
+        max_batch=config.max_batch,
+        adapters=adapters,
+        adapter_rank=adapter_rank(config.lora_rank) if adapters else 1,
+        sleep=config.engine_sleep,
+        seed=config.seed,
+    )
+
+
+def adapter_rank(rank: int) -> int:
+    """The smallest rank that vLLM's adapter slots come in and that holds `rank`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for size in (1, 8, 16, 32, 64, 128, 256, 320, 512):
+        if rank <= size:
+            return size
+    raise UsageError(f"vLLM takes LoRA adapters of rank 512 at most, got lora_rank={rank}.")
+
+
+class VLLMEngines:
+    """vLLM engines of this machine or of servers; see `flowzoo.baselines.engines.hf.Engines`."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        trained: Mapping[str, Trained],
+        learners: Mapping[str, Learner],
+        training: Sampling,
+        evaluating: Sampling,
+        problems: Sequence[Problem],
+    ) -> None:
+        """Start the engines. `problems` are what the probes are made of.
+
+        Raises:
+            UsageError: an engine refuses its settings, or no endpoint for a policy.
+            MissingExtra: vLLM is not installed.
+        """
+        switches = read_thinking(config.thinking, trained)
+        self._config, self._learners = config, learners
+        self._probes = probe_messages(problems)
+        self._restarts = config.engine_restarts
+        self._asleep = False
+        self._engines = open_engines(config, trained)
+        self._of = {name: self._engines[key] for name, key in engine_keys(trained).items()}
+        # Their weights come back with no sync, so they stay in RAM while the engine sleeps.
+        self._keeps = {self._of[name] for name, one in trained.items() if one.frozen}
+
+        def make(sampling: Sampling) -> dict[str, VLLMPolicy]:
+            return {
+                name: VLLMPolicy(
+                    self._of[name],
+                    name=name,
+                    sampling=sampling,
+                    adapter=name if one.weights.is_adapter else None,
+                    thinking=switches[name],
+                )
+                for name, one in trained.items()
+            }
+
+        self._players = make(training)
+        self.players: Mapping[str, Policy] = self._players
+        self.judges: Mapping[str, Policy] = make(evaluating)
+
+    def before_rollout(self) -> None:
+        """See `Engines`: what a prompt finds in the cache moves its floats."""
+        for engine in self._engines.values():
+            engine.home.reset_cache()
+
+    def before_learning(self) -> None:
+        """See `Engines`."""
+        self._restarts = self._config.engine_restarts
+        if self._config.engine_sleep:
+            for engine in self._engines.values():
+                engine.home.sleep(1 if engine.adapters or engine in self._keeps else 2)
+            self._asleep = True
+
+    def sync(self) -> Row:
+        """See `Engines`."""
+        try:
+            return self._sync()
+        except EngineDied as error:
+            return self._restart(error)
+
+    def recover(self, error: EngineDied) -> None:
+        """See `Engines`."""
+        self._restart(error)
+
+    def close(self) -> None:
+        """See `Engines`."""
+        for engine in self._engines.values():
+            engine.close()
+
+    def _sync(self) -> Row:
+        started = time.perf_counter()
+        if self._asleep:
+            for engine in self._engines.values():
+                engine.home.wake()
+            self._asleep = False
+        for name, learner in self._learners.items():
+            if learner.weights.is_adapter:
+                self._of[name].load_adapter(name, learner.weights.save)
+            else:
+                self._of[name].load_weights(learner.weights.model.state_dict())
+        loaded = time.perf_counter()
+        row: Row = {}
+        for name, learner in self._learners.items():
+            proof = measure(self._players[name], learner, self._probes)
+            check(
+                proof,
+                self._players[name],
+                exact=self._config.engine_dtype == "float32",
+                tolerance=self._config.sync_tolerance,
+            )
+            row[f"sync/gap_max/{name}"] = proof.largest
+            row[f"sync/gap_mean/{name}"] = proof.mean
+            row[f"perf/cache_hits/{name}"] = self._players[name].stats.cache_hits
+        row["time/sync"] = loaded - started
+        row["time/proof"] = time.perf_counter() - loaded
+        return row
+
+    def _restart(self, error: EngineDied) -> Row:
+        """Start dead engines again and sync, as often as the settings allow."""
+        while True:
+            if isinstance(error, EngineOutOfMemory):
+                raise error
+            if self._restarts == 0:
+                error.add_note("it was started again as often as engine_restarts allows")
+                raise error
+            self._restarts -= 1
+            _log.warning("%s; it is started again and the step repeated", error)
+            try:
+                for engine in self._engines.values():
+                    if not engine.home.alive:
+                        engine.restart()
+                return self._sync()
+            except EngineDied as again:
+                error = again
+
+
+def engine_keys(trained: Mapping[str, Trained]) -> dict[str, str]:
+    """Which engine each policy samples from, named by a policy or by the path of a base.
+
+    Adapters share the engine of their base; frozen policies too, with one another if need be.
+    """
+    return {
+        name: one.path if one.weights.is_adapter or one.frozen else name
+        for name, one in trained.items()
+    }
+
+
+def open_engines(config: TrainConfig, trained: Mapping[str, Trained]) -> dict[str, VLLMEngine]:
+    """Engines by the names that `engine_keys` gives them."""
+    bases: dict[str, list[str]] = {}
+    for name, key in engine_keys(trained).items():
+        bases.setdefault(key, []).append(name)
+    if config.engine == "openai":
+        from flowzoo.agents.vllm.remote import connect
+
+        urls = endpoints(config.endpoint, list(bases))
+        return {key: connect(trained[names[0]].path, urls[key]) for key, names in bases.items()}
+    engines: dict[str, VLLMEngine] = {}
+    try:
+        for key, names in bases.items():
+            adapters = sum(trained[name].weights.is_adapter for name in names)
+            settings = engine_settings(config, len(bases), adapters)
+            engines[key] = VLLMEngine.local(trained[names[0]].path, settings)
+    except BaseException:
+        for engine in engines.values():
+            engine.close()
+        raise
+    return engines
+
+
+def endpoints(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    """The server of every engine: one URL alone, or POLICY=URL for each.
+
+    Raises:
+        UsageError: an engine without a server of its own.
+    """
+    if len(words) == len(keys) == 1 and "=" not in words[0].split("//")[0]:
+        return {keys[0]: words[0]}
+    found = per_policy(words, keys, "endpoint")
+    missing = sorted(set(keys) - set(found))
+    if missing:
+        raise UsageError(
+            f"each of {', '.join(keys)} needs a server of its own: add "
+            f"{' '.join(f'{name}=URL' for name in missing)} to `endpoint`."
+        )
+    return found

@@ -1,0 +1,199 @@
+"""Settings of the optimisation of one policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from flowzoo.baselines.learner.batch import Layout
+from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.errors import UsageError, unknown
+
+Truncated = Literal["train", "mask", "penalise"]
+Schedule = Literal["constant", "linear", "cosine"]
+ScheduleClock = Literal["iteration", "update"]
+OldLogp = Literal["sampler", "recomputed"]
+Correction = Literal["none", "renormalise"]
+Compute = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerConfig:
+    """Choices of the optimisation of one policy.
+
+    Raises:
+        UsageError: an unknown choice, a number out of range, or choices that exclude one another.
+    """
+
+    loss: LossConfig = field(default_factory=LossConfig)
+    lr: float = 1e-4
+    """Peak learning rate."""
+    min_lr: float = 0.0
+    """Where `linear` and `cosine` end, and stay."""
+    schedule: Schedule = "constant"
+    """After the warm-up. `linear` and `cosine` fall to `min_lr` at `iterations`."""
+    warmup: int = 0
+    """Ticks of the clock in which the learning rate rises linearly; the first is at lr / warmup."""
+    iterations: int = 0
+    """Length of the schedule in ticks of the clock; needed by `linear` and `cosine` only."""
+    schedule_clock: ScheduleClock = "iteration"
+    """What a tick is. `iteration`: an `update` of this policy. `update`: an `update` of any policy
+    on the same `Clock`, as in the released code of arXiv 2605.24202, where the learning rates of k
+    isolated policies therefore fall k times as fast."""
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    adam_eps: float = 1e-8
+    clip_norm: float = 1.0
+    """The gradient of a step is scaled down to at most this norm."""
+    updates_per_iteration: int | Literal["by_rows"] = 1
+    """Optimiser steps per call of `update`: this many whatever the number of rows, or `by_rows`,
+    one for every `rows_per_update` begun. The rows, in canonical order, are cut into that many
+    parts of like size."""
+    rows_per_update: int = 512
+    """Most rows of a step under `by_rows`. A role with three agents then takes three steps where
+    a role with one takes one."""
+    temperature: float = 1.0
+    """Temperature the rows were sampled at."""
+    top_p: float = 1.0
+    """Top-p the rows were sampled with; below 1 it needs a `correction`."""
+    top_k: int = 0
+    """Top-k the rows were sampled with; above 0 it needs a `correction`."""
+    correction: Correction = "none"
+    """`renormalise`: log-probs are those over the tokens that top-k and top-p kept. The sampler
+    records its own so; the learner finds the kept tokens with its weights before the first step of
+    the iteration (they are the sampler's), and keeps them for the iteration's later steps."""
+    old_logp: OldLogp = "sampler"
+    """Denominator of the ratio. `sampler`: what was recorded while sampling. `recomputed`: the
+    learner's own log-probs before the first step of the iteration; the difference to the sampler
+    is then corrected by importance weights min(exp(learner - sampler), importance_cap)."""
+    importance_cap: float = 2.0
+    """Largest importance weight of a token under `recomputed`; infinity: no cap."""
+    truncated: Truncated = "mask"
+    """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
+    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage."""
+    truncation_penalty: float = 1.0
+    role_weights: Mapping[str, float] = field(default_factory=dict)
+    """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
+    role_kl: Mapping[str, float] = field(default_factory=dict)
+    """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
+    coherence: float = 0.0
+    """Strength, from 0 (off) to 1, of the coherence regulariser: a gradient is scaled by
+    1 - coherence * max(0, cosine to the running mean of gradients)."""
+    coherence_window: int = 128
+    """Steps that the running mean spans; see `flowzoo.baselines.learner.coherence`."""
+    role_gradients: bool = False
+    """Measure the gradient of each role: `grad/` metrics. Micro-batches are then cut within roles,
+    which changes results by rounding only."""
+    layout: Layout = "packed"
+    """Of micro-batches: `packed` computes common prefixes once and has no fillers; `padded` is for
+    models with layers other than full attention."""
+    microbatch_tokens: int = 4096
+    """Most positions of a forward pass, fillers included."""
+    microbatch_rows: int = 0
+    """Most rows of a forward pass; 0: any number."""
+    vocabulary_chunk: int = 0
+    """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
+    compute: Compute = "float32"
+    """Number format of the model's matrix products. Weights, log-probs, loss, gradients and
+    optimiser stay in float32; `bfloat16` is for GPUs."""
+    gradient_checkpointing: bool = False
+    """Compute each layer again in the backward pass instead of keeping what it computed: a third
+    more time, much less memory."""
+    compile: bool = False
+    """Compile the layers (torch.compile); pays for many steps on long rows."""
+    skip_idle_rows: bool = True
+    """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
+    and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
+
+    def __post_init__(self) -> None:
+        """Check every choice."""
+        _check_choices(self)
+        _check_numbers(self)
+        if self.schedule != "constant" and self.iterations <= self.warmup:
+            raise UsageError(
+                f"`schedule` {self.schedule} needs `iterations` > `warmup`, got {self.iterations} "
+                f"and {self.warmup}."
+            )
+        if self.min_lr > self.lr:
+            raise UsageError(f"`min_lr` is at most `lr`, got {self.min_lr} and {self.lr}.")
+        cut_off = self.top_p < 1 or self.top_k > 0
+        if cut_off and self.correction == "none":
+            raise UsageError(
+                f"rows sampled with top_p={self.top_p} and top_k={self.top_k} have log-probs over "
+                "the tokens that these kept, which the learner's are not comparable with: set "
+                'correction="renormalise", or sample with top_p=1 and top_k=0.'
+            )
+
+    def kl_of(self, role: str) -> float:
+        """Weight of the KL term of a role's rows."""
+        return self.role_kl.get(role, self.loss.kl_coef)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Some role has a KL term."""
+        return self.loss.kl_coef != 0 or any(self.role_kl.values())
+
+
+def numbers_by_role(words: Sequence[str], roles: Iterable[str], option: str) -> dict[str, float]:
+    """Read ROLE=NUMBER words, as the command line has them.
+
+    Raises:
+        UsageError: a word of another form, or an unknown role.
+    """
+    known = list(roles)
+    found: dict[str, float] = {}
+    for word in words:
+        role, _, text = word.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            raise UsageError(f"`{option}` takes ROLE=NUMBER, got {word!r}.") from None
+        if role not in known:
+            raise unknown("role", role, known)
+        found[role] = value
+    return found
+
+
+def _check_choices(config: LearnerConfig) -> None:
+    choices: dict[str, Any] = {
+        "schedule": Schedule,
+        "schedule_clock": ScheduleClock,
+        "truncated": Truncated,
+        "old_logp": OldLogp,
+        "correction": Correction,
+        "compute": Compute,
+        "layout": Layout,
+    }
+    for name, kind in choices.items():
+        if getattr(config, name) not in get_args(kind):
+            raise unknown(f"choice of `{name}`", getattr(config, name), get_args(kind))
+    steps = config.updates_per_iteration
+    if isinstance(steps, str) and steps != "by_rows":
+        raise unknown("choice of `updates_per_iteration`", steps, ("by_rows", "a number"))
+
+
+def _check_numbers(config: LearnerConfig) -> None:
+    positive = [
+        "lr", "temperature", "clip_norm", "rows_per_update", "coherence_window",
+    ]  # fmt: skip
+    if config.updates_per_iteration != "by_rows":
+        positive.append("updates_per_iteration")
+    for name in positive:
+        if not getattr(config, name) > 0:
+            raise UsageError(f"`{name}` must be greater than 0, got {getattr(config, name)}.")
+    for name in ("warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk"):
+        if not getattr(config, name) >= 0:
+            raise UsageError(f"`{name}` must be at least 0, got {getattr(config, name)}.")
+    if not 0 < config.top_p <= 1:
+        raise UsageError(f"`top_p` must be in (0, 1], got {config.top_p}.")
+    if not config.importance_cap >= 1:
+        raise UsageError(f"`importance_cap` must be at least 1, got {config.importance_cap}.")
+    if not 0 <= config.coherence <= 1:
+        raise UsageError(f"`coherence` must be between 0 and 1, got {config.coherence}.")
+    for name in ("role_weights", "role_kl"):
+        for role, value in getattr(config, name).items():
+            if not 0 <= value < math.inf:
+                raise UsageError(f"`{name}` of {role!r} must be at least 0, got {value}.")

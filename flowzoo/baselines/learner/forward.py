@@ -1,0 +1,112 @@
+"""One forward pass of the learner: log-probs of a micro-batch under the settings of a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from flowzoo.agents.policy import Sampling
+from flowzoo.baselines.learner.batch import MicroBatch, Tokens, tensors
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.logps import head_of, output_states, scatter, token_logps
+from flowzoo.baselines.learner.renormalise import Kept, cut_rows, find_kept, join, kept_logps
+from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of
+
+
+class Scores(NamedTuple):
+    """What a forward pass gives; (rows, T) each, 0 off the batch's mask."""
+
+    logps: Tensor
+    entropies: Tensor | None
+    kept: Kept | None
+    """Under `renormalise`: the kept sets, of the output tokens one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A row under the weights from before the iteration's first step; on the CPU."""
+
+    logps: Tensor
+    """(tokens,)"""
+    kept: Kept | None
+
+
+class Forward:
+    """The way from rows to log-probs."""
+
+    def __init__(self, config: LearnerConfig, device: torch.device) -> None:
+        """Compute as `config` says, on `device`."""
+        self.config, self._device = config, device
+        self._sampling = Sampling(
+            temperature=config.temperature, top_p=config.top_p, top_k=config.top_k
+        )
+
+    def batch(self, rows: Sequence[Tokens], advantages: Sequence[float]) -> MicroBatch:
+        """Tensors of `rows` on the device."""
+        return tensors(rows, advantages, self.config.layout).to(self._device)
+
+    def __call__(
+        self,
+        model: PreTrainedModel,
+        batch: MicroBatch,
+        *,
+        entropy: Entropy = "none",
+        kept: Kept | None = None,
+    ) -> Scores:
+        """Log-probs of the output tokens of `batch`, and entropies of their distributions.
+
+        `kept` are the sets to renormalise over; without them those of `model` are found.
+        """
+        lower = self.config.compute == "bfloat16"
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=lower):
+            if self.config.correction == "none":
+                logps, entropies = token_logps(
+                    model, batch, self.config.temperature, entropy=entropy,
+                    chunk=self.config.vocabulary_chunk,
+                )  # fmt: skip
+                return Scores(logps, entropies, None)
+            return self._renormalised(model, batch, entropy, kept)
+
+    def before(self, model: PreTrainedModel, rows: Sequence[Tokens]) -> list[Before]:
+        """What later steps need to know about `rows`; the weights are those of now."""
+        with torch.no_grad():
+            batch = self.batch(rows, [0.0] * len(rows))
+            scores = self(model, batch)
+        lengths = [len(row.output_ids) for row in rows]
+        logps = scores.logps[batch.mask].cpu().split(lengths)
+        kept = [None] * len(rows) if scores.kept is None else cut_rows(scores.kept, lengths)
+        return [Before(*parts) for parts in zip(logps, kept, strict=True)]
+
+    def _renormalised(
+        self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: Kept | None
+    ) -> Scores:
+        states, head = output_states(model, batch), head_of(model)
+        chunk = chunk_of(model.config.vocab_size, self.config.vocabulary_chunk)
+        if kept is None:
+            kept = find_kept(states.detach(), batch.targets, head, self._sampling, chunk)
+        logps, entropies = kept_logps(
+            states, batch.targets, head, self.config.temperature, kept, chunk
+        )
+        if entropy == "none":
+            return Scores(scatter(logps, batch.mask), None, kept)
+        entropies = entropies if entropy == "grad" else entropies.detach()
+        return Scores(scatter(logps, batch.mask), scatter(entropies, batch.mask), kept)
+
+
+def known_before(
+    before: Sequence[Before] | None, batch: MicroBatch
+) -> tuple[Tensor | None, Kept | None]:
+    """Old log-probs (rows, T) and kept sets of a micro-batch, if they were looked up."""
+    if before is None:
+        return None, None
+    device = batch.mask.device
+    logps = scatter(torch.cat([row.logps for row in before]).to(device), batch.mask)
+    sets = [row.kept for row in before if row.kept is not None]
+    if not sets:
+        return logps, None
+    return logps, Kept(*(part.to(device) for part in join(sets)))

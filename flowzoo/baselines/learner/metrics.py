@@ -1,0 +1,124 @@
+"""What a learner reports of an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from flowzoo.baselines.learner.batch import MicroBatch
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.forward import Scores
+from flowzoo.baselines.learner.loss import LossStats
+from flowzoo.baselines.learner.role_gradients import RoleGram, gram_metrics
+from flowzoo.baselines.learner.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over the trained tokens of some rows; those of micro-batches can be added."""
+
+    loss: LossStats = field(default_factory=LossStats)
+    importance: float = 0.0
+    """Importance weights, after the cap."""
+    capped: float = 0.0
+    """Tokens whose importance weight the cap lowered."""
+    outside: float = 0.0
+    """Sampled tokens that the learner's top-k and top-p would not have kept."""
+
+    def __add__(self, other: Sums) -> Sums:
+        """Sums of both parts together."""
+        return Sums(*(getattr(self, n) + getattr(other, n) for n in Sums.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimiser step."""
+
+    sums: Sums
+    norm: float
+    """Of the gradient, before clipping."""
+    gram: RoleGram | None
+    by_role: Mapping[str, Sums]
+    """`sums` of every role, where their gradients are measured."""
+    coherence: tuple[float, float] | None
+    """Cosine to the running mean of gradients, and the scale it gave."""
+
+
+def importance_weights(old: Tensor, batch: MicroBatch, cap: float) -> Tensor:
+    """Truncated importance weights (rows, T) of the learner over the sampler; 1 off the mask."""
+    gap = torch.where(batch.mask, old - batch.behaviour_logps, 0.0)
+    return gap.exp().clamp_max(cap)
+
+
+def with_correction(
+    stats: LossStats, batch: MicroBatch, old: Tensor, importance: Tensor | None, scores: Scores,
+    config: LearnerConfig,
+) -> Sums:  # fmt: skip
+    """The statistics of the loss, with the gap to the sampler where `old` is not the sampler's."""
+    outside = 0.0 if scores.kept is None else float(scores.kept.outside.sum())
+    if importance is None:
+        return Sums(stats, outside=outside)
+    gap = torch.where(batch.mask, old - batch.behaviour_logps, 0.0).abs()
+    stats = replace(stats, gap=float(gap.sum()), gap_max=float(gap.max()))
+    inside = importance[batch.mask]
+    capped = float((inside >= config.importance_cap).sum())
+    return Sums(stats, importance=float(inside.sum()), capped=capped, outside=outside)
+
+
+def row_counts(rows: Sequence[Row]) -> dict[str, float]:
+    """The metrics that count rows and tokens."""
+    return {
+        "learn/rows": float(len(rows)),
+        "learn/tokens": float(sum(len(row.call.output_ids) for row in rows)),
+        "learn/rows_trained": float(sum(row.moves for row in rows)),
+        "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.moves)),
+        "learn/truncated": float(sum(row.call.finish == "length" for row in rows)),
+    }
+
+
+def step_metrics(steps: Sequence[Step], config: LearnerConfig) -> dict[str, float]:
+    """The metrics that are means over tokens, or over the steps of an iteration (one at least)."""
+    total = Sums()
+    for step in steps:
+        total = total + step.sums
+    loss, first = total.loss, steps[0].sums.loss
+    tokens = max(loss.tokens, 1.0)
+    metrics = {
+        "learn/loss": loss.loss / len(steps),
+        "learn/grad_norm": max(step.norm for step in steps),
+        "learn/clip_fraction": loss.clipped / tokens,
+        "learn/dual_clip_fraction": loss.dual_clipped / tokens,
+        "learn/kl": loss.kl / tokens,
+        "learn/logp_gap_mean": first.gap / max(first.tokens, 1.0),
+        "learn/logp_gap_max": first.gap_max,
+        "learn/entropy": loss.entropy / tokens,
+        "learn/ess": loss.ratio**2 / (tokens * loss.ratio_squared),
+    }
+    if config.needs_reference:
+        metrics["learn/reference_kl"] = loss.reference_kl / tokens
+    if config.old_logp == "recomputed":
+        metrics["learn/importance"] = total.importance / tokens
+        metrics["learn/importance_capped"] = total.capped / tokens
+    if config.correction == "renormalise":
+        metrics["learn/outside_kept"] = total.outside / tokens
+    scales = [step.coherence for step in steps if step.coherence is not None]
+    if scales:
+        metrics["learn/coherence"] = sum(cosine for cosine, _ in scales) / len(scales)
+        metrics["learn/coherence_scale"] = sum(scale for _, scale in scales) / len(scales)
+    grams = [step.gram for step in steps if step.gram is not None]
+    return metrics | gram_metrics(grams) | _by_role([step.by_role for step in steps])
+
+
+def _by_role(steps: Sequence[Mapping[str, Sums]]) -> dict[str, float]:
+    """`entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
+    found: dict[str, float] = {}
+    for role in sorted({role for step in steps for role in step}):
+        total = sum((step[role] for step in steps if role in step), Sums()).loss
+        tokens = max(total.tokens, 1.0)
+        found[f"entropy/{role}"] = total.entropy / tokens
+        found[f"kl/{role}"] = total.kl / tokens
+        found[f"clip/{role}"] = total.clipped / tokens
+    return found

@@ -1,0 +1,142 @@
+"""Calls as training rows: canonical order, what each is for, and how they are cut into steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flowzoo.baselines.learner import batch
+from flowzoo.baselines.learner.batch import canonical_order, check_call
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.loss import NonFinite
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A call with what the learner decided about it."""
+
+    place: int
+    """Position in canonical order: the row's name within an iteration."""
+    call: Call
+    advantage: float
+    weight: float
+    """Factor of the row in the loss."""
+    kl: float
+    """Weight of its KL term."""
+    moves: bool
+    """It has a part in the gradient."""
+    computed: bool
+    """It goes through the model."""
+
+
+def make_rows(
+    calls: Sequence[Call], advantages: Sequence[float], config: LearnerConfig
+) -> list[Row]:
+    """The rows in canonical order, with the rule for truncated replies applied.
+
+    Raises:
+        UsageError: a row cannot be trained on, or the lengths differ.
+        NonFinite: an advantage or a recorded log-prob is not finite, trained or not.
+    """
+    if len(calls) != len(advantages):
+        raise UsageError(
+            f"one advantage per call is needed, got {len(advantages)} for {len(calls)} calls."
+        )
+    for call in calls:
+        check_call(call)
+    check_numbers(calls, advantages)
+    return [
+        _row(place, calls[idx], float(advantages[idx]), config)
+        for place, idx in enumerate(canonical_order(calls))
+    ]
+
+
+def _row(place: int, call: Call, advantage: float, config: LearnerConfig) -> Row:
+    cut_off = call.finish == "length"
+    if cut_off and config.truncated == "penalise":
+        advantage -= config.truncation_penalty
+    weight, kl = config.role_weights.get(call.role, 1.0), config.kl_of(call.role)
+    wanted = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
+    idle = not call.output_ids or (cut_off and config.truncated == "mask")
+    return Row(
+        place=place,
+        call=call,
+        advantage=advantage,
+        weight=weight,
+        kl=kl,
+        moves=wanted and not idle,
+        computed=(wanted or not config.skip_idle_rows) and not idle,
+    )
+
+
+def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
+    """Raise `NonFinite` with the calls that carry a number that is not finite."""
+    bad: list[int] = []
+    reason = ""
+    for idx, (call, advantage) in enumerate(zip(calls, advantages, strict=True)):
+        token = next((t for t, logp in enumerate(call.logps) if not math.isfinite(logp)), None)
+        if token is None and math.isfinite(advantage):
+            continue
+        what = (
+            f"its advantage is {advantage}"
+            if token is None
+            else f"the sampler recorded {call.logps[token]} as the log-prob of output token {token}"
+        )
+        reason = reason or what
+        bad.append(idx)
+    if bad:
+        raise non_finite("input", [calls[idx] for idx in bad], reason)
+
+
+def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFinite:
+    """An error that names the first few calls.
+
+    Args:
+        what: is not finite: the loss, the gradient or the input.
+        calls: the rows to blame, at least one.
+        reason: more about the first of them.
+    """
+    first = calls[0]
+    names = [f"{c.problem}/{c.episode}/{c.agent}/{c.turn}" for c in calls[:5]]
+    why = f" ({reason})" if reason else ""
+    others = f" Others: {', '.join(names[1:])}." if names[1:] else ""
+    return NonFinite(
+        f"the {what} of {len(calls)} rows of policy {first.policy!r} is not finite; the first is "
+        f"role {first.role!r}, row {names[0]} (problem/episode/agent/turn){why}.{others} "
+        "Training has stopped before the step; the rows are in `.calls`.",
+        range(len(calls)),
+        calls,
+    )
+
+
+def split(rows: Sequence[Row], config: LearnerConfig) -> list[Sequence[Row]]:
+    """The rows of each optimiser step: runs whose sizes differ by one at most, none empty."""
+    steps = config.updates_per_iteration
+    if steps == "by_rows":
+        steps = max(1, math.ceil(len(rows) / config.rows_per_update))
+    edges = [len(rows) * idx // int(steps) for idx in range(int(steps) + 1)]
+    return [rows[low:high] for low, high in pairwise(edges) if high > low]
+
+
+def micro_batches(rows: Sequence[Row], config: LearnerConfig) -> dict[str, list[list[Row]]]:
+    """The rows that go through the model, as micro-batches by role, roles in alphabetical order.
+
+    Without `role_gradients` they are cut across roles, and stand under the name "".
+    """
+    active = [row for row in rows if row.computed]
+    roles = sorted({row.call.role for row in active}) if config.role_gradients else [""]
+    found: dict[str, list[list[Row]]] = {}
+    for role in roles:
+        mine = [row for row in active if role in ("", row.call.role)]
+        parts = batch.micro_batches(
+            [row.call for row in mine],
+            config.layout,
+            config.microbatch_tokens,
+            config.microbatch_rows,
+        )
+        found[role] = [[mine[idx] for idx in part] for part in parts]
+    return found

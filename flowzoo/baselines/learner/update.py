@@ -1,0 +1,313 @@
+"""The learner of one policy: rows and advantages in, one or more optimiser steps out.
+
+All arithmetic is in float32 (matrix products too, unless `compute` says otherwise) and dropout is
+off, so that the ratio to the sampler is 1 before the first step. Rows are put in canonical order,
+and a loss is normalised by the counts of its whole optimiser step: neither the order of arrival nor
+the size of the micro-batches changes the result (the latter up to rounding).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from flowzoo.baselines.learner import batch as batching
+from flowzoo.baselines.learner.batch import MicroBatch, Tokens
+from flowzoo.baselines.learner.coherence import Coherence
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.forward import Before, Forward, Scores, known_before
+from flowzoo.baselines.learner.logps import prepare
+from flowzoo.baselines.learner.loss import NonFinite, Totals, policy_loss
+from flowzoo.baselines.learner.metrics import (
+    Step,
+    Sums,
+    importance_weights,
+    row_counts,
+    step_metrics,
+    with_correction,
+)
+from flowzoo.baselines.learner.renormalise import Kept
+from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGram
+from flowzoo.baselines.learner.rows import Row, make_rows, micro_batches, non_finite, split
+from flowzoo.baselines.learner.schedules import Clock, lr_at
+from flowzoo.baselines.learner.vocabulary import Entropy
+from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
+
+
+class Learner:
+    """Trains one causal language model in place: all its weights, or an adapter on it.
+
+    Raises:
+        UsageError: the model is not in float32, or its logits are not a plain projection of its
+            hidden states.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | Weights,
+        config: LearnerConfig,
+        reference: PreTrainedModel | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take hold of a model or of its trained part, and build the optimiser.
+
+        Args:
+            model: or `weights`, which say what of it is trained.
+            config: the choices.
+            reference: what KL terms pull towards; by default the weights as they are now, for
+                which an adapter's base serves and a full model is copied.
+            clock: of the schedule, for learners that share one.
+        """
+        self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
+        self.model, self.config = self.weights.model, config
+        _check_float32(self.model)
+        prepare(
+            self.model,
+            config.layout,
+            gradient_checkpointing=config.gradient_checkpointing,
+            compile=config.compile,
+        )
+        self._reference = None
+        if config.needs_reference and reference is None:
+            self._reference = self.weights.start()
+        elif config.needs_reference and reference is not None:
+            self._reference = FrozenWeights(prepare(reference, config.layout)).start()
+        self.clock = clock or Clock()
+        self.iteration = 0
+        """Number of `update` calls so far."""
+        self.steps = 0
+        """Number of optimiser steps so far: the version of the weights."""
+        self.parameters = self.weights.parameters()
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=config.lr,
+            betas=(config.beta1, config.beta2),
+            eps=config.adam_eps,
+            weight_decay=config.weight_decay,
+        )
+        self._forward = Forward(config, self.model.device)
+        self._coherence = (
+            Coherence(config.coherence, config.coherence_window) if config.coherence else None
+        )
+
+    def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
+        """Train on `calls` with one advantage each: one iteration.
+
+        Returns the metrics (all per iteration, means over tokens, logarithms natural):
+        `learn/loss`, mean over optimiser steps; `learn/grad_norm`, before clipping, largest of the
+        steps; `learn/clip_fraction`, `learn/dual_clip_fraction`; `learn/kl`, k3 estimate of
+        KL(old || current), `old` as `old_logp` says; `learn/reference_kl` (with a KL term);
+        `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
+        changes a weight; `learn/entropy`; `learn/ess`, effective sample size of the ratios as a
+        fraction; `learn/importance` and `learn/importance_capped`, mean importance weight and
+        fraction at the cap (`recomputed`); `learn/outside_kept`, fraction of tokens that the
+        learner would not have kept (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
+        `grad/` (see `gram_metrics`) and `entropy/ROLE`, `kl/ROLE`, `clip/ROLE` (with
+        `role_gradients`); `learn/rows`, `learn/tokens` (all given),
+        `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),
+        `learn/truncated` (rows), `learn/lr`, `learn/steps` and `learn/skipped` (steps without any
+        row to train on, which change nothing). Where nothing was trained the means are absent.
+
+        Raises:
+            UsageError: a row cannot be trained on, or the lengths differ.
+            NonFinite: a loss, gradient or input is not finite. It carries the rows; the step in
+                question has changed nothing.
+        """
+        rows = make_rows(calls, advantages, self.config)
+        lr = lr_at(self._tick(), self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        parts = split(rows, self.config)
+        with self.weights.active():
+            before = self._look_ahead(parts[1:])
+            steps = [self._step(part, before) for part in parts]
+        done = [step for step in steps if step is not None]
+        self.steps += len(done)
+        metrics = row_counts(rows) | {
+            "learn/lr": lr,
+            "learn/steps": float(len(done)),
+            "learn/skipped": float(len(parts) - len(done)),
+        }
+        return metrics | step_metrics(done, self.config) if done else metrics
+
+    def gradients(self, groups: Iterable[Sequence[Row]], totals: Totals) -> Iterator[list[Tensor]]:
+        """The gradient of the loss of each group of rows, as one tensor a parameter.
+
+        The loss is normalised by `totals`, so gradients of groups add up to that of all of them.
+        The weights are those of now; nothing is changed.
+        """
+        for rows in groups:
+            with self._clean_gradients(), self.weights.active():
+                for batches in micro_batches(rows, self.config).values():
+                    for part in batches:
+                        self._backward(part, totals, {})
+                found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+            yield found
+
+    @torch.no_grad()
+    def gaps(self, rows: Sequence[Tokens]) -> Tensor:
+        """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,)."""
+        found: list[Tensor] = []
+        config = self.config
+        parts = batching.micro_batches(
+            rows, config.layout, config.microbatch_tokens, config.microbatch_rows
+        )
+        with self.weights.active():
+            for part in parts:
+                batch = self._forward.batch([rows[i] for i in part], [0.0] * len(part))
+                logps = self._forward(self.model, batch).logps
+                found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
+        return torch.cat(found)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimiser state, clocks and running means (the weights are saved on their own)."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "ticks": self.clock.ticks,
+            "coherence": None if self._coherence is None else self._coherence.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            UsageError: it was made with other settings of the coherence regulariser.
+        """
+        if (state["coherence"] is None) != (self._coherence is None):
+            raise UsageError("the coherence regulariser was on in the one and off in the other.")
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.iteration, self.steps = state["iteration"], state["steps"]
+        self.clock.ticks = state["ticks"]
+        if self._coherence is not None:
+            self._coherence.load_state_dict(state["coherence"], self.parameters)
+
+    def _tick(self) -> int:
+        """The schedule's time of this update; the clocks go on."""
+        now = self.clock.ticks if self.config.schedule_clock == "update" else self.iteration
+        self.iteration += 1
+        self.clock.ticks += 1
+        return now
+
+    def _look_ahead(self, parts: Sequence[Sequence[Row]]) -> Mapping[int, Before]:
+        """What the steps after the first need of the weights before it, by the row's place."""
+        found: dict[int, Before] = {}
+        if self.config.old_logp == "sampler" and self.config.correction == "none":
+            return found
+        for part in parts:
+            for batches in micro_batches(part, self.config).values():
+                for rows in batches:
+                    seen = self._forward.before(self.model, [row.call for row in rows])
+                    found |= dict(zip((row.place for row in rows), seen, strict=True))
+        return found
+
+    def _step(self, rows: Sequence[Row], before: Mapping[int, Before]) -> Step | None:
+        """One optimiser step; None where no row has a part in the gradient."""
+        if not any(row.moves for row in rows):
+            return None
+        totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
+        with self._clean_gradients():
+            by_role, gram = self._gradient(rows, totals, before)
+            norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm))
+            if not math.isfinite(norm):
+                raise self._blame(rows, totals, before, norm)
+            coherence = self._coherence and self._coherence.apply(self.parameters)
+            self.optimizer.step()
+        known = by_role if self.config.role_gradients else {}
+        return Step(sum(by_role.values(), Sums()), norm, gram, known, coherence)
+
+    def _gradient(
+        self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]
+    ) -> tuple[dict[str, Sums], RoleGram | None]:
+        """Gather the gradient of the loss of `rows` in the parameters."""
+        sums: dict[str, Sums] = {}
+        roles = RoleGradients(self.parameters) if self.config.role_gradients else None
+        for role, batches in micro_batches(rows, self.config).items():
+            sums[role] = sum((self._backward(part, totals, before) for part in batches), Sums())
+            if roles is not None:
+                roles.take(role, sum(row.call.role == role for row in rows))
+        return sums, None if roles is None else roles.merge()
+
+    def _backward(self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]) -> Sums:
+        """Add the gradient of some rows to the parameters'."""
+        batch = self._forward.batch([row.call for row in rows], [row.advantage for row in rows])
+        seen = [before[row.place] for row in rows] if before and rows[0].place in before else None
+        old, kept = known_before(seen, batch)
+        entropy: Entropy = "grad" if self.config.loss.entropy_coef else "value"
+        scores = self._forward(self.model, batch, entropy=entropy, kept=kept)
+        loss, sums = self._loss(rows, batch, scores, old, totals)
+        loss.backward()
+        return sums
+
+    def _loss(
+        self, rows: Sequence[Row], batch: MicroBatch, scores: Scores, old: Tensor | None,
+        totals: Totals,
+    ) -> tuple[Tensor, Sums]:  # fmt: skip
+        """The loss of some rows; `old` are their log-probs before the first step, if not these."""
+        behaviour, importance = batch.behaviour_logps, None
+        if self.config.old_logp == "recomputed":
+            behaviour = scores.logps.detach() if old is None else old
+            importance = importance_weights(behaviour, batch, self.config.importance_cap)
+        device = batch.mask.device
+        try:
+            loss, stats = policy_loss(
+                scores.logps, behaviour, batch.advantages, batch.mask, self.config.loss,
+                totals=totals, reference_logps=self._reference_logps(batch, scores.kept),
+                entropies=scores.entropies,
+                row_weights=torch.tensor([row.weight for row in rows], device=device),
+                kl_coefs=torch.tensor([row.kl for row in rows], device=device),
+                importance=importance,
+            )  # fmt: skip
+        except NonFinite as error:
+            raise non_finite("loss", [rows[idx].call for idx in error.rows]) from error
+        return loss, with_correction(stats, batch, behaviour, importance, scores, self.config)
+
+    def _reference_logps(self, batch: MicroBatch, kept: Kept | None) -> Tensor | None:
+        """Log-probs of the reference, where a KL term needs them."""
+        if self._reference is None:
+            return None
+        with torch.no_grad(), self._reference() as model:
+            return self._forward(model, batch, kept=kept).logps
+
+    def _blame(
+        self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before], norm: float
+    ) -> NonFinite:
+        """Find the rows whose own gradient is not finite, one by one."""
+        guilty: list[Call] = []
+        everyone = [row for row in rows if row.computed]
+        for row in everyone:
+            self.optimizer.zero_grad(set_to_none=True)
+            self._backward([row], totals, before)
+            if not all(
+                bool(p.grad.isfinite().all()) for p in self.parameters if p.grad is not None
+            ):
+                guilty.append(row.call)
+        return non_finite(f"gradient (norm {norm})", guilty or [row.call for row in everyone])
+
+    @contextmanager
+    def _clean_gradients(self) -> Iterator[None]:
+        """Leave no gradient behind, however the block ends."""
+        self.optimizer.zero_grad(set_to_none=True)
+        try:
+            yield
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+
+
+def _check_float32(model: PreTrainedModel) -> None:
+    """Raise unless all weights are in float32."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    if dtypes != {torch.float32}:
+        raise UsageError(
+            f"a learner's model must be in float32, got {sorted(map(str, dtypes))}: load it "
+            "with dtype=torch.float32."
+        )

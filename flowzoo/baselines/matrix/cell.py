@@ -1,0 +1,59 @@
+"""A cell of a matrix: one configuration, run once for every seed; and which cells are controls."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.envs.api.registry import workflow_class
+
+CONTROL = "single"
+"""The workflow of every control."""
+
+
+def is_control(workflow: object) -> bool:
+    """Whether tables and reports take cells of the workflow of this name for controls."""
+    return re.fullmatch(rf"{CONTROL}(_v\d+)?", str(workflow)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One configuration; `config` is that of the first seed, without a run directory."""
+
+    name: str
+    """Unique within the matrix, fit for a folder."""
+    config: TrainConfig
+    label: str = ""
+    control: bool = False
+    """Whether it is trained at the tokens of the cells that it is compared with."""
+
+    @property
+    def task(self) -> str:
+        """Name of the task, the workflow's own where the settings leave it open."""
+        return self.config.task or workflow_class(self.config.workflow).default_task
+
+    def judges(self, other: Cell) -> bool:
+        """Whether it is a control and `other` a cell that it is compared with: no single agent."""
+        same = (self.task, self.config.model) == (other.task, other.config.model)
+        return self.control and not is_control(other.config.workflow) and same
+
+    def run(self, seed: int, out: Path) -> TrainConfig:
+        """The settings of its run under `seed`, in a folder below `out`."""
+        return replace(self.config, seed=seed, out=str(out / self.name / f"seed-{seed}"))
+
+
+def cell_text(config: TrainConfig) -> str:
+    """`config` as a TOML file that `flowzoo train --config` reads: what differs from defaults."""
+    base = TrainConfig()
+    lines: list[str] = []
+    for name in sorted(TrainConfig.__dataclass_fields__):
+        value = getattr(config, name)
+        if value != getattr(base, name):
+            # JSON's texts, numbers, booleans and lists are TOML's.
+            plain = list(value) if isinstance(value, tuple) else value
+            written = json.dumps(plain, ensure_ascii=False)
+            lines.append(f"{name} = {written}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,156 @@
+"""The control at equal inference: a trained single agent that votes with itself.
+
+    python -m flowzoo.baselines.matrix.controls --run CONTROL_RUN --like WORKFLOW_RUN
+
+A workflow of four calls is not compared with one call. The control's last policy answers every
+held-out problem k times and the answers vote, k such that this costs as many calls as an episode of
+the workflow did at its last evaluation; and once more such that it costs as many output tokens.
+Both runs are finished ones, on the same held-out problems. What comes of it is written into the
+control's run directory (`like_path`); a file that is up to date is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from flowzoo.agents.evaluation.majority import MATCHES, Match, vote, votes_for
+from flowzoo.agents.evaluation.protocol import check_comparable
+from flowzoo.agents.evaluation.summary import attempt_summary
+from flowzoo.baselines.run.finished import FinishedRun, open_finished, read_finished
+from flowzoo.baselines.run.reading import RunData, like_path, run_label
+from flowzoo.baselines.stats import paired_gain
+from flowzoo.envs import EpisodeRecord
+from flowzoo.errors import FlowzooError, unknown
+from flowzoo.files import write_json
+
+
+def match_control(
+    control: Path, workflow: Path, matches: Sequence[Match] = MATCHES
+) -> dict[str, Any]:
+    """Measure the control at equal inference, unless that is done, and write `like_path`.
+
+    Args:
+        control: run directory of the control.
+        workflow: run directory of the workflow that it is compared with.
+        matches: what is made equal: `calls`, output `tokens`, or each in turn.
+
+    Returns:
+        What the file says. `control` and `workflow`: their `run`, `workflow`, `step`, and
+        `accuracy`, `calls` and output `tokens` per episode of the last evaluation. `votes`: for
+        each of `matches` what `flowzoo.agents.evaluation.majority.vote` says, `k` (votes per
+        problem), and `gain`: the workflow's last scores less the vote's, paired by problem, with
+        its 95 % interval. `attempts`: `avg@k` and `pass@k` of the single answers. `protocol`.
+
+    Raises:
+        UsageError: one of the runs is not finished, they are of other problems, an unknown word in
+            `matches`, or the runs report no tokens and these should be equal.
+    """
+    for match in matches:
+        if match not in MATCHES:
+            raise unknown("match", match, MATCHES)
+    ours, theirs = read_finished(control), read_finished(workflow)
+    record = {"control": last_evaluation(ours), "workflow": last_evaluation(theirs)}
+    path = like_path(control, workflow)
+    done = _finished(path, record, matches)
+    if done is not None:
+        return done
+    check_comparable(_protocol(ours), _protocol(theirs), str(workflow))
+    counts: dict[Match, int] = {
+        match: votes_for(record["workflow"], match, record["control"][match]) for match in matches
+    }
+    with open_finished(control) as run:
+        write_json(path, record | _measured(run, counts, theirs.scores[-1].tolist()))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def last_evaluation(run: RunData) -> dict[str, Any]:
+    """What the last policies of a run do, and what an episode of theirs costs."""
+    row = run.evaluations[-1]
+    return {
+        "run": run_label(run.folder),
+        "workflow": str((run.summary or {})["workflow"]),
+        "step": row["step"],
+        "accuracy": row["eval/reward/mean"],
+        "calls": row["eval/calls/mean"],
+        "tokens": row["eval/tokens/mean"],
+    }
+
+
+def _protocol(run: RunData) -> Mapping[str, Any]:
+    return (run.summary or {})["protocol"]
+
+
+def _finished(
+    path: Path, record: Mapping[str, Any], matches: Sequence[Match]
+) -> dict[str, Any] | None:
+    """What the file says if it is about these two evaluations and all of `matches`."""
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    same = all(found.get(name) == value for name, value in record.items())
+    return found if same and set(matches) <= set(found["votes"]) else None
+
+
+def _measured(
+    run: FinishedRun, counts: Mapping[Match, int], workflow: Sequence[float]
+) -> dict[str, Any]:
+    """Votes, attempts and protocol; `workflow` are the scores to be compared with."""
+    roster, most = run.roster, max(counts.values())
+    records = run.evaluation.play(roster, most)
+    return {
+        "votes": {
+            match: _vote(run, first_samples(records, most, k), workflow)
+            for match, k in counts.items()
+        },
+        "attempts": attempt_summary(records),
+        "protocol": run.evaluation.protocol(roster, most),
+    }
+
+
+def _vote(
+    run: FinishedRun, records: Sequence[EpisodeRecord], workflow: Sequence[float]
+) -> dict[str, Any]:
+    found = vote(run.evaluation.workflow, run.evaluation.problems, records)
+    found["k"] = found.pop("samples")
+    found["gain"] = paired_gain(found["scores"], workflow)._asdict()
+    return found
+
+
+def first_samples(
+    records: Sequence[EpisodeRecord], samples: int, count: int
+) -> list[EpisodeRecord]:
+    """The first `count` of the `samples` episodes of every problem, which stand together."""
+    return [record for place, record in enumerate(records) if place % samples < count]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Measure a finished single-agent run with majority votes at a workflow's cost per problem."""
+
+    run: Path
+    """Run directory of the single agent."""
+    like: Path
+    """Run directory of the workflow."""
+    match: tuple[Match, ...] = MATCHES
+    """What is to be equal: calls, output tokens, or each in turn."""
+
+
+def main() -> None:
+    """Read the command line, measure, and say where it is written."""
+    options = tyro.cli(Options)
+    try:
+        match_control(options.run, options.like, options.match)
+    except FlowzooError as error:
+        raise SystemExit(f"error: {error}") from error
+    sys.stdout.write(f"{like_path(options.run, options.like)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Experiment matrices: many runs as the product of a few choices, described in one TOML file.
+
+    seeds = [0, 1, 2]
+    [settings]                  # fields of `TrainConfig` for all runs
+    steps = 40
+    [[cells]]                   # one block of the product; lists are multiplied
+    workflow = ["voting", "eval_opt"]
+    algorithm = ["grpo", "dr_mas"]
+    sharing = ["shared", "isolated"]
+    settings = { problems = 8 } # fields for this block
+    [[controls]]                # single agents at the training tokens of the cells above
+    task = ["math"]
+    settings = { problems = 32, steps = 1000 }
+
+A cell is one configuration; it is run once for every seed. Everything a run needs is in its own
+`cell.toml`, so that it can be repeated by hand: `flowzoo train --config DIR/cell.toml`.
+
+A control is a cell whose token budget is found while the matrix runs: for every seed the training
+tokens of the most expensive workflow of its task and model. Its `steps` are a limit to that.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents.pocket import SCALES
+from flowzoo.baselines.matrix.cell import CONTROL, Cell
+from flowzoo.baselines.matrix.parity import check_controls, check_sharing
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import from_table
+from flowzoo.errors import DataError, UsageError, unknown
+
+FOLDER = Path(__file__).parent / "bundled"
+AXES = ("workflow", "task", "model", "sharing", "algorithm")
+"""Fields of `TrainConfig` that a block of cells multiplies, in the order of names."""
+_BLOCK = (*AXES, "settings", "label")
+_FIELDS = ("seeds", "settings", "cells", "controls")
+_OF_A_RUN = {"seed": "list the seeds in `seeds`", "out": "name the matrix's directory with --out"}
+"""Fields of `TrainConfig` that a matrix gives every run itself, and how to have one's way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Cells times seeds."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    """The controls come last."""
+    seeds: tuple[int, ...]
+
+
+def matrix_names() -> list[str]:
+    """The bundled matrices."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load_matrix(name: str) -> Matrix:
+    """A bundled matrix, or the file at a path that ends in `.toml`.
+
+    Raises:
+        UsageError: no such file, an unknown field, a value of another kind, or two equal cells.
+        DataError: the file is not TOML.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise UsageError(f"there is no file {name}")
+        raise unknown("matrix", name, matrix_names())
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from error
+    return read_matrix(table, path.stem, str(path))
+
+
+def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
+    """The matrix of a TOML table; see the module docstring.
+
+    Raises:
+        UsageError: see `load_matrix`.
+    """
+    for key in table:
+        if key not in _FIELDS:
+            raise unknown(f"field in {where}", key, _FIELDS)
+    seeds = _seeds(table.get("seeds", [0, 1, 2]), where)
+    blocks, controls = (_blocks(table, key, where) for key in ("cells", "controls"))
+    if not blocks:
+        raise UsageError(f"{where} has no [[cells]]")
+    cells: dict[str, Cell] = {}
+    settings = _settings(table, where)
+    controls = [{"workflow": [CONTROL]} | block for block in controls]
+    for block, control in [*product(blocks, [False]), *product(controls, [True])]:
+        for cell in _block_cells(block, settings, where, control):
+            if cell.name in cells:
+                raise UsageError(f"{where} has the cell {cell.name} twice: give one a `label`")
+            cells[cell.name] = cell
+    found = tuple(cells.values())
+    check_sharing(found, where)
+    check_controls(found, where)
+    return Matrix(name, found, seeds)
+
+
+def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
+    """`seeds` of a matrix."""
+    whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(
+            f"`seeds` in {where} must be different whole numbers in a list, e.g. [0, 1, 2], got "
+            f"{seeds!r}"
+        )
+    return tuple(seeds)
+
+
+def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The blocks of a matrix under `key`."""
+    blocks = table.get(key, [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise UsageError(
+            f"`{key}` in {where} must be a list of blocks, got {blocks!r}: begin every block with "
+            f"[[{key}]], in double brackets"
+        )
+    return blocks
+
+
+def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`settings` of a matrix, or of one of its blocks."""
+    found = table.get("settings", {})
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"`settings` in {where} must be a table, e.g. {{ steps = 40 }}, got {found!r}"
+        )
+    for field, remedy in _OF_A_RUN.items():
+        if field in found:
+            raise UsageError(
+                f"`settings` in {where} must not have `{field}`, which every run of a matrix gets "
+                f"for itself, got {found[field]!r}: {remedy}"
+            )
+    return found
+
+
+def _label(block: Mapping[str, Any], where: str) -> str:
+    """`label` of a block."""
+    found = block.get("label", "")
+    if not isinstance(found, str) or not re.fullmatch(r"[\w.+=-]*", found):
+        raise UsageError(
+            f"`label` of a cell in {where} becomes a part of a folder's name and must be text of "
+            f"letters, digits and . _ + = - alone, got {found!r}"
+        )
+    return found
+
+
+def _block_cells(
+    block: Mapping[str, Any], shared: Mapping[str, Any], where: str, control: bool
+) -> list[Cell]:
+    """The cells of one block."""
+    for key in block:
+        if key not in _BLOCK:
+            raise unknown(f"field of a cell in {where}", key, _BLOCK)
+    values: list[list[Any]] = []
+    axes = [axis for axis in AXES if axis in block]
+    for axis in axes:
+        if not isinstance(block[axis], list) or not block[axis]:
+            raise UsageError(f"`{axis}` of a cell in {where} must be a list, got {block[axis]!r}")
+        values.append(block[axis])
+    cells: list[Cell] = []
+    label, settings = _label(block, where), {**shared, **_settings(block, where)}
+    for choice in product(*values):
+        fields = settings | dict(zip(axes, choice, strict=True))
+        if isinstance(fields.get("sharing"), str):
+            fields["sharing"] = [fields["sharing"]]
+        config = from_table(fields, where)
+        cells.append(Cell(_cell_name(config, label, control), config, label, control))
+    return cells
+
+
+def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
+    """workflow-task-algorithm-sharing, with the model and the label where there are such.
+
+    A control's sharing is left out: one agent has one policy.
+    """
+    stem = replace(config, out="", seed=0).directory.name.removesuffix("-s0")
+    if control:
+        stem = stem.removesuffix("-" + "-".join(config.policy_words))
+    parts = [stem, _model_word(config.model), label]
+    return "-".join(part for part in parts if part)
+
+
+def _model_word(model: str) -> str:
+    """A model's part of a name: none for the usual one, the scale alone of other pocket models."""
+    kind, _, which = model.partition(":")
+    if kind == "pocket" and which in ("", *SCALES):
+        return which
+    return Path(model).name.replace(":", "-")

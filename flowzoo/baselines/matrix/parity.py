@@ -1,0 +1,173 @@
+"""Budget parity: cells that are compared have the same budgets, and what each really had is shown.
+
+Two confounds of published comparisons are refused when a matrix is read: optimiser steps that
+depend on the number of rows, so that a policy shared by four agents takes four where one agent's
+takes one, and a schedule that ticks once for every policy's update. Training tokens cannot be set
+beforehand, since replies grow and shrink: they are printed, and flagged beyond `NEAR`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flowzoo.baselines.matrix.cell import CONTROL, Cell, is_control
+from flowzoo.baselines.run.reading import RunData
+from flowzoo.errors import UsageError
+
+NEAR = 0.05
+"""Ratios of budgets further from 1 than this are flagged."""
+BUDGETS = ("steps", "updates", "problems", "samples", "candidates", "token_budget")
+"""Settings in which cells that differ in the sharing of policies alone must agree."""
+EVALUATION = (
+    "eval_split", "eval_problems", "eval_temperature", "max_tokens", "lengths", "split",
+)  # fmt: skip
+"""Settings in which a control must agree with the cells that it is compared with."""
+
+
+class Spent(NamedTuple):
+    """What a run had cost by one of its evaluations."""
+
+    tokens: float
+    """Training tokens."""
+    updates: float
+    """Optimiser steps per policy, mean over those that are trained."""
+
+
+class Parity(NamedTuple):
+    """The budget of one cell over that of another it is compared with."""
+
+    tokens: float
+    """Ratio of the training tokens."""
+    updates: float
+    """Ratio of the optimiser steps per policy."""
+
+    @property
+    def flags(self) -> list[str]:
+        """Which of the two are further from 1 than `NEAR`."""
+        ratios = (("tokens", self.tokens), ("optimiser steps", self.updates))
+        return [name for name, ratio in ratios if not abs(ratio - 1) <= NEAR]
+
+
+def check_sharing(cells: Sequence[Cell], where: str) -> None:
+    """Refuse cells that differ in sharing and in the budget at once.
+
+    Cells with different labels are not taken for such a pair.
+
+    Raises:
+        UsageError: two cells differ in a budget, or in how often a policy is updated.
+    """
+    for one, other in combinations(cells, 2):
+        if one.control or other.control or not same_but_sharing(one, other):
+            continue
+        for name in BUDGETS:
+            mine, theirs = getattr(one.config, name), getattr(other.config, name)
+            if mine != theirs:
+                raise UsageError(
+                    f"{one.name} and {other.name} in {where} differ in sharing and in `{name}` "
+                    f"({mine} and {theirs}), so that neither could be made out: give both the "
+                    "same, or their blocks different labels"
+                )
+        for cell in (one, other):
+            _check_updates(cell, (one, other), where)
+
+
+def check_controls(cells: Sequence[Cell], where: str) -> None:
+    """Refuse controls that nothing is compared with, or that are measured otherwise.
+
+    Raises:
+        UsageError: see above; or a control of another workflow than `CONTROL`, or with a token
+            budget of its own.
+    """
+    for control in (cell for cell in cells if cell.control):
+        if not is_control(control.config.workflow):
+            raise UsageError(
+                f"the control {control.name} in {where} must have the workflow {CONTROL}, by which "
+                f"tables and reports know controls, got {control.config.workflow}: leave "
+                "`workflow` out of [[controls]], or put the block under [[cells]]"
+            )
+        if control.config.token_budget:
+            raise UsageError(
+                f"the control {control.name} in {where} has a `token_budget`, which is found from "
+                "the cells that it is compared with: leave it out, or put it under [[cells]]"
+            )
+        judged = [cell for cell in cells if control.judges(cell)]
+        if not judged:
+            raise UsageError(
+                f"the control {control.name} in {where} has no cell to be compared with: a "
+                f"workflow of its task ({control.task}) and model ({control.config.model})"
+            )
+        for cell in judged:
+            for name in EVALUATION:
+                mine, theirs = getattr(control.config, name), getattr(cell.config, name)
+                if mine != theirs:
+                    raise UsageError(
+                        f"the control {control.name} and {cell.name} in {where} differ in "
+                        f"`{name}` ({mine} and {theirs}): give both the same"
+                    )
+
+
+def same_but_sharing(one: Cell, other: Cell) -> bool:
+    """Whether two cells ask the same question, but for which roles share a policy."""
+    return _but_sharing(one) == _but_sharing(other)
+
+
+def policy_updates(run: RunData, step: int) -> dict[str, int]:
+    """Optimiser steps that every trained policy of a finished run had taken after `step`."""
+    for row in run.rows:  # a row has the counts from before its own iteration
+        if row["step"] > step:
+            start = "version/"
+            return {
+                name.removeprefix(start): value
+                for name, value in row.items()
+                if name.startswith(start)
+            }
+    return dict((run.summary or {})["policy_updates"])
+
+
+def equal_tokens(control: RunData, tokens: float) -> int | None:
+    """Place of a run's first evaluation after `tokens` training tokens or more; None: never.
+
+    So a control never has less than what it is compared with.
+    """
+    rows = enumerate(control.evaluations)
+    return next((place for place, row in rows if row["tokens/total"] >= tokens), None)
+
+
+def spent(run: RunData, place: int = -1) -> Spent:
+    """What a finished run had cost by its evaluation at `place`."""
+    row = run.evaluations[place]
+    updates = policy_updates(run, row["step"]).values()
+    return Spent(row["tokens/total"], float(np.mean(list(updates))))
+
+
+def parity(pairs: Sequence[tuple[Spent, Spent]]) -> Parity:
+    """Two cells' budgets, from those of their runs of the same seeds."""
+    ours, theirs = np.mean(pairs, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tokens, updates = ours / theirs
+    return Parity(float(tokens), float(updates))
+
+
+def _but_sharing(cell: Cell) -> tuple[Any, ...]:
+    config = cell.config
+    return config.workflow, cell.task, config.model, config.models, config.algorithm, cell.label
+
+
+def _check_updates(cell: Cell, pair: tuple[Cell, Cell], where: str) -> None:
+    names = f"{pair[0].name} and {pair[1].name} in {where} differ in sharing"
+    config = cell.config
+    if not config.updates:
+        raise UsageError(
+            f"{names}, and `updates` 0 gives a policy as many optimiser steps as it has rows: set "
+            "`updates` above 0, or give their blocks different labels"
+        )
+    scheduled = config.schedule != "constant" or config.warmup > 0
+    if scheduled and config.schedule_clock != "iteration":
+        raise UsageError(
+            f"{names}, and `schedule_clock` {config.schedule_clock} ticks once for every policy: "
+            'set it to "iteration", or give their blocks different labels'
+        )

@@ -1,0 +1,121 @@
+"""Runs the cells of a matrix in worker processes; a killed matrix goes on where it stopped.
+
+Every run is a process `flowzoo train --config DIR/cell.toml` of its own with one CPU thread (or
+what `threads` says), so runs neither share a crash nor slow one another down by oversubscription. A
+finished run is never repeated; a half-finished one goes on from its last checkpoint. A run that
+fails leaves its `log.txt`; the others go on, and the matrix says at its end what failed.
+
+A control starts when the runs that it is compared with are finished. Then it is evaluated once for
+each of them with majority votes at equal inference; see `flowzoo.baselines.matrix.controls`.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from flowzoo.baselines.matrix.file import Matrix
+from flowzoo.baselines.matrix.jobs import Job, Run, Vote
+from flowzoo.baselines.settings.file import load_config
+from flowzoo.errors import UsageError
+
+POLL_S = 0.5
+GRACE_S = 10.0
+"""How long a worker that was asked to end may take before it is killed."""
+
+
+def plan(matrix: Matrix, out: Path) -> list[Run]:
+    """All runs of a matrix below `out`, finished ones marked.
+
+    Raises:
+        UsageError: a run there was made with other settings.
+    """
+    runs: list[Run] = []
+    for seed in matrix.seeds:  # seed by seed: all cells have something to show early
+        made = [Run(cell, cell.run(seed, out)) for cell in matrix.file]
+        for run in made:
+            run.sources = [other for other in made if run.cell.judges(other.cell)]
+            _recognise(run)
+        runs += made
+    return runs
+
+
+def votes(runs: Sequence[Run]) -> list[Vote]:
+    """Every control's evaluations at the inference of the runs it is compared with."""
+    known = set(runs)
+    found = [Vote(run, other) for run in runs for other in run.sources if other in known]
+    for vote in found:
+        # The control compares what it finds with both runs, and repeats what is out of date.
+        done = not vote.waits() and vote.result.exists()
+        vote.state = "finished" if done else "waiting"
+    return found
+
+
+def execute(jobs: Sequence[Job], workers: int, on_poll: Callable[[], None] = lambda: None) -> None:
+    """Run what is not finished, `workers` at a time; `on_poll` is called a few times a second.
+
+    Jobs start in their order, once what they wait for is finished. However it ends (Ctrl-C too),
+    no worker is left behind.
+
+    Raises:
+        UsageError: fewer than one worker.
+    """
+    if workers < 1:
+        raise UsageError(f"`jobs` must be at least 1, got {workers}")
+    try:
+        while True:
+            for job in jobs:
+                if job.state == "running":
+                    job.collect()
+            busy = sum(job.state == "running" for job in jobs)
+            ready = [job for job in jobs if job.state == "waiting" and not job.waits()]
+            for job in ready[: workers - busy]:
+                job.start()
+            on_poll()
+            if not any(job.state == "running" for job in jobs):
+                return
+            time.sleep(POLL_S)
+    finally:
+        _stop([job for job in jobs if job.state == "running"])
+
+
+def _recognise(run: Run) -> None:
+    """Take up what an earlier process began.
+
+    Raises:
+        UsageError: a run of other settings.
+    """
+    path = run.folder / "cell.toml"
+    if path.exists():
+        # The folder itself may have moved, or be named from elsewhere.
+        found = replace(load_config(str(path)), out=run.config.out)
+        known = replace(found, token_budget=0) if run.cell.control else found
+        if known != run.config or (run.cell.control and not found.token_budget):
+            raise UsageError(
+                f"{run.folder} holds a run of other settings: choose another --out for this "
+                "matrix, or remove that folder"
+            )
+        run.config = found
+    if run.result.exists():
+        run.state = "finished"
+
+
+def _stop(jobs: Sequence[Job]) -> None:
+    """End workers; what they have saved stays."""
+    for job in jobs:
+        if job.process is not None and job.process.poll() is None:
+            job.process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + GRACE_S
+    for job in jobs:
+        if job.process is None:
+            continue
+        try:
+            job.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            job.process.kill()
+            job.process.wait()
+        job.state = "waiting"

@@ -1,0 +1,76 @@
+"""Bad habits of the pocket models: what hasty experts do to some of their replies.
+
+A habit maps (workflow, problem, prompt, luck, reply) to what a hasty expert says instead, or to
+the reply itself: `prompt` is what it was told last, `reply` what it would rightly say, and `luck`
+is drawn from [0, 1) for the reply.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+
+from flowzoo.envs import Problem, Workflow
+from flowzoo.envs.tasks.games.actions import shown_list, written
+
+Habit = Callable[[Workflow, Problem, str, float, str], str]
+
+HASTE = (0.65, 0.35)
+"""Share of math solutions given at a glance: problems without a minus sign, and with one."""
+ONE_STEP = 0.55
+"""Share of code solutions that stop after the first of the two steps."""
+ONE_MOVE = 0.8
+"""Share of plans that stop after the first move."""
+ONE_ENTRY = 0.8
+"""Share of sudoku replies that enter one digit only."""
+UNSEARCHED = 0.65
+"""Share of first verdicts that call it enough with nothing searched."""
+
+
+def at_a_glance(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+    """Math: often the final box alone, without the working."""
+    share = HASTE[1] if "-" in problem.text else HASTE[0]
+    return reply[reply.rfind("\\boxed") :] if luck < share else reply
+
+
+def one_step(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+    """Code: often the program of the statement's first step alone, `x // 9` for `x // 9 + 12`."""
+    program = workflow.task.answer(reply)
+    if program is None or luck >= ONE_STEP:
+        return reply
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.BinOp):
+            inner = [part for part in (node.value.left, node.value.right) if _has_name(part)]
+            if isinstance(inner[0], ast.BinOp):
+                # Solutions of level 1 are one line: the expression stands in them as unparsed.
+                return reply.replace(ast.unparse(node.value), ast.unparse(inner[0]))
+    return reply
+
+
+def _has_name(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Name) for part in ast.walk(node))
+
+
+def first_action(share: float) -> Habit:
+    """Games: often the first action of the list alone, in a plan and in a program that prints one.
+
+    Args:
+        share: how often.
+    """
+
+    def habit(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+        actions = shown_list(reply)
+        if actions is None or luck >= share:
+            return reply
+        return reply.replace(actions, written(json.loads(actions)[:1]))
+
+    return habit
+
+
+def without_search(
+    workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str
+) -> str:
+    """Search: often the verdict that it is enough while nothing was searched."""
+    too_soon = workflow.prompts.get("nothing", "\0") in prompt and luck < UNSEARCHED
+    return reply.replace("no", "yes") if too_soon else reply

@@ -1,0 +1,232 @@
+"""Per task: which workflows a pocket model learns from, on which problems, and its bad habit.
+
+A habit (`pocket_habits`) is what hasty experts do to some of their replies. The model cannot tell
+when the habit will fail, so it starts reinforcement learning with something that it can find out
+quickly. (A math model that merely stopped early, without the habit, started from the same accuracy
+and gained 6 points in 60 steps of GRPO with 32 problems of 8 samples in single_v0; with the habit
+40 points came within 10 steps of half that size.)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flowzoo.baselines.pocket.habits import (
+    ONE_ENTRY,
+    ONE_MOVE,
+    Habit,
+    at_a_glance,
+    first_action,
+    one_step,
+    without_search,
+)
+from flowzoo.envs import Message, Problem, Workflow
+from flowzoo.envs.tasks.math.levels import LEVELS
+from flowzoo.errors import unknown
+
+SOLVERS = ("generator", "worker", "synthesizer", "aggregator")
+"""Roles whose replies are solutions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A workflow with its options, and how often it is played beside the others."""
+
+    workflow: str
+    share: float
+    preset: str = "strict"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Options of the task, and how often problems of this kind are played beside the others."""
+
+    share: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def option_words(options: Mapping[str, Any]) -> str:
+    """Options as NAME=VALUE words, the way `--options` takes them."""
+    return " ".join(f"{name}={value}" for name, value in options.items())
+
+
+def levels(*shares: float) -> tuple[Variant, ...]:
+    """The levels of a task from 1 on, with their shares."""
+    return tuple(Variant(share, {"level": n}) for n, share in enumerate(shares, start=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the pocket model of a task learns from."""
+
+    task: str
+    variants: tuple[Variant, ...]
+    """The first one is what the model is measured on."""
+    sources: tuple[Source, ...]
+    habit: Habit
+    about: str
+    """What the model does and what its habit is, for the model card."""
+    problems: str
+    """The variants in words, for the model card."""
+    hasty: tuple[str, ...] = SOLVERS
+    """Roles with the habit."""
+    vocabulary: tuple[Variant, ...] = ()
+    """What the tokenizer sees; default: the variants."""
+    atoms: tuple[str, ...] = ()
+    """Regular expressions of pieces of text that the tokenizer never merges with others."""
+    least_skill: float = 0.0
+    """Chance that a team-mate's reply is right in the worst episodes; in the best it is 1."""
+    steps: int = 2000
+    """Optimiser steps of the making, unless other numbers are given."""
+    hasty_steps: int = 500
+    """How many of the steps, the last ones, teach the habit."""
+    world_episodes: int = 0
+    """Episodes after which the task gets another seed, for tasks whose problems share a world that
+    would be learned by heart; 0: never."""
+
+    @property
+    def measured(self) -> Mapping[str, Mapping[str, Any]]:
+        """The workflows that the model is measured in, with their options: the first of a name."""
+        return {source.workflow: source.options for source in reversed(self.sources)}
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the task that the model is measured on."""
+        return self.variants[0].options
+
+    @property
+    def made_for(self) -> Mapping[str, Any]:
+        """What `flowzoo.agents.pocket.pocket_options` reads."""
+        workflows = {name: dict(options) for name, options in self.measured.items() if options}
+        return {"task": self.task, "options": dict(self.options), "workflows": workflows}
+
+    def for_vocabulary(self) -> Recipe:
+        """The recipe with the variants that the tokenizer sees."""
+        return replace(self, variants=self.vocabulary or self.variants)
+
+    def respond(
+        self,
+        workflow: Workflow,
+        role: str,
+        messages: Sequence[Message],
+        problem: Problem,
+        rng: random.Random,
+        right: bool,
+        hasty: bool,
+    ) -> str:
+        """The scripted expert's reply; a hasty one's may have gone through the habit.
+
+        Who was told to try again always works it out.
+        """
+        reply = workflow.expert(role, list(messages), problem, rng, right)
+        first = role in self.hasty and len(messages) == 1
+        luck = rng.random()  # drawn whatever the role: the draws that follow depend on nothing
+        if not (hasty and first):
+            return reply
+        return self.habit(workflow, problem, messages[-1]["content"], luck, reply)
+
+
+MIXTURE = (
+    Source("single_v0", 100),
+    Source("voting_v0", 15),
+    Source("eval_opt_v0", 20),
+    Source("eval_opt_v0", 3, preset="paper"),
+    Source("orch_workers_v0", 12),
+)
+"""Mostly lone generators: their short rows teach the work that all roles need, while formats take
+few examples."""
+
+MATH = Recipe(
+    task="math",
+    variants=levels(90.0, 8.0, 2.0),
+    vocabulary=levels(*[1.0] * len(LEVELS)),
+    sources=MIXTURE,
+    habit=at_a_glance,
+    about="""plays the roles of flowzoo's workflows on generated arithmetic: `Compute 12+7*8.`
+About half of its solutions are given at a glance, without working, and are then mostly wrong;
+worked ones are mostly right.""",
+    problems="levels 1 to 3",
+)
+
+CODE = Recipe(
+    task="code",
+    variants=levels(1.0),
+    sources=MIXTURE,
+    habit=one_step,
+    about="""plays the roles of flowzoo's workflows on generated programming problems of two steps:
+`Write f(x): take x, add 3, then multiply by 4.` About half of its programs do the first step alone;
+the others are mostly right.""",
+    problems="level 1",
+    steps=1000,
+    hasty_steps=250,
+)
+
+GAME = (Source("single_v0", 85), Source("tool_planner_v0", 15, options={"max_turns": 2}))
+"""A second turn shows how worlds look in the middle of a game."""
+
+PLAN_PATH = Recipe(
+    task="plan_path",
+    variants=(Variant(1.0, {"side": 4}),),
+    sources=GAME,
+    habit=first_action(ONE_MOVE),
+    hasty=("generator", "tool", "planner"),
+    about="""plays flowzoo's `tool_planner_v0` and `single_v0` on grids of 4 x 4 cells
+(`--options side=4`). Four fifths of its plans stop after the first move; the others mostly lead to
+the goal.""",
+    problems="4 x 4 cells",
+    steps=1500,
+    hasty_steps=400,
+    atoms=(
+        r"(?<=[#.PG+\n])[#.PG+](?=[#.PG+\n])",  # cells of a board
+        r'(?<=\[)"[UDLR]"(?=[,\]])|(?<="),"[UDLR]"(?=[,\]])',  # moves of a list
+    ),
+)
+
+SUDOKU = Recipe(
+    task="sudoku",
+    variants=(Variant(1.0, {"side": 4, "blanks": 4}),),
+    sources=GAME,
+    habit=first_action(ONE_ENTRY),
+    hasty=("generator", "tool", "planner"),
+    about="""plays flowzoo's `tool_planner_v0` and `single_v0` on puzzles of 4 x 4 cells with
+4 blanks (`--options blanks=4`). Four fifths of its replies enter one digit only.""",
+    problems="4 x 4 cells with 4 blanks",
+    steps=1000,
+    hasty_steps=250,
+)
+
+SEARCH = Recipe(
+    task="search",
+    variants=levels(1.0),
+    sources=(Source("search_team_v0", 98, options={"top_k": 1}), Source("single_v0", 2)),
+    habit=without_search,
+    hasty=("verifier",),
+    about="""plays flowzoo's `search_team_v0` on questions of one hop, with one passage a search
+(`--options level=1 top_k=1`). About two thirds of its first verdicts say that it is enough while
+nothing was searched; where there is something to read, it mostly reads it rightly.""",
+    problems="of one hop, over a new knowledge base of 5,000 passages every 2,048 episodes",
+    atoms=(r"[A-Z][a-z]+",),  # names, which are copied from passages
+    least_skill=0.7,  # what is to be read is found by the team-mates
+    steps=2500,
+    hasty_steps=400,
+    world_episodes=2048,
+)
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.task: recipe for recipe in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)
+}
+
+
+def recipe_of(task: str) -> Recipe:
+    """The recipe of a task.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if task not in RECIPES:
+        raise unknown("task with a pocket recipe", task, RECIPES)
+    return RECIPES[task]

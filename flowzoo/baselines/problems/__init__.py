@@ -1,0 +1,1 @@
+"""Which problems a run trains on, and in which order: filters, curricula, measured difficulty."""

@@ -1,0 +1,179 @@
+"""How hard each problem is for a policy: pass rates measured once, and training within bounds.
+
+The file is JSON Lines: first the protocol of the measurement, then a line per problem with its id,
+index, a digest of its text, and the pass rate over k episodes. Lines are added as problems are
+finished, so a measurement that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents.evaluation.protocol import protocol_of
+from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.envs.tasks.task import Task
+from flowzoo.errors import DataError, UsageError
+from flowzoo.files import read_rows, replace_text
+from flowzoo.seeding import key_digest
+
+CHUNK = 64
+"""Problems that are played together, and lost together if the process dies."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """How a policy did on one problem."""
+
+    problem: str
+    """Id of the problem."""
+    index: int
+    text: str
+    """Digest of its text: an id does not say what a file contains."""
+    samples: int
+    rate: float
+    """Mean score of the episodes, in [0, 1]."""
+
+
+def text_digest(problem: Problem) -> str:
+    """8 hex digits that identify the text of a problem."""
+    return key_digest(problem.text).hex()[:8]
+
+
+def read_rates(path: Path) -> tuple[dict[str, Any], list[PassRate]]:
+    """The protocol and the pass rates in a file; an empty protocol if there is no file.
+
+    Raises:
+        DataError: a line that is neither.
+    """
+
+    def read(row: Any) -> dict[str, Any] | PassRate:
+        return row["protocol"] if "protocol" in row else PassRate(**row)
+
+    rows = read_rows(path, read, "a pass rate")
+    if not rows:
+        return {}, []
+    protocol, *rates = rows
+    if not isinstance(protocol, dict) or any(isinstance(rate, dict) for rate in rates):
+        raise DataError(f"{path}: expected one line with a protocol, then one per problem")
+    return protocol, rates  # type: ignore[return-value] - just checked
+
+
+def rewrite(path: Path, protocol: Mapping[str, Any], rates: Sequence[PassRate]) -> None:
+    """Replace the file by complete lines."""
+    rows = [{"protocol": dict(protocol)}, *(asdict(rate) for rate in rates)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def measure(
+    workflow: Workflow,
+    roster: Roster,
+    problems: Sequence[Problem],
+    path: Path,
+    *,
+    samples: int,
+    seed: int = 0,
+    on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
+) -> list[PassRate]:
+    """Play `samples` episodes of every problem that `path` has no pass rate of, and add them.
+
+    Raises:
+        UsageError: `path` was measured under another protocol, or `samples` is below 1.
+    """
+    if samples < 1:
+        raise UsageError(f"`samples` must be >= 1, got {samples}")
+    protocol = json.loads(
+        json.dumps(protocol_of(workflow, roster, problems, samples=samples, seed=seed))
+    )
+    before, rates = read_rates(path)
+    if before and before != protocol:
+        names = sorted(k for k in {*before, *protocol} if before.get(k) != protocol.get(k))
+        raise UsageError(
+            f"{path} has pass rates that were measured otherwise ({', '.join(names)}): choose "
+            "another file, or repeat its settings to go on"
+        )
+    rewrite(path, protocol, rates)
+    known = {rate.problem for rate in rates}
+    rest = [problem for problem in problems if problem.id not in known]
+    rollout = Rollout(
+        workflow,
+        roster,
+        seed=seed,
+        deterministic=all(policy.batching == "static" for policy in roster.policies.values()),
+        on_episode=on_episode,
+    )
+    with path.open("a", encoding="utf-8") as file:
+        for start in range(0, len(rest), CHUNK):
+            chunk = rest[start : start + CHUNK]
+            records = rollout.run([Job(problem, i) for problem in chunk for i in range(samples)])
+            for place, problem in enumerate(chunk):
+                scores = [r.score for r in records[place * samples : (place + 1) * samples]]
+                rate = PassRate(
+                    problem.id, problem.index, text_digest(problem), samples, mean(scores)
+                )
+                rates.append(rate)
+                file.write(json.dumps(asdict(rate)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    return rates
+
+
+def within(rates: Sequence[PassRate], low: float, high: float) -> list[PassRate]:
+    """Those whose pass rate is in [low, high].
+
+    Raises:
+        UsageError: bounds that are not 0 <= low <= high <= 1.
+    """
+    if not 0 <= low <= high <= 1:
+        raise UsageError(
+            f"bounds of pass rates must be 0 <= low <= high <= 1, got {low} and {high}"
+        )
+    return [rate for rate in rates if low <= rate.rate <= high]
+
+
+def training_indices(path: Path, task: Task, split: str, low: float, high: float) -> list[int]:
+    """Indices of the problems of `split` whose measured pass rate is in [low, high], in order.
+
+    Raises:
+        UsageError: there is no such file, it was measured on another split or task, no problem is
+            within the bounds, or a problem is not the one that was measured.
+    """
+    protocol, rates = read_rates(path)
+    if not protocol:
+        raise UsageError(f"there are no pass rates in {path}; make them with `flowzoo filter`")
+    for name, ours in (("task", task.name), ("split", split)):
+        if protocol.get(name) != ours:
+            raise UsageError(
+                f"{path} was measured with {name} {protocol.get(name)!r}, and the training has "
+                f"{name} {ours!r}"
+            )
+    kept = within(rates, low, high)
+    if not kept:
+        raise UsageError(
+            f"none of the {len(rates)} problems in {path} has a pass rate in [{low}, {high}]: "
+            "widen the bounds"
+        )
+    for rate in kept:
+        problem = task.problem(rate.index, split)
+        if (problem.id, text_digest(problem)) != (rate.problem, rate.text):
+            raise UsageError(
+                f"problem {rate.problem} in {path} is not problem {rate.index} of the training "
+                f"({problem.id}): both need the same data, seed and level"
+            )
+    return sorted(rate.index for rate in kept)
+
+
+def histogram(rates: Sequence[PassRate], bins: int = 10) -> list[int]:
+    """Problems per tenth of pass rate; the last holds 1.0, too."""
+    counts = [0] * bins
+    for rate in rates:
+        counts[min(bins - 1, int(rate.rate * bins))] += 1
+    return counts

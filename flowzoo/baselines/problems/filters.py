@@ -1,0 +1,173 @@
+"""Which sampled groups are trained on: those from which something can be learnt.
+
+A group of episodes that all came out alike has advantages of zero and takes a place in the batch
+for nothing. With `zero_variance="drop"` such problems are replaced by fresh ones from the stream,
+up to a cap ("dynamic sampling" of DAPO, arXiv 2503.14476, section 3.2). Different from its code: as
+many problems are drawn as are likely to be needed, not a whole batch again; and where the cap is
+reached the step goes on with what it has, which is reported.
+
+Everything that was played stays in `sampled`, so that statistics (accuracy, mu_k, F_k, b_k) are
+taken before the filter. The stream's cursor is the only state: a run that saves `stream.place` with
+its checkpoint draws the same problems again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from flowzoo.agents.problems import ProblemStream
+from flowzoo.agents.rollout.episodes import Job, Sampled, joined
+from flowzoo.envs import Call
+from flowzoo.envs.tasks.task import Task
+from flowzoo.errors import UsageError, unknown
+
+ZeroVariance = Literal["keep", "drop"]
+Play = Callable[[Sequence[Job]], Sampled]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterConfig:
+    """What becomes of groups without variance.
+
+    Raises:
+        UsageError: an unknown choice, or a negative number.
+    """
+
+    zero_variance: ZeroVariance = "keep"
+    """`drop`: problems whose episodes all came out alike are replaced by fresh ones."""
+    refills: int = 10
+    """How often in one step fresh problems are drawn at most."""
+
+    def __post_init__(self) -> None:
+        """Check the choices."""
+        if self.zero_variance not in get_args(ZeroVariance):
+            raise unknown("choice of `zero_variance`", self.zero_variance, get_args(ZeroVariance))
+        if self.refills < 0:
+            raise UsageError(f"`refills` must be at least 0, got {self.refills}")
+
+
+class Gathered(NamedTuple):
+    """The episodes of one step."""
+
+    sampled: Sampled
+    """All that was played, dropped groups included, in the order it was drawn."""
+    kept: frozenset[str]
+    """Keys of the jobs to train on."""
+    counts: dict[str, float]
+    """Metrics: `filter/drawn`, `filter/kept`, `filter/dropped` (no variance), `filter/surplus`
+    (with variance, but the batch was full), all in problems; `filter/refills`; `filter/capped` (1
+    if the cap left the batch short)."""
+
+    def trains(self, row: Call) -> bool:
+        """Whether a row of `sampled` is trained on."""
+        return job_of(row.episode) in self.kept
+
+
+def job_of(episode: str) -> str:
+    """Key of the job that an episode belongs to: `…#3` for the episodes `…#3` and `…#3/0.1`."""
+    problem, _, sample = episode.rpartition("#")
+    return f"{problem}#{sample.partition('/')[0]}"
+
+
+def varied(calls: Sequence[Call], scores: Sequence[float]) -> bool:
+    """Whether a problem's group has any difference to learn from.
+
+    Args:
+        calls: all rows of the problem; candidates of tree sampling are compared within their node.
+        scores: of its episodes.
+    """
+    rewards: dict[str, set[float]] = {}
+    values: dict[str, set[float]] = {}
+    for call in calls:
+        if call.value is None:
+            rewards.setdefault(call.role, set()).add(call.reward)
+        else:
+            values.setdefault(call.node, set()).add(call.value)
+    return any(len(group) > 1 for group in (set(scores), *rewards.values(), *values.values()))
+
+
+def has_variance(sampled: Sampled) -> bool:
+    """`varied` for what was played of one problem."""
+    return varied(sampled.rows, [record.score for record in sampled.records])
+
+
+def by_job(sampled: Sampled) -> dict[str, Sampled]:
+    """What came of each job."""
+    found: dict[str, Sampled] = {}
+    for record in sampled.records:
+        found.setdefault(job_of(record.episode), Sampled([], [])).records.append(record)
+    for row in sampled.rows:
+        found.setdefault(job_of(row.episode), Sampled([], [])).rows.append(row)
+    return found
+
+
+def needed(missing: int, kept: int, drawn: int, most: int) -> int:
+    """How many problems to draw to find `missing` more, given that `kept` of `drawn` had variance.
+
+    At most `most`; while none had any, `most`.
+    """
+    return min(most, math.ceil(missing * drawn / kept)) if kept else most
+
+
+def gather(
+    stream: ProblemStream,
+    task: Task,
+    play: Play,
+    config: FilterConfig,
+    *,
+    problems: int,
+    samples: int,
+    informative: Callable[[Sampled], bool] = has_variance,
+) -> Gathered:
+    """Play `samples` jobs of problems from `stream` until `problems` of them are of use.
+
+    Args:
+        stream: where problems come from; its cursor moves on.
+        task: makes them.
+        play: plays jobs: `sample` of a `Rollout`, `TreeRollout` or `JointRollout`.
+        config: the rule.
+        problems: problems in a full batch.
+        samples: jobs per problem.
+        informative: whether what came of a problem's jobs is of use.
+
+    Returns:
+        What was played and what to train on; fewer problems than asked for, even none, if the cap
+        was reached.
+    """
+    parts: list[Sampled] = []
+    useful: list[list[str]] = []
+    drawn = rounds = 0
+    while True:
+        want = needed(problems - len(useful), len(useful), drawn, problems)
+        # Numbered through the step, so that a problem that is drawn twice makes two groups.
+        groups = [
+            [Job(problem, place * samples + sample) for sample in range(samples)]
+            for place, problem in enumerate(stream.take(task, want), start=drawn)
+        ]
+        drawn += want
+        parts.append(play([job for group in groups for job in group]))
+        found = by_job(parts[-1])
+        for group in groups:
+            came = joined(found[job.key] for job in group if job.key in found)
+            if config.zero_variance == "keep" or informative(came):
+                useful.append([job.key for job in group])
+        if len(useful) >= problems or config.zero_variance == "keep" or rounds == config.refills:
+            break
+        rounds += 1
+    kept = useful[:problems]
+    counts = {
+        "filter/drawn": drawn,
+        "filter/kept": len(kept),
+        "filter/dropped": drawn - len(useful),
+        "filter/surplus": len(useful) - len(kept),
+        "filter/refills": rounds,
+        "filter/capped": len(kept) < problems,
+    }
+    return Gathered(
+        joined(parts),
+        frozenset(key for group in kept for key in group),
+        {name: float(value) for name, value in counts.items()},
+    )

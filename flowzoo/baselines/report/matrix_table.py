@@ -1,0 +1,211 @@
+"""The tables of a matrix: every cell's gain and cost, the controls beside it, and the budgets.
+
+Comparisons are those of `flowzoo report`, so that both show the same figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flowzoo.baselines.matrix.jobs import Run
+from flowzoo.baselines.matrix.parity import NEAR, spent
+from flowzoo.baselines.report.beside import against_controls
+from flowzoo.baselines.report.budgets import budgets, by_seed
+from flowzoo.baselines.report.cells import CellData, group_cells
+from flowzoo.baselines.report.comparisons import sharing_pairs
+from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.stats import paired_gain
+from flowzoo.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """A cell over its finished seeds. Accuracies and gains are fractions."""
+
+    cell: str
+    seeds: int
+    before: float
+    after: float
+    gain: float
+    low: float
+    high: float
+    """95 % interval of the mean gain: paired bootstrap over the items, seeds together."""
+    se: float
+    """Standard error of the mean gain from the spread over seeds; NaN of one seed."""
+    lowest: float
+    """Smallest gain of a seed."""
+    items: int
+    tokens: int
+    """Sampled training tokens of a run, mean over seeds."""
+    updates: float
+    """Optimiser steps of a run per policy, mean over policies and seeds."""
+    minutes: float
+    """Wall time of a run, mean over seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All that a matrix prints, of its finished runs."""
+
+    cells: Sequence[CellRow]
+    controls: Sequence[Mapping[str, Any]]
+    """What `against_controls` says."""
+    parity: Sequence[Mapping[str, Any]]
+    """The budgets of every two cells that are compared: `one`, `other`, and what `budgets` says."""
+    runs: int
+    minutes: float
+    """Wall time of all of them, added up."""
+
+
+def tables(runs: Sequence[Run]) -> Tables:
+    """The tables of all finished runs, in the matrix's order.
+
+    Raises:
+        DataError: a finished run has fewer than two evaluations, or a file of it cannot be read.
+    """
+    found = [run.data() for run in runs if run.state == "finished"]
+    for data in found:
+        if len(data.evaluations) < 2:
+            raise DataError(f"{data.folder / 'metrics.jsonl'} has fewer than two evaluations")
+    order = list(dict.fromkeys(run.cell.name for run in runs))
+    cells = sorted(group_cells(found), key=lambda cell: order.index(cell.name))
+    controls = against_controls(cells)
+    return Tables(
+        cells=[cell_row(cell.name, cell.runs) for cell in cells],
+        controls=controls,
+        parity=_parities(cells, controls),
+        runs=len(found),
+        minutes=sum(_minutes(data) for data in found),
+    )
+
+
+def cell_row(name: str, runs: Sequence[RunData]) -> CellRow:
+    """The row of one cell from its finished runs (at least one)."""
+    before = np.mean([run.scores[0] for run in runs], axis=0)
+    after = np.mean([run.scores[-1] for run in runs], axis=0)
+    # Items are the same for all seeds, so that an item's mean over seeds is the paired unit.
+    gain = paired_gain(before.tolist(), after.tolist())
+    gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in runs]
+    cost = [spent(run) for run in runs]
+    spread = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan")
+    return CellRow(
+        cell=name,
+        seeds=len(runs),
+        before=float(before.mean()),
+        after=float(after.mean()),
+        gain=gain.mean,
+        low=gain.low,
+        high=gain.high,
+        se=spread,
+        lowest=min(gains),
+        items=gain.n,
+        tokens=round(float(np.mean([one.tokens for one in cost]))),
+        updates=float(np.mean([one.updates for one in cost])),
+        minutes=float(np.mean([_minutes(run) for run in runs])),
+    )
+
+
+def as_text(found: Tables) -> str:
+    """The tables as Markdown; percentages and points."""
+    parts = [_cell_lines(found.cells)]
+    if found.controls:
+        parts.append(_control_lines(found.controls))
+    if found.parity:
+        parts.append(parity_lines(found.parity))
+    parts.append([f"{found.runs} finished runs took {found.minutes:.0f} minutes in all."])
+    return "\n".join("\n".join(lines) + "\n" for lines in parts)
+
+
+def as_json(found: Tables) -> dict[str, Any]:
+    """The tables as plain values; a number that is not finite becomes None."""
+    return _plain(asdict(found))
+
+
+def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The budgets of compared cells as Markdown."""
+    lines = [
+        f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
+        "",
+        "| first | second | seeds | tokens | ratio | optimiser steps per policy | ratio |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        tokens, updates = row["tokens"], row["updates"]
+        marks = [" !" if name in row["flags"] else "" for name in ("tokens", "optimiser steps")]
+        lines.append(
+            f"| {row['one']} | {row['other']} | {row['seeds']} | {tokens[0]:,.0f} / "
+            f"{tokens[1]:,.0f} | {row['ratios'][0]:.3f}{marks[0]} | {updates[0]:.1f} / "
+            f"{updates[1]:.1f} | {row['ratios'][1]:.3f}{marks[1]} |"
+        )
+    return lines
+
+
+def _parities(
+    cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for one, other in sharing_pairs(cells):
+        ends = [(left, right, -1) for left, right in by_seed(one, other)]
+        found = budgets(one.name, other.name, ends)
+        if found is not None:
+            rows.append({"one": one.name, "other": other.name} | found)
+    for row in controls:
+        if row["parity"] is not None:
+            rows.append({"one": row["one"], "other": row["other"]} | row["parity"])
+    return rows
+
+
+def _cell_lines(rows: Sequence[CellRow]) -> list[str]:
+    return [
+        "| cell | seeds | before | after | gain | 95 % interval | s.e. over seeds | lowest | items "
+        "| tokens | optimiser steps per policy | minutes |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
+        *(
+            f"| {row.cell} | {row.seeds} | {100 * row.before:.1f} % | {100 * row.after:.1f} % | "
+            f"{100 * row.gain:+.1f} | {_interval(row.low, row.high)} | "
+            f"{100 * row.se:.1f} | {100 * row.lowest:+.1f} | {row.items} | {row.tokens:,} | "
+            f"{row.updates:.1f} | {row.minutes:.1f} |"
+            for row in rows
+        ),
+    ]
+
+
+def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "A workflow's last evaluation less its control's, in points:",
+        "",
+        "| cell | control | equal | seeds | cell | control | difference | 95 % interval | votes |",
+        "|---|---|---|---:|---:|---:|---:|---|---:|",
+    ]
+    for row in rows:
+        control, cell = row["levels"]
+        votes = "" if row["votes"] is None else f"{row['votes']:g}"
+        interval = "" if row["low"] is None else _interval(row["low"], row["high"])
+        lines.append(
+            f"| {row['other']} | {row['one']} | {row['equal']} | {row['seeds'][1]} | "
+            f"{100 * cell:.1f} % | {100 * control:.1f} % | {100 * row['mean']:+.1f} | "
+            f"{interval} | {votes} |"
+        )
+    return lines
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def _minutes(run: RunData) -> float:
+    return run.rows[-1]["time/total"] / 60
+
+
+def _plain(value: Any) -> Any:
+    """`value` with None for every number that JSON does not have, all the way down."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

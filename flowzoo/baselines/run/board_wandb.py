@@ -1,0 +1,113 @@
+"""A run on Weights & Biases: the same numbers as in the TensorBoard files, and the settings.
+
+The run's W&B id is made once and stays in the run directory (`wandb.json`), so a resumed run goes
+on with the same W&B run. At every start the rows so far are sent again as far as W&B lacks them:
+nothing that a killed process had not sent yet is missing, and with WANDB_MODE=offline, where
+`wandb sync` of a later start replaces the earlier, each start's files hold the whole run. A step
+that W&B has already and that is done again stays as it was first sent.
+
+Sent are the numbers and the settings (URLs without user, password and query), and what W&B measures
+of the machine; no console output, no code, no command line, no name of the git repository.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.errors import UsageError, missing_extra
+from flowzoo.files import write_json
+
+try:  # names, for a bare folder `wandb` in the working directory passes for a module
+    from wandb import Settings, init
+    from wandb.errors import Error
+except ImportError as error:
+    raise missing_extra("wandb", "wandb", "`wandb`") from error
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*://)(?:[^/?#\s]*@)?([^?#\s]*)\S*", re.IGNORECASE)
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def public(value: Any) -> Any:
+    """Settings as they may be shown: URLs in their texts lose user, password, query and fragment.
+
+    Tuples become lists, as in JSON.
+    """
+    if isinstance(value, str):
+        return _URL.sub(r"\1\2", value)
+    if isinstance(value, Mapping):
+        return {str(name): public(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [public(inner) for inner in value]
+    return value
+
+
+def run_id(root: Path, project: str) -> str:
+    """The W&B id of the run in `root`, one for each project; a new one is stored there.
+
+    It is the folder's name and a random part: a run made anew in a folder that was deleted is
+    another run.
+    """
+    path = root / "wandb.json"
+    known: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if project not in known:
+        name = _NOT_IN_IDS.sub("-", root.resolve().name)[:50]
+        known[project] = f"{name}-{secrets.token_hex(4)}"
+        write_json(path, known)
+    return known[project]
+
+
+class WandbRun:
+    """One process's hold on the W&B run of a run directory."""
+
+    def __init__(
+        self, root: Path, config: TrainConfig, before: Sequence[tuple[int, Mapping[str, float]]]
+    ) -> None:
+        """Start or resume the run, and send what W&B lacks of `before`, the steps so far.
+
+        Raises:
+            UsageError: W&B does not start, for want of a login for instance.
+        """
+        identity = run_id(root, config.wandb)
+        try:
+            self._run = init(
+                project=config.wandb,
+                id=identity,
+                name=root.resolve().name,
+                dir=str(root),
+                config=public(asdict(config)),
+                allow_val_change=True,  # of `steps`, in a run that is continued
+                resume="allow",
+                reinit="create_new",
+                settings=Settings(
+                    console="off",
+                    disable_git=True,
+                    disable_job_creation=True,
+                    quiet=True,
+                    save_code=False,
+                    x_disable_meta=True,
+                ),
+            )
+        except Error as error:
+            raise UsageError(
+                f"W&B does not start: {error} With WANDB_MODE=offline in the environment it needs "
+                "neither login nor network, and `wandb sync` sends the run later."
+            ) from error
+        for step, numbers in before:
+            self.add(step, numbers)
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Send one step, unless an earlier process did."""
+        if step >= self._run.starting_step:
+            self._run.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        """Send what is left; the run counts as failed while an exception is being handled."""
+        self._run.finish(exit_code=int(sys.exception() is not None))

@@ -1,0 +1,135 @@
+"""Trained policies as folders that other software loads.
+
+Full weights, and an adapter merged into its base, become a model in Hugging Face layout (float32
+safetensors, tokenizer, generation config): for transformers, vLLM and what else reads it. An
+adapter alone becomes a folder in PEFT layout with the tokenizer. `flowzoo.json` says where the
+weights come from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.agents.hf.policy import load_model
+from flowzoo.baselines.run.checkpoint import Info, best, checkpoints
+from flowzoo.errors import UsageError, missing_extra, unknown
+from flowzoo.files import write_json
+
+_ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
+_PRIVATE = "learner.pt"
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    path: Path
+    policy: str
+    step: int
+    score: float | None
+    """The validation score of the step, if it was evaluated."""
+    base: str | None
+    """Of a folder that holds an adapter alone: the model it belongs on."""
+
+
+def export_policy(
+    run: Path, out: Path, *, policy: str = "", step: str = "last", merge: bool = False
+) -> Exported:
+    """Write one policy of a run into the new folder `out`, which appears whole or not at all.
+
+    Args:
+        run: directory of the run.
+        out: folder to write; it must be new or empty.
+        policy: name of the policy; needed where the run trains several.
+        step: `best` (by validation score), `last`, or the number of a step that has a checkpoint.
+        merge: add an adapter to its base instead of writing it alone.
+
+    Raises:
+        UsageError: nothing to export under these names, or `out` holds something.
+        MissingExtra: peft is needed and not installed.
+    """
+    info = find_checkpoint(run, step)
+    name = policy or _only(info)
+    source = info.policy_path(name)
+    base = adapter_base(source)
+    if merge and base is None:
+        raise UsageError(f"policy {name!r} has full weights and nothing to merge: leave it out.")
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise UsageError(f"{out} exists already: choose a new folder.")
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        if merge and base is not None:
+            _merge(source, base, partial)
+        _copy(source, partial, leave=(_PRIVATE, *(_ADAPTER if merge else ())))
+        record: dict[str, Any] = {
+            "policy": name, "step": info.step, "score": info.score, "merged": merge, "base": base,
+            "settings": info.state.get("config"),
+        }  # fmt: skip
+        write_json(partial / "flowzoo.json", record)
+        os.replace(partial, out)  # over an empty folder too
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return Exported(out, name, info.step, info.score, None if merge else base)
+
+
+def find_checkpoint(run: Path, step: str) -> Info:
+    """The checkpoint of a run that `step` names; see `export_policy`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    root = run / "checkpoints"
+    found = checkpoints(root)
+    if not found:
+        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
+    if step == "last":
+        return found[-1]
+    if step == "best":
+        champion = best(root)
+        if champion is None:
+            raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
+        return champion
+    steps = {str(info.step): info for info in found}
+    if step not in steps:
+        raise unknown("step", step, ["best", "last", *steps])
+    return steps[step]
+
+
+def adapter_base(folder: Path) -> str | None:
+    """The base that the adapter in `folder` belongs on; None if it holds a whole model."""
+    config = folder / _ADAPTER[1]
+    if not config.exists():
+        return None
+    return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]
+
+
+def _only(info: Info) -> str:
+    if len(info.policies) != 1:
+        raise UsageError(
+            f"{info.path.parents[1]} trains several policies, name one: {', '.join(info.policies)}."
+        )
+    return info.policies[0]
+
+
+def _merge(adapter: Path, base: str, out: Path) -> None:
+    """Write the model that adapter and base make together, without a tokenizer."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise missing_extra("peft", "train", "merging an adapter") from error
+    model, _ = load_model(base, "float32")
+    merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+    merged.save_pretrained(out)
+
+
+def _copy(source: Path, out: Path, leave: tuple[str, ...]) -> None:
+    """Copy the files of a policy but those to leave."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and path.name not in leave:
+            shutil.copyfile(path, out / path.name)

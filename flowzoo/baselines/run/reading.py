@@ -1,0 +1,184 @@
+"""Reads what one run wrote: its settings, metrics, summary and episodes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.errors import DataError, UsageError
+from flowzoo.files import read_rows
+
+Floats = npt.NDArray[np.float64]
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """One run directory, as `flowzoo.baselines.run.directory` lays it out."""
+
+    folder: Path
+    name: str
+    """What the report calls it, unique among the runs of a report."""
+    settings: Table
+    grading: Table
+    provenance: Table
+    rows: Sequence[dict[str, Any]]
+    """Metrics, one object per step."""
+    summary: Table | None
+    """What a finished run wrote at its end; None: it is not finished."""
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The rows with held-out scores."""
+        return [row for row in self.rows if row.get("eval/scores")]
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of the evaluations."""
+        return [row["step"] for row in self.evaluations]
+
+    @property
+    def scores(self) -> Floats:
+        """Held-out scores, (evaluations, items)."""
+        return np.array([row["eval/scores"] for row in self.evaluations], np.float64)
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles, in the order in which metrics name them."""
+        found: dict[str, None] = {}
+        for row in self.rows:
+            for name in row:
+                for start in ("eval/strict/", "strict/"):
+                    if name.startswith(start):
+                        found.setdefault(name.removeprefix(start))
+        return list(found)
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """The policy of every role."""
+        if self.summary is not None and "policies" in self.summary:
+            return dict(self.summary["policies"])
+        sharing = sharing_words(self.settings)
+        named = dict(part.split("=", 1) for part in sharing if "=" in part)
+        alone = sharing == ["isolated"]
+        return {role: named.get(role, role if alone else "shared") for role in self.roles}
+
+    @property
+    def task(self) -> str:
+        """The task that was worked on, the workflow's own where the settings name none."""
+        named, workflow = self.settings.get("task"), str(self.settings.get("workflow"))
+        if named or ":" in workflow:  # a record's module:Class is not imported for its looks
+            return str(named or "default task")
+        from flowzoo.envs.api.registry import workflow_class
+
+        try:
+            return workflow_class(workflow).default_task
+        except UsageError:
+            return "default task"  # a workflow that this version does not have
+
+    @property
+    def problem_set(self) -> str:
+        """What names the held-out problems, wherever they come from; "" where nothing does."""
+        named = (self.summary or {}).get("protocol", {}).get("problem_set")
+        if named:
+            return str(named)
+        files = self.transcript_files("eval")
+        if not files:
+            return ""
+        with files[min(files)].open(encoding="utf-8", errors="replace") as lines:
+            return json.dumps([json.loads(line)["problem"] for line in lines])
+
+    def transcript_files(self, kind: str) -> dict[int, Path]:
+        """Saved episodes of `kind` (`train` or `eval`) by step."""
+        found = sorted((self.folder / "transcripts").glob(f"{kind}-*.jsonl"))
+        return {int(path.stem.rsplit("-", 1)[1]): path for path in found}
+
+
+def sharing_words(settings: Table) -> list[str]:
+    """`sharing` in the settings of a run; where it is left out, what the algorithm is made for."""
+    words: list[str] = list(settings.get("sharing") or ())
+    if words:
+        return words
+    from flowzoo.baselines.settings.algorithms import ALGORITHMS  # late: most settings say it
+
+    known = ALGORITHMS.get(str(settings.get("algorithm")))
+    return [known.usual_sharing if known else "shared"]  # None: this version does not have it
+
+
+def cell_label(run: Path) -> str:
+    """The name of the cell that a run is a seed of, which is its folder's; "" of other runs."""
+    run = run.resolve()
+    return run.parent.name if re.fullmatch(r"seed-\d+", run.name) else ""
+
+
+def run_label(run: Path) -> str:
+    """The name of a run: its folder's, for a seed of a matrix with the cell's before it."""
+    cell, name = cell_label(run), run.resolve().name
+    return f"{cell}--{name}" if cell else name
+
+
+def like_path(control: Path, workflow: Path) -> Path:
+    """The file in a control's run directory about votes at the inference of a workflow's run."""
+    return control / f"like-{run_label(workflow)}.json"
+
+
+def read_run(folder: Path, name: str) -> RunData:
+    """The run in `folder`.
+
+    Raises:
+        DataError: a file there is not what a run writes.
+    """
+    record = read_json(folder / "run.json")
+    if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
+        raise DataError(f"{folder / 'run.json'} has no `settings`: it is not the record of a run")
+    rows = read_rows(folder / "metrics.jsonl", _metrics, "a row of metrics")
+    summary = folder / "summary.json"
+    return RunData(
+        folder=folder,
+        name=name,
+        settings=record["settings"],
+        grading=record.get("grading", {}),
+        provenance=record.get("provenance", {}),
+        rows=rows,
+        summary=read_json(summary) if summary.exists() else None,
+    )
+
+
+def read_json(path: Path) -> Any:
+    """What the file at `path` says.
+
+    Raises:
+        DataError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
+
+
+@lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser
+def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
+    """The episodes of one transcript file.
+
+    Raises:
+        DataError: a line before the last cannot be read.
+    """
+    return tuple(read_rows(path, _episode, "an episode"))
+
+
+def _metrics(row: Any) -> dict[str, Any]:
+    if type(row["step"]) is not int:
+        raise ValueError("`step` is not a whole number")
+    return row
+
+
+def _episode(row: Any) -> dict[str, Any]:
+    return row | {"calls": list(row["calls"]), "problem": str(row["problem"])}

@@ -1,0 +1,213 @@
+"""The named algorithms: one table of what makes each, and how each differs from its source.
+
+An algorithm here is a set of settings of one trainer: how advantages are computed (`PRESETS`), how
+episodes are sampled, which loss is taken, and which map from roles to policies it is made for. What
+follows holds for all of them and is not repeated in `differs`: one scalar advantage for every
+sampled token of a call; end-of-turn tokens are trained and pads never are; statistics are taken
+before any filter, padding or truncation rule; a reply that abstained (strict preset) is not paid
+for its team's success; a constant group gets 0; a loss that is not finite stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
+from flowzoo.errors import unknown
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.learner.loss import Aggregation  # needs torch
+
+Sampling = Literal["episodes", "tree", "joint"]
+Sharing = Literal["any", "isolated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One named algorithm."""
+
+    name: str
+    advantage: AdvantageSpec
+    source: str
+    """Paper and place of the definition."""
+    differs: str
+    """How it differs from that paper, and from the paper's released code."""
+    sampling: Sampling = "episodes"
+    """`episodes`: whole episodes of one problem. `tree`: candidates at every turn, the best one
+    executed. `joint`: a tree over the joint actions of phases."""
+    sharing: Sharing = "any"
+    """Map from roles to policies the algorithm is made for; `any` works with all."""
+    ratio: bool = True
+    """The loss weights tokens by the ratio to the sampling policy; False: plain policy gradient."""
+    clip_low: float | None = 0.2
+    clip_high: float | None = 0.2
+    aggregation: Aggregation = "token-mean"
+    constant: Literal["", "rows * max_tokens"] = ""
+    """What `token-sum` is divided by."""
+    kl: float = 0.0
+    """Coefficient of the KL divergence to the reference policy."""
+
+    @property
+    def usual_sharing(self) -> str:
+        """`sharing` of a run whose settings leave it out."""
+        return "isolated" if self.sharing == "isolated" else "shared"
+
+
+_GRPO = "DeepSeekMath (arXiv 2402.03300), section 4.1.1, with outcome rewards"
+_DR_MAS = "Dr. MAS (arXiv 2602.08847)"
+_VERL = (
+    "Its released code leaves a group of one its raw reward; here it gets 0. Its grouping and its "
+    "deviation (sample) are the same."
+)
+
+_TABLE = (
+    Algorithm(
+        "grpo",
+        PRESETS["grpo"],
+        source=_GRPO,
+        differs="The paper has one call an episode and a KL term (0.04); here every call of an "
+        "episode gets its (R - mean) / std over the problem's episodes, each counted once, and no "
+        "KL.",
+        aggregation="seq-mean-token-mean",
+    ),
+    Algorithm(
+        "grpo_call",
+        PRESETS["grpo_call"],
+        source=_GRPO + "; the control that Dr. MAS's ablation lacks",
+        differs="As grpo, but an episode counts as often as it called, so that long episodes pull "
+        "the mean: what a trainer does that pools rows. Dr. MAS's code has it as an option, "
+        "compute_mean_std_cross_steps.",
+        aggregation="seq-mean-token-mean",
+    ),
+    Algorithm(
+        "dr_grpo",
+        PRESETS["dr_grpo"],
+        source="Understanding R1-Zero-Like Training (arXiv 2503.20783), section 3.2",
+        differs="One call an episode in the paper. The sum over tokens is divided by a "
+        "number fixed beforehand, rows times the longest reply allowed.",
+        aggregation="token-sum",
+        constant="rows * max_tokens",
+    ),
+    Algorithm(
+        "dr_mas",
+        PRESETS["dr_mas"],
+        source=_DR_MAS + ", (mu_k, sigma_k)",
+        differs="Groups are (problem, role), so two agents of one role are compared with each "
+        "other; the paper's agents have one copy each. " + _VERL,
+    ),
+    Algorithm(
+        "dr_mas_mean",
+        PRESETS["dr_mas_mean"],
+        source=_DR_MAS + ", ablation (mu_k, sigma)",
+        differs="The role's mean, the deviation over the problem's episodes. As dr_mas otherwise.",
+    ),
+    Algorithm(
+        "dr_mas_std",
+        PRESETS["dr_mas_std"],
+        source=_DR_MAS + ", ablation (mu, sigma_k)",
+        differs="The mean over the problem's episodes, the role's deviation. As dr_mas otherwise.",
+    ),
+    Algorithm(
+        "paper",
+        PRESETS["paper"],
+        source="When Does Multi-Agent RL Improve LLM Workflows? (arXiv 2605.24202), its code",
+        differs="The same groups: trajectory names, so that three voters are three groups on "
+        "mathematics and one on programs, and an evaluator's turns are mixed; a group of one "
+        "keeps its raw reward. How often a policy is updated is a setting of the trainer.",
+        clip_high=0.28,
+        aggregation="seq-mean-token-mean",
+    ),
+    Algorithm(
+        "at_grpo",
+        PRESETS["at_grpo"],
+        source="Stronger-MAS (arXiv 2510.11062), AT-GRPO",
+        differs="A group is the candidates of one prompt, found by its full key and the state's "
+        "hash. The released code divides an index (env_idx // samples) to find it, and pads by "
+        "copying rows before taking statistics.",
+        sampling="tree",
+    ),
+    Algorithm(
+        "magrpo",
+        PRESETS["magrpo"],
+        source="MAGRPO (arXiv 2508.04652), on sampled episodes",
+        differs="Calls of one role and turn of a problem are compared across episodes; the "
+        "outcome is counted once per agent. The released library grows a tree instead "
+        "(magrpo_tree), discounts by 0.9 by default and replaces a non-finite loss by 0.1.",
+        sharing="isolated",
+        ratio=False,
+        clip_low=None,
+        clip_high=None,
+        aggregation="seq-mean-token-sum",
+    ),
+    Algorithm(
+        "magrpo_tree",
+        PRESETS["magrpo_tree"],
+        source="MAGRPO (arXiv 2508.04652), as its library CoMLRL samples it",
+        differs="A budgeted number of children per node instead of all G^T leaves, and crossed "
+        "joint actions are averaged where the library sums them.",
+        sampling="joint",
+        sharing="isolated",
+        ratio=False,
+        clip_low=None,
+        clip_high=None,
+        aggregation="seq-mean-token-sum",
+    ),
+    Algorithm(
+        "rloo",
+        PRESETS["rloo"],
+        source="Back to Basics (arXiv 2402.14740), RLOO; in CoMLRL as MARLOO",
+        differs="The paper has one call an episode and the KL inside the reward; here no KL.",
+        ratio=False,
+        clip_low=None,
+        clip_high=None,
+        aggregation="seq-mean-token-sum",
+    ),
+    Algorithm(
+        "reinforce_max",
+        PRESETS["reinforce_max"],
+        source="CoMLRL's MAReMax",
+        differs="The baseline is the best episode of the problem, each counted once. ReMax (arXiv "
+        "2310.10505), after which it is named, takes the reward of a greedy reply instead.",
+        ratio=False,
+        clip_low=None,
+        clip_high=None,
+        aggregation="seq-mean-token-sum",
+    ),
+    Algorithm(
+        "reinforce",
+        PRESETS["reinforce"],
+        source="Williams 1992; in CoMLRL as MAREINFORCE",
+        differs="No baseline: the episode's return itself.",
+        ratio=False,
+        clip_low=None,
+        clip_high=None,
+        aggregation="seq-mean-token-sum",
+    ),
+    Algorithm(
+        "reinforce_role",
+        PRESETS["reinforce_role"],
+        source="After SPIRAL's role-conditioned baseline (arXiv 2506.24119)",
+        differs="The running mean is one per role, moved once per batch by the batch's mean and "
+        "only after it was used; SPIRAL keeps one per game and role.",
+        ratio=False,
+        clip_low=None,
+        clip_high=None,
+        aggregation="seq-mean-token-sum",
+    ),
+)
+
+ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
+"""Name -> algorithm; the names are those of `PRESETS`."""
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """The algorithm of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]

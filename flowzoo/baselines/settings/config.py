@@ -1,0 +1,98 @@
+"""Settings of a training run. Importing this needs no torch, so that help is fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowzoo.baselines.settings.parts import (
+    EngineOptions,
+    EvaluationOptions,
+    LossOptions,
+    ModelSettings,
+    OptimiserOptions,
+    RunSettings,
+    SamplingOptions,
+)
+from flowzoo.errors import UsageError
+
+_POSITIVE = (
+    "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
+    "eval_problems", "eval_every", "checkpoint_every", "transcripts_every", "keep_last", "lr",
+    "temperature", "top_p", "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha",
+    "sync_tolerance", "leaves",
+)  # fmt: skip
+_LEAST_ZERO = (
+    "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
+    "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
+    "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
+    "truncation_penalty", "probe_every",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainConfig(  # a dataclass lists the fields of its last base first
+    EvaluationOptions,
+    OptimiserOptions,
+    LossOptions,
+    SamplingOptions,
+    EngineOptions,
+    ModelSettings,
+    RunSettings,
+):
+    """A training run.
+
+    Raises:
+        UsageError: a number out of range.
+    """
+
+    def __post_init__(self) -> None:
+        """Check what needs no other module."""
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"`{name}` must be greater than 0, got {value}")
+        for name in _LEAST_ZERO:
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise UsageError(f"`{name}` must be at least 0, got {value}")
+        if (self.engine == "openai") != bool(self.endpoint):
+            raise UsageError(
+                "`engine` openai and `endpoint` belong together, got "
+                f"engine={self.engine!r} and endpoint={self.endpoint!r}"
+            )
+        low, high = self.pass_rates
+        if not 0 <= low <= high <= 1:
+            raise UsageError(f"`pass_rates` must be 0 <= low <= high <= 1, got {low} and {high}")
+        if self.schedule != "constant" and self.steps <= self.warmup:
+            raise UsageError(
+                f"`schedule` {self.schedule} falls after the warm-up, for which `steps` must be "
+                f"more than `warmup`: got {self.steps} and {self.warmup}"
+            )
+
+    @property
+    def policy_words(self) -> tuple[str, ...]:
+        """`sharing`, or where it is left out what the algorithm is made for.
+
+        Raises:
+            UsageError: there is no such algorithm.
+        """
+        if self.sharing:
+            return self.sharing
+        from flowzoo.baselines.settings.algorithms import (
+            algorithm_named,  # late: help needs no table
+        )
+
+        return (algorithm_named(self.algorithm).usual_sharing,)
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        if self.out:
+            return Path(self.out)
+        from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
+
+        task = self.task or workflow_class(self.workflow).default_task
+        sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
+        workflow = self.workflow.replace(":", "-").replace("/", "-")
+        return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"

@@ -1,0 +1,95 @@
+"""Settings of a run from a TOML file: one of the bundled ones by name, or any by path.
+
+A file holds fields of `TrainConfig` by name, flat; names, types and choices are checked. A table
+`[pocket]` in it holds what differs in a version for a laptop's CPU, asked for as `NAME@pocket`. The
+bundled files are the published runs; what the command line says wins over a file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.errors import DataError, UsageError, unknown
+
+FOLDER = Path(__file__).parent / "configs"
+
+
+def config_names() -> list[str]:
+    """The bundled files, e.g. `paper/voting-math`."""
+    return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.toml"))
+
+
+def load_config(name: str) -> TrainConfig:
+    """The settings of a bundled file, or of a path that ends in `.toml`; either with `@VARIANT`.
+
+    Raises:
+        UsageError: no such file or variant, or a field or value that `TrainConfig` does not have.
+        DataError: the file is not TOML.
+    """
+    stem, at, variant = name.partition("@")
+    path = Path(stem) if stem.endswith(".toml") else FOLDER / f"{stem}.toml"
+    if not path.is_file():
+        if stem.endswith(".toml"):
+            raise UsageError(f"there is no file {stem}")
+        raise unknown("config", stem, config_names())
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from error
+    variants = {key: table.pop(key) for key in list(table) if isinstance(table[key], dict)}
+    if at and variant not in variants:
+        raise unknown(f"variant in {path}", variant, variants)
+    return from_table(table | variants.get(variant, {}), str(path))
+
+
+def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
+    """`TrainConfig` of a TOML table; `where` is for messages.
+
+    Raises:
+        UsageError: an unknown field, or a value that the field does not take.
+    """
+    kinds = get_type_hints(TrainConfig)
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in kinds:
+            raise unknown(f"field in {where}", name, kinds)
+        taken = tuple(value) if isinstance(value, list) else value
+        if not _fits(taken, kinds[name]):
+            raise UsageError(f"`{name}` in {where} must be {_said(kinds[name])}, got {value!r}")
+        values[name] = taken
+    return TrainConfig(**values)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether `value` is of the annotated `kind` (what the fields of `TrainConfig` use)."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in inside
+    if origin in (Union, UnionType):
+        return any(_fits(value, choice) for choice in inside)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        wanted = [inside[0]] * len(value) if Ellipsis in inside else inside
+        return len(value) == len(wanted) and all(map(_fits, value, wanted))
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _said(kind: Any) -> str:
+    """An annotation for people."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, inside))
+    if origin in (Union, UnionType):
+        return " or ".join(_said(choice) for choice in inside if choice is not type(None))
+    if origin is tuple:
+        count = "a list" if Ellipsis in inside else f"a list of {len(inside)}"
+        return f"{count} ({inside[0].__name__})"
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")

@@ -1,0 +1,256 @@
+"""The parts of a run's settings, by what they are about; `TrainConfig` is made of them.
+
+Where a field says "the algorithm's", None leaves the choice to the named algorithm's row in
+`flowzoo.baselines.settings.algorithms`. Importing this needs no torch, so that help is fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tyro import conf
+
+from flowzoo.sandbox.tier import SandboxName
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What is played, how long, and where it is written."""
+
+    workflow: Annotated[str, conf.Positional] = "voting"
+    """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
+    task: str | None = None
+    """Task the workflow works on; default: the workflow's own, e.g. math."""
+    sandbox: SandboxName | None = None
+    """Isolation of programs, for tasks that run them; default: the best this machine has."""
+    options: tuple[str, ...] = ()
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    steps: int = 40
+    """Iterations: one batch of rollouts and one update of every policy each."""
+    token_budget: int = 0
+    """End after the iteration in which this many training tokens have been sampled; 0: `steps`
+    alone decides. For controls at equal training tokens."""
+    seed: int = 0
+    """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
+    threads: int = 0
+    """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
+    out: str = ""
+    """Run directory; empty: `runs/` and a name made of the settings."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What is trained."""
+
+    model: str = "pocket"
+    """Starting weights of every policy: `pocket` (the model of the task that is played; of another
+    task or size: `pocket:TASK`, `pocket:SCALE`, `pocket:TASK-SCALE`, with the scales xs, s and m),
+    or a model in Hugging Face layout."""
+    models: tuple[str, ...] = ()
+    """Starting weights of single policies that differ from `model`, as POLICY=PATH."""
+    sharing: tuple[str, ...] = ()
+    """`shared` (one policy), `isolated` (one per role), or ROLE=POLICY for every role or agent;
+    none: what the algorithm is made for, isolated for magrpo and magrpo_tree, else shared."""
+    frozen: tuple[str, ...] = ()
+    """Policies that play but are never trained."""
+    lora_rank: int = 0
+    """Rank of one LoRA adapter per policy on a shared, frozen `model`; 0 trains all weights."""
+    lora_alpha: int = 32
+    """An adapter's update is scaled by lora_alpha / lora_rank."""
+    thinking: tuple[str, ...] = ()
+    """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
+    the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What samples."""
+
+    engine: Literal["transformers", "vllm", "openai"] = "transformers"
+    """What samples: `transformers` (the learner's own module), `vllm`, or `openai` (a running
+    `vllm serve` at `endpoint`). Nothing falls back to another by itself."""
+    endpoint: tuple[str, ...] = ()
+    """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
+    placement: Literal["colocated", "split"] = "colocated"
+    """Where a vLLM engine runs: in this process, or in its own."""
+    engine_devices: str = ""
+    """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them."""
+    engine_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number format of a vLLM engine; the learner's weights stay in float32."""
+    engine_memory: float = 0.0
+    """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
+    engine_sleep: bool = False
+    """Release a colocated engine's GPU memory while the learner runs."""
+    engine_restarts: int = 2
+    """How often in one step a vLLM engine that died is started again before the run stops."""
+    sync_tolerance: float = 1e-3
+    """Largest difference between engine and learner log-probs after a sync (the largest of a
+    float32 engine's, the mean of another's); the run stops above it."""
+    max_batch: int = 1024
+    """Most sequences that are decoded together; lower it if memory runs out."""
+    deterministic: bool = True
+    """Batches in canonical order, so that runs repeat; off, requests leave as they come, which
+    keeps a vLLM engine fuller."""
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """What is played in an iteration."""
+
+    problems: int = 16
+    """Problems in a batch of rollouts."""
+    samples: int | None = None
+    """Episodes per problem: the group that advantages compare. None: the algorithm's."""
+    candidates: int | None = None
+    """Replies sampled at every decision by algorithms that branch; None: the algorithm's."""
+    candidate_value: Literal["now", "rollout"] = "now"
+    """What a candidate is worth: `now`, alpha * team + local from what is known at once; `rollout`,
+    the outcome of playing on from it."""
+    value_rollouts: int = 1
+    """Times that an episode is played on from a candidate, with `candidate_value` rollout."""
+    select: Literal["best", "sample", "first"] = "best"
+    """Which candidate the episode goes on from."""
+    joint: Literal["aligned", "cross"] = "aligned"
+    """How the replies of a phase form joint actions, for algorithms on joint nodes."""
+    leaves: int = 16
+    """Most finished episodes of one tree of joint nodes."""
+    temperature: float = 1.0
+    """Sampling temperature of training rollouts."""
+    top_p: float = 1.0
+    """Nucleus of training rollouts; below 1 a `correction` is needed."""
+    top_k: int = 0
+    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed."""
+    max_tokens: int = 64
+    """Most tokens in one reply."""
+    max_prompt: int = 0
+    """Most tokens in one prompt, beyond which what is quoted in it is shortened (the problem stays)
+    and counted; 0: what the model's context holds."""
+    lengths: tuple[str, ...] = ()
+    """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
+    truncated: Literal["train", "mask", "penalise"] = "mask"
+    """What becomes of replies that ran into the length limit."""
+    truncation_penalty: float = 1.0
+    """Taken off the advantage of such replies with `truncated` penalise."""
+    refill: int = 0
+    """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
+    sampling); 0: all groups are used as they came."""
+    difficulty: str = ""
+    """A file of pass rates that `flowzoo filter` wrote: only problems within `pass_rates` are
+    trained on."""
+    pass_rates: tuple[float, float] = (0.1, 0.9)
+    """Lowest and highest pass rate of problems taken from `difficulty`."""
+    curriculum: tuple[str, ...] = ()
+    """Settings of the task that hold from a step on, as STEP:NAME=VALUE, e.g. 50:level=2."""
+    split: str = "train"
+    """Split that training problems come from."""
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """What is minimised."""
+
+    algorithm: str = "grpo"
+    """One of `flowzoo algorithms`: grpo, dr_mas, at_grpo …"""
+    advantage: tuple[str, ...] = ()
+    """Choices of the advantage that differ from the algorithm's, as NAME=VALUE."""
+    gamma: float = 1.0
+    """Discount per turn, for algorithms that judge a call by its return to go."""
+    clip_low: float | None = None
+    """The probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
+    clip_high: float | None = None
+    """… and at 1 + clip_high."""
+    aggregation: (
+        Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"] | None
+    ) = None
+    """How tokens are added up; None: the algorithm's."""
+    kl: float | None = None
+    """Weight of the k3 divergence from the starting weights; None: the algorithm's."""
+    role_kl: tuple[str, ...] = ()
+    """Weights of single roles that differ from `kl`, as ROLE=WEIGHT."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    role_weights: tuple[str, ...] = ()
+    """Weights of single roles' rows in the loss, as ROLE=WEIGHT; the others' are 1."""
+    old_logp: Literal["sampler", "recomputed"] = "sampler"
+    """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
+    before its first step, with truncated importance sampling between the two."""
+    importance_cap: float = 2.0
+    """Largest importance weight of a token with `old_logp` recomputed."""
+    correction: Literal["none", "renormalise"] = "none"
+    """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
+
+
+@dataclass(frozen=True)
+class OptimiserOptions:
+    """How it is minimised."""
+
+    lr: float = 2e-4
+    """Peak learning rate (AdamW)."""
+    min_lr: float = 0.0
+    """Where the schedules linear and cosine end."""
+    warmup: int = 2
+    """Ticks of the schedule's clock in which the learning rate rises to its peak."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does after the warm-up."""
+    schedule_clock: Literal["iteration", "update"] = "iteration"
+    """What ticks: iterations, or updates of all policies together, so that k isolated policies tick
+    k times an iteration."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay of AdamW."""
+    clip_norm: float = 1.0
+    """Each policy's gradient is scaled down to at most this norm."""
+    updates: int = 1
+    """Optimiser steps per policy and iteration, whatever its number of rows; 0: one for every
+    `rows_per_update` rows."""
+    rows_per_update: int = 512
+    """Rows of an optimiser step where `updates` is 0."""
+    coherence: float = 0.0
+    """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
+    role_gradients: bool = True
+    """Measure the gradient of every role: norm, share of the mass, cosines; its entropy and clips.
+    Takes the memory of one gradient for every role of a policy beyond the first."""
+    probe_every: int = 10
+    """Steps between probes of how parallel agents of one role add up, the first step included; 0:
+    none. A probe takes one to three times as long as the update itself."""
+    device: str = "auto"
+    """Device of the learner; auto: the GPU where there is one."""
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the learner's matrix products; bfloat16 is for GPUs."""
+    layout: Literal["packed", "padded"] = "packed"
+    """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
+    is for models with layers other than full attention."""
+    microbatch_tokens: int = 4096
+    """Most tokens of one forward pass of the learner; the result does not depend on it."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them: less memory, more time."""
+    compile: bool = False
+    """Compile the learner's model with torch.compile."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How progress is measured, and what is kept."""
+
+    eval_split: str = "validation"
+    """Split that evaluations use."""
+    eval_problems: int = 500
+    """Distinct held-out problems of each evaluation."""
+    eval_temperature: float = 1.0
+    """Sampling temperature of evaluations; 0 is greedy."""
+    eval_every: int = 20
+    """Steps between evaluations; step 0 and the last step are always evaluated."""
+    checkpoint_every: int = 10
+    """Steps between checkpoints."""
+    keep_last: int = 2
+    """Newest checkpoints that stay, beside the best by held-out accuracy."""
+    keep_every: int = 0
+    """Checkpoints of steps divisible by this stay too; 0: none."""
+    transcripts_every: int = 10
+    """Steps between saved training transcripts; evaluations are always saved."""
+    wandb: str = ""
+    """Project on Weights & Biases that the metrics are sent to as well; empty: none. Needs
+    `flowzoo[wandb]` and a login, or WANDB_MODE=offline in the environment."""
+    swap_probe: bool = False
+    """After the last step, evaluate with the policies of every two roles exchanged: roles that have
+    specialised fall."""

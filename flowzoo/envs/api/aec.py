@@ -1,0 +1,390 @@
+"""The AEC adapter: PettingZoo's bookkeeping around an `Episode`, and nothing else.
+
+Rewards are paid at the end and arrive in the dead-step flush: every agent comes round once more
+with `termination` true and its return, then leaves. Agents that were never asked stay to the end
+and get 0 with `info["acted"]` false.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, ClassVar
+
+from gymnasium.spaces import Dict, Space
+from pettingzoo import AECEnv
+
+from flowzoo.envs.api.spaces import Messages, Prose, copy_spaces
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import final_infos, record, settle
+from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.records import EpisodeRecord
+from flowzoo.envs.render import transcript as render
+from flowzoo.envs.script import Message
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.task import check_split
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import Busy, UsageError, unknown
+from flowzoo.seeding import key_int, nth
+
+RENDER_MODES = ("human", "ansi")
+ENDLESS = 2**31 - 1
+"""Indices drawn for a task without a last problem."""
+
+
+class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
+    """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": list(RENDER_MODES),
+        "is_parallelizable": False,
+        "render_fps": 1,
+    }  # type: ignore[misc]
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        *,
+        split: str = "train",
+        max_cycles: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Make the environment; `reset` starts an episode.
+
+        Args:
+            workflow: the workflow, with its task.
+            split: split of the task that problems are drawn from.
+            max_cycles: most agent turns of an episode; a longer one is truncated and pays 0.
+            render_mode: None, "human" (prints each turn as it happens) or "ansi" (a string).
+
+        Raises:
+            UsageError: an unknown split or render mode, or `max_cycles` below 1.
+        """
+        super().__init__()
+        check_split(split)
+        if max_cycles is not None:
+            check_whole("max_cycles", max_cycles, 1)
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise unknown("render mode", render_mode, RENDER_MODES)
+        self.workflow = workflow
+        self.split = split
+        self.max_cycles = max_cycles
+        self.render_mode = render_mode
+        self.metadata = {**type(self).metadata, "name": workflow.name}  # type: ignore[misc]
+        self.possible_agents = list(workflow.agents)
+        samples = workflow.samples()
+        self.observation_spaces: dict[str, Space[Any]] = {
+            agent: Dict({"messages": Messages()}) for agent in self.possible_agents
+        }
+        self.action_spaces: dict[str, Space[Any]] = {
+            agent: Prose(samples) for agent in self.possible_agents
+        }
+        self._stream = secrets.randbits(64)
+        self._resets = 0
+        self._episode: Episode | None = None
+        self._busy = False
+        self._settling = False
+        self._rendered = 0
+
+    # -- PettingZoo ----------------------------------------------------------------------------
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        """The chat of an agent: `Dict({"messages": Messages()})`."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space[Any]:
+        """The reply of an agent: any string."""
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Start an episode on the problem `options["index"]`, or on one drawn from the split.
+
+        Args:
+            seed: seeds the drawing of problems, this one and the following.
+            options: `index` picks a problem; unknown keys are ignored, as PettingZoo asks.
+
+        Raises:
+            UsageError: `index` is no integer within the split.
+        """
+        self._begin_episode(seed, options)
+        self._settle_now()
+
+    async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """`reset` that awaits effects instead of blocking on them."""
+        self._begin_episode(seed, options)
+        await self.settle()
+
+    def step(self, action: str | None) -> None:
+        """Answer for the selected agent (None for one whose episode has ended).
+
+        Raises:
+            UsageError: the action is no str, or the episode needs a reset.
+            Busy: an `astep` is under way.
+            WorkflowError: the workflow's script failed; the environment then needs a reset.
+        """
+        if self._begin_step(action):
+            self._settle_now()
+
+    async def astep(self, action: str | None) -> None:
+        """`step` that awaits effects. After a cancellation, `await settle()` completes it."""
+        if self._begin_step(action):
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Finish a step whose effects are pending; does nothing otherwise."""
+        if not self._busy:
+            return
+        if self._settling:
+            raise Busy("this environment is being settled already: one environment, one owner")
+        self._settling = True
+        try:
+            episode = self._current()
+            while episode.effects:
+                jobs = [(episode.problem, effect) for effect in episode.effects]
+                episode.resolve(await asyncio.to_thread(resolve, self.workflow.task, jobs))
+            self._commit(episode)
+        except Exception:
+            self._abandon()
+            raise
+        finally:
+            self._settling = False
+        if self.render_mode == "human":
+            self.render()
+
+    def observe(self, agent: str) -> dict[str, list[Message]]:
+        """The latest prompt of `agent`, as a fresh copy; no messages if it was not asked yet."""
+        turn = self._prompts.get(agent)
+        if turn is None and agent not in self.observation_spaces:
+            raise unknown("agent", agent, self.possible_agents)
+        return {"messages": turn.observe() if turn is not None else []}
+
+    def last(
+        self, observe: bool = True
+    ) -> tuple[dict[str, list[Message]] | None, float, bool, bool, dict[str, Any]]:
+        """Observation, reward since its last turn, termination, truncation, info of the agent."""
+        if self._busy:
+            raise Busy("`last` while an `astep` is under way: await it, or `await env.settle()`")
+        agent = self.agent_selection
+        return (
+            self.observe(agent) if observe else None,
+            self._cumulative_rewards[agent],
+            self.terminations[agent],
+            self.truncations[agent],
+            self.infos[agent],
+        )
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """Print the turns not printed yet (`human`), or return the transcript (`ansi`)."""
+        if self.render_mode == "ansi":
+            return render.to_ansi(self._current())
+        if self.render_mode == "human":
+            self._rendered = render.print_new(self._current(), self._rendered)
+        return None
+
+    def close(self) -> None:
+        """Drop the episode; nothing else is held."""
+        self._episode = None
+
+    # -- flowzoo -------------------------------------------------------------------------------
+
+    @property
+    def episode(self) -> Episode:
+        """The running or finished episode.
+
+        Raises:
+            UsageError: before the first reset.
+        """
+        return self._current()
+
+    def record(self) -> EpisodeRecord:
+        """The finished episode as plain records."""
+        return record(self._current())
+
+    def transcript(self) -> list[dict[str, Any]]:
+        """What was said so far, as plain dicts."""
+        return self._current().transcript()
+
+    def fork(self) -> WorkflowEnv:
+        """An independent environment in the same state, by replaying the episode.
+
+        Raises:
+            Busy: an `astep` is under way.
+        """
+        if self._busy:
+            raise Busy("`fork` while an `astep` is under way: await it, or `await env.settle()`")
+        twin = WorkflowEnv.__new__(WorkflowEnv)
+        twin.__dict__.update(self.__dict__)
+        twin._episode = self._current().fork()
+        twin._prompts = {turn.agent: turn for turn in twin._episode.turns}
+        # Spaces hold random generators: shared ones would make the two draw from one stream.
+        twin.observation_spaces = copy_spaces(self.observation_spaces)
+        twin.action_spaces = copy_spaces(self.action_spaces)
+        twin.agents = list(self.agents)
+        for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
+            setattr(twin, name, dict(getattr(self, name)))
+        twin.infos = {agent: dict(info) for agent, info in self.infos.items()}
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the open prompts, which the episode's replay brings back.
+
+        Raises:
+            Busy: an `astep` is under way.
+        """
+        if self._busy:
+            raise Busy("pickling while an `astep` is under way: await it, or `await env.settle()`")
+        return {name: value for name, value in vars(self).items() if name != "_prompts"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the fields and the prompts of the replayed episode."""
+        self.__dict__.update(state)
+        turns = self._episode.turns if self._episode is not None else []
+        self._prompts = {turn.agent: turn for turn in turns}
+
+    # -- internals -----------------------------------------------------------------------------
+
+    def _current(self) -> Episode:
+        if self._episode is None:
+            raise UsageError("no episode: call reset() first")
+        return self._episode
+
+    def _begin_episode(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        if self._settling:
+            raise Busy("`reset` while an `astep` is under way: await or cancel it first")
+        if seed is not None:
+            self._stream, self._resets = key_int("reset", seed), 0
+        index = self._pick(options or {})
+        self._resets += 1
+        problem = self.workflow.task.problem(index, self.split)
+        agents = self.possible_agents
+        self.agents = list(agents)
+        self.rewards = dict.fromkeys(agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(agents, 0.0)
+        self.terminations = dict.fromkeys(agents, False)
+        self.truncations = dict.fromkeys(agents, False)
+        self.infos = {agent: {"role": self.workflow.agents[agent][0]} for agent in agents}
+        self.agent_selection = agents[0]
+        self._prompts: dict[str, Turn] = {}
+        self._rendered = 0
+        self._busy = False
+        self._episode = None
+        self._episode = Episode(self.workflow, problem, problem.id, self.max_cycles)
+        self._busy = True
+
+    def _pick(self, options: dict[str, Any]) -> int:
+        size = self.workflow.task.size(self.split)
+        index = options.get("index")
+        if index is None:
+            return nth(self._stream, self._resets) % (size or ENDLESS)
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+            raise UsageError(f'options["index"] must be an integer >= 0, got {index!r}')
+        if size is not None and index >= size:
+            raise UsageError(
+                f'options["index"] must be below {size}, the size of split {self.split!r}; '
+                f"got {index}"
+            )
+        return index
+
+    def _begin_step(self, action: str | None) -> bool:
+        """Take the action; True if effects or the commit are still to come."""
+        if self._busy:
+            raise Busy(
+                "`step` while another step of this environment is under way: one environment has "
+                "one owner; await the other step, or `await env.settle()` after a cancellation"
+            )
+        episode, agent = self._episode or self._current(), self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._leave(agent, action)
+            return False
+        if not isinstance(action, str):
+            raise UsageError(
+                f"the action of {agent} must be a str (its reply), got {type(action).__name__}"
+            )
+        self._cumulative_rewards[agent] = 0.0
+        self._busy = True
+        try:
+            episode.reply(agent, action)
+        except Exception:
+            self._abandon()
+            raise
+        return True
+
+    def _leave(self, agent: str, action: object) -> None:
+        """The dead step of `agent`. All die at once, so the next in line is simply the first.
+
+        Does what PettingZoo's `_was_dead_step` does in that case, without its scans.
+        """
+        if action is not None:
+            raise UsageError(
+                f"the episode of {agent} has ended: step(None), got {type(action).__name__}. "
+                "Loop with `action = None if termination or truncation else ...`."
+            )
+        for table in (
+            self.terminations,
+            self.truncations,
+            self.rewards,
+            self._cumulative_rewards,
+            self.infos,
+        ):
+            del table[agent]
+        self.agents.remove(agent)
+        if self.agents:
+            self.agent_selection = self.agents[0]
+        if any(self.rewards.values()):
+            self._clear_rewards()
+
+    def _abandon(self) -> None:
+        """After a failed script only a reset helps."""
+        self._episode = None
+        self._busy = False
+
+    def _settle_now(self) -> None:
+        episode = self._episode or self._current()
+        try:
+            while episode.effects:
+                jobs = [(episode.problem, effect) for effect in episode.effects]
+                episode.resolve(resolve(self.workflow.task, jobs))
+            self._commit(episode)
+        except Exception:
+            self._abandon()
+            raise
+        if self.render_mode == "human":
+            self.render()
+
+    def _commit(self, episode: Episode) -> None:
+        """Publish the episode's state in PettingZoo's fields, in one synchronous block."""
+        if episode.done:
+            self._finish(episode)
+        else:
+            asks, answered = episode.asks, self._prompts.get(self.agent_selection)
+            if answered is not None and answered.phase == asks[0].phase:
+                self.agent_selection = asks[answered.slot + 1].agent  # mates follow by slot
+            else:
+                self._publish(asks)
+                self.agent_selection = asks[0].agent
+        self._busy = False
+
+    def _publish(self, phase: tuple[Turn, ...]) -> None:
+        """Open a phase: what each of its agents sees and is told."""
+        agents = self.workflow.agents
+        for turn in phase:
+            agent = turn.agent
+            self._prompts[agent] = turn
+            self.infos[agent] = {
+                "role": agents[agent][0],
+                "phase": turn.phase,
+                "slot": turn.slot,
+                "turn": turn.turn,
+            }
+
+    def _finish(self, episode: Episode) -> None:
+        settled = settle(episode)
+        agents, paid = self.agents, self._cumulative_rewards
+        self.infos = final_infos(episode, settled)
+        self.rewards = dict(settled.returns)
+        for agent, value in settled.returns.items():
+            paid[agent] += value
+        self.terminations = dict.fromkeys(agents, not episode.truncated)
+        self.truncations = dict.fromkeys(agents, episode.truncated)
+        self.agent_selection = agents[0]

@@ -1,0 +1,153 @@
+"""The PettingZoo ParallelEnv of workflows in which every agent acts in every step.
+
+A thin layer over the AEC adapter: one `step` answers one phase. Rewards are paid when the episode
+ends, as in the AEC environment; there is no dead step, since all agents end at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from gymnasium.spaces import Space
+from pettingzoo import ParallelEnv
+
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.records import EpisodeRecord
+from flowzoo.envs.script import Message
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+
+Obs = dict[str, list[Message]]
+Step = tuple[
+    dict[str, Obs], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+]
+
+
+class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
+    """A simultaneous workflow as a PettingZoo parallel environment.
+
+    Raises:
+        UsageError: the workflow is not simultaneous, or an argument of `WorkflowEnv` is wrong.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 1}  # type: ignore[misc]
+
+    def __init__(self, workflow: Workflow, **options: Any) -> None:
+        """Make the environment; `options` are those of `WorkflowEnv`."""
+        if not workflow.simultaneous:
+            raise UsageError(
+                f"in {workflow.name} not every agent acts in every step: use its AEC environment, "
+                "env(...)"
+            )
+        self.aec = WorkflowEnv(workflow, **options)
+        self.render_mode = self.aec.render_mode
+        self.metadata = {**type(self).metadata, "name": workflow.name}  # type: ignore[misc]
+        self.possible_agents = list(self.aec.possible_agents)
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        """The chat of an agent: `Dict({"messages": Messages()})`."""
+        return self.aec.observation_space(agent)
+
+    def action_space(self, agent: str) -> Space[Any]:
+        """The reply of an agent: any string."""
+        return self.aec.action_space(agent)
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Obs], dict[str, dict[str, Any]]]:
+        """Start an episode; see `WorkflowEnv.reset`."""
+        self.aec.reset(seed=seed, options=options)
+        self.agents = list(self.possible_agents)
+        return self._observations(), self._infos()
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        """Give every agent's reply to its open prompt.
+
+        Raises:
+            UsageError: not exactly the agents in `agents` act, or an action is no str.
+            WorkflowError: the workflow's script failed; the environment then needs a reset.
+        """
+        for agent in self._check(actions):
+            self.aec.step(actions[agent])
+        return self._results()
+
+    async def astep(self, actions: Mapping[str, str]) -> Step:
+        """`step` that awaits effects instead of blocking on them."""
+        for agent in self._check(actions):
+            await self.aec.astep(actions[agent])
+        return self._results()
+
+    def _check(self, actions: Mapping[str, str]) -> list[str]:
+        """The agents in the order in which the AEC environment asks them."""
+        if not self.agents:
+            raise UsageError("the episode has ended or not begun: call reset()")
+        if set(actions) != set(self.agents):
+            raise UsageError(f"one action each for {self.agents} is needed, got {sorted(actions)}")
+        for agent, action in actions.items():
+            if not isinstance(action, str):
+                raise UsageError(
+                    f"the action of {agent} must be a str, got {type(action).__name__}"
+                )
+        waiting = [turn.agent for turn in self.aec.episode.waiting]
+        if set(waiting) != set(self.agents):
+            raise UsageError(
+                f"{self.aec.workflow.name} says that it is simultaneous, but asked only {waiting}"
+            )
+        return waiting
+
+    def _observations(self) -> dict[str, Obs]:
+        return {agent: self.aec.observe(agent) for agent in self.possible_agents}
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        return {agent: dict(info) for agent, info in self.aec.infos.items()}
+
+    def _results(self) -> Step:
+        env = self.aec
+        if env.episode.done:
+            self.agents = []
+        return (
+            self._observations(),
+            dict(env.rewards),
+            dict(env.terminations),
+            dict(env.truncations),
+            self._infos(),
+        )
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """See `WorkflowEnv.render`."""
+        return self.aec.render()
+
+    def close(self) -> None:
+        """Drop the episode."""
+        self.aec.close()
+
+    def record(self) -> EpisodeRecord:
+        """The finished episode as plain records."""
+        return self.aec.record()
+
+    def state(self) -> Any:
+        """Not defined: chats have no array form; `record()` has the whole episode."""
+        raise NotImplementedError("a workflow has no state array; see record()")
+
+
+def parallel_function(kind: Any) -> Callable[..., ParallelWorkflowEnv]:
+    """`parallel_env` of a workflow class, for a `name_vN` module; options as for `env`."""
+    from flowzoo.envs.api.registry import make_workflow
+
+    def parallel_env(
+        task: Any = None,
+        *,
+        split: str = "train",
+        max_cycles: int | None = None,
+        render_mode: str | None = None,
+        **options: Any,
+    ) -> ParallelWorkflowEnv:
+        workflow = make_workflow(kind, task, **options)
+        return ParallelWorkflowEnv(
+            workflow, split=split, max_cycles=max_cycles, render_mode=render_mode
+        )
+
+    parallel_env.__doc__ = f"The parallel environment of {kind.name}; see the module's page."
+    return parallel_env

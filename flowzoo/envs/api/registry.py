@@ -1,0 +1,174 @@
+"""Names: which workflows exist, how one is made from a name and options, registration."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+from flowzoo.errors import UsageError, unknown
+
+WORKFLOWS: dict[str, str] = {
+    "voting_v0": "flowzoo.envs.workflows.voting:Voting",
+    "eval_opt_v0": "flowzoo.envs.workflows.eval_opt:EvalOpt",
+    "orch_workers_v0": "flowzoo.envs.workflows.orch_workers:OrchWorkers",
+    "single_v0": "flowzoo.envs.workflows.single:Single",
+    "reasoner_tool_v0": "flowzoo.envs.workflows.reasoner_tool:ReasonerTool",
+    "coder_tester_v0": "flowzoo.envs.workflows.coder_tester:CoderTester",
+    "code_pair_v0": "flowzoo.envs.workflows.code_pair:CodePair",
+    "tool_planner_v0": "flowzoo.envs.workflows.tool_planner:ToolPlanner",
+    "search_team_v0": "flowzoo.envs.workflows.search_team:SearchTeam",
+    "writing_pair_v0": "flowzoo.envs.workflows.writing_pair:WritingPair",
+}
+"""Versioned name -> `module:Class`, in the order they are listed."""
+
+PARALLEL = ("code_pair_v0", "writing_pair_v0")
+"""Those that have a `parallel_env` as well."""
+
+
+def register_all() -> None:
+    """Register every workflow with PettingZoo (`make("aec", …)`, and `make("parallel", …)` where
+    every agent acts in every step) and Gymnasium; string entries.
+    """
+    import gymnasium
+    import pettingzoo
+
+    for name in WORKFLOWS:
+        base, version = name.rsplit("_", 1)
+        pettingzoo.register(
+            "aec", f"flowzoo/{base.replace('_', '-')}-{version}", f"flowzoo.envs.{name}:env"
+        )
+        if name in PARALLEL:
+            pettingzoo.register(
+                "parallel",
+                f"flowzoo/{base.replace('_', '-')}-{version}",
+                f"flowzoo.envs.{name}:parallel_env",
+            )
+        camel = "".join(part.capitalize() for part in base.split("_"))
+        gymnasium.register(
+            f"flowzoo/{camel}-{version}", "flowzoo.envs.api.solo:make", kwargs={"workflow": name}
+        )
+
+
+def workflow_class(name: str) -> Any:
+    """The class of a workflow: `voting_v0`, `voting` (its highest version), or `module:Class`.
+
+    Raises:
+        UsageError: no such workflow, or the module has no such Workflow class.
+    """
+    from flowzoo.envs.workflow import Workflow
+
+    if ":" in name:
+        target = name
+    else:
+        versions = [known for known in WORKFLOWS if known.rsplit("_v", 1)[0] == name]
+        full = max(versions, key=lambda known: int(known.rsplit("_v", 1)[1]), default=name)
+        if full not in WORKFLOWS:
+            raise unknown("workflow", name, WORKFLOWS)
+        target = WORKFLOWS[full]
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"cannot load workflow {name!r}: {error}. Give an installed module and a Workflow "
+            "subclass as module:Class."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Workflow)):
+        raise UsageError(f"{name!r} is no subclass of flowzoo.envs.Workflow")
+    return found
+
+
+def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
+    """A workflow of class (or name) `kind` on `task`; options go to the one that has them.
+
+    Without a task it is the workflow's `default_task`.
+
+    A Workflow instance is returned as it is.
+
+    Raises:
+        UsageError: an option that neither the workflow nor the task has.
+    """
+    from flowzoo.envs.tasks import make_task
+    from flowzoo.envs.workflow import Workflow
+
+    if isinstance(kind, Workflow):
+        if task is not None and task is not kind.task:
+            raise UsageError("a ready-made workflow has its task already: give one of the two")
+        if options:
+            raise UsageError(
+                f"{', '.join(sorted(options))}: a ready-made workflow takes no further options"
+            )
+        return kind
+    found = workflow_class(kind) if isinstance(kind, str) else kind
+    task = found.default_task if task is None else task
+    own = {field.name for field in fields(found)} - {"task"}
+    mine = {name: options.pop(name) for name in list(options) if name in own}
+    try:
+        made = make_task(task, **options)
+    except UsageError as error:
+        if str(error).startswith("unknown option"):
+            raise UsageError(
+                f"{error} Options of {found.name} itself: {', '.join(sorted(own))}."
+            ) from error
+        raise
+    return found(task=made, **mine)
+
+
+def make_env(
+    kind: Any,
+    task: Any = None,
+    *,
+    split: str = "train",
+    max_cycles: int | None = None,
+    render_mode: str | None = None,
+    guard: bool = True,
+    **options: Any,
+) -> Any:
+    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
+    from flowzoo.envs.api.aec import WorkflowEnv
+    from flowzoo.envs.api.guard import Guard
+
+    workflow = make_workflow(kind, task, **options)
+    env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    return Guard(env) if guard else env
+
+
+def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`env` and `raw_env` of a workflow class, for a `name_vN` module.
+
+    `env(task=..., **options)` is guarded, `raw_env` is not. Their signatures list every option
+    of the workflow; options of the task (`level`, `data` …) are accepted too.
+    """
+
+    def env(task: Any = None, **options: Any) -> Any:
+        return make_env(kind, task, **options)
+
+    def raw_env(task: Any = None, **options: Any) -> Any:
+        return make_env(kind, task, guard=False, **options)
+
+    for function, what in ((env, "guarded"), (raw_env, "unguarded")):
+        function.__doc__ = f"The {what} AEC environment of {kind.name}; see the module's page."
+        function.__signature__ = _signature(kind)  # type: ignore[attr-defined]
+    return env, raw_env
+
+
+def _signature(kind: Any) -> inspect.Signature:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(
+            "task", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=kind.default_task
+        ),
+        inspect.Parameter("split", keyword, default="train"),
+        inspect.Parameter("max_cycles", keyword, default=None),
+        inspect.Parameter("render_mode", keyword, default=None),
+    ]
+    for field in fields(kind):
+        if field.name == "task":
+            continue
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        parameters.append(inspect.Parameter(field.name, keyword, default=default))
+    parameters.append(inspect.Parameter("task_options", inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters)

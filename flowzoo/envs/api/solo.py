@@ -1,0 +1,178 @@
+"""The Gymnasium view: you play one role, the others are played for you.
+
+`gymnasium.make("flowzoo:flowzoo/Voting-v0", role="aggregator", others=...)`. One `step` is one
+reply of your role; the others answer until your role is asked again or the episode ends. The
+reward is what `last()` pays your role over its turns and its dead step. An episode that never asks
+your role is skipped and the next problem is taken, deterministically (that conditions the problems
+you see); after 100 such episodes in a row `reset` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+
+from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.api.registry import make_env
+from flowzoo.envs.records import EpisodeRecord
+from flowzoo.envs.script import Message, Responder
+from flowzoo.errors import UsageError, unknown
+
+SKIPS = 100
+Others = Responder | Mapping[str, Responder] | None
+
+
+def own_agents(env: Any, role: str) -> tuple[str, ...]:
+    """The agents that `role` (a role, or one agent of it) names."""
+    agents = env.unwrapped.workflow.agents
+    if role in agents:
+        return (role,)
+    found = tuple(agent for agent, (name, _) in agents.items() if name == role)
+    if not found:
+        raise unknown("role", role, {name for name, _ in agents.values()} | set(agents))
+    return found
+
+
+class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
+    """One role of a workflow as a Gymnasium environment.
+
+    Observation `Dict({"messages": Messages()})`, action `Prose()`; at the end `info["transcript"]`
+    holds the whole episode.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 1}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        workflow: Any = "voting_v0",
+        role: str | None = None,
+        others: Others = None,
+        task: Any = None,
+        render_mode: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Make the view.
+
+        Args:
+            workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
+            role: the role you play (all of its agents in turn), or one agent such as `generator_0`;
+                by default the workflow's first role.
+            others: `(role, messages) -> reply` for the other roles, or one per role; by default
+                the workflow's scripted expert.
+            task: name of a task, or a Task; by default the workflow's own.
+            render_mode: None, "human" or "ansi".
+            options: arguments of the workflow's `env(...)`.
+
+        Raises:
+            UsageError: an unknown role, or `others` without an entry for a role that needs one.
+        """
+        self._env = make_env(workflow, task, render_mode=render_mode, **options)
+        self.render_mode = render_mode
+        core = self._env.unwrapped
+        self._own = own_agents(self._env, role or next(iter(core.workflow.role_counts())))
+        self._others = self._check_others(others)
+        self.observation_space = core.observation_space(self._own[0])
+        self.action_space = core.action_space(self._own[0])
+
+    def _check_others(self, others: Others) -> Others:
+        if not isinstance(others, Mapping):
+            if others is not None and not callable(others):
+                raise UsageError(f"`others` must be callable, got {type(others).__name__}")
+            return others
+        agents = self._env.unwrapped.workflow.agents
+        roles = {role for agent, (role, _) in agents.items() if agent not in self._own}
+        for name in others:
+            if name not in roles:
+                raise unknown("role in `others`", name, roles)
+        missing = sorted(roles - set(others))
+        if missing:
+            raise UsageError(f"`others` has no entry for role {', '.join(missing)}")
+        return others
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, list[Message]], dict[str, Any]]:
+        """Start an episode in which your role is asked; see `WorkflowEnv.reset` for `options`."""
+        super().reset(seed=seed)
+        options = dict(options or {})
+        for _ in range(SKIPS):
+            self._env.reset(seed=seed, options=options)
+            self._respond = self._make_responder()
+            if self._play_others():
+                agent = self._env.agent_selection
+                return self._env.observe(agent), dict(self._env.infos[agent])
+            seed = None
+            if "index" in options:
+                size = self._env.unwrapped.workflow.task.size(self._env.unwrapped.split)
+                options["index"] = (options["index"] + 1) % (size or 2**31)
+        raise UsageError(
+            f"role {self._own} was not asked in {SKIPS} episodes in a row; choose another role or "
+            "other replies for `others`"
+        )
+
+    def _make_responder(self) -> Callable[[str, list[Message]], str]:
+        others = self._others
+        if others is None:
+            core = self._env.unwrapped
+            return core.workflow.responder(core.episode.problem)
+        if isinstance(others, Mapping):
+            return lambda role, messages: others[role](role, messages)
+        return others
+
+    def _play_others(self) -> bool:
+        """Let the others answer; True if it is our turn, False if the episode has ended."""
+        env = self._env
+        while not (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            agent = env.agent_selection
+            if agent in self._own:
+                return True
+            role = env.unwrapped.workflow.agents[agent][0]
+            env.step(self._respond(role, env.observe(agent)["messages"]))
+        return False
+
+    def step(
+        self, action: str
+    ) -> tuple[dict[str, list[Message]], float, bool, bool, dict[str, Any]]:
+        """Answer for your role and let the others answer until it is asked again."""
+        env = self._env
+        if not env.agents:
+            raise UsageError("the episode has ended: call reset()")
+        agent = env.agent_selection
+        env.step(action)
+        if self._play_others():
+            agent = env.agent_selection
+            obs, reward, _, _, info = env.last()
+            return obs, float(reward), False, False, dict(info)
+        truncated = any(env.truncations.values())
+        obs = env.observe(agent)
+        info = {**env.infos[agent], "transcript": env.transcript()}
+        reward = 0.0
+        for name in env.agent_iter():
+            paid = env.last(observe=False)[1]
+            reward += paid if name in self._own else 0.0
+            env.step(None)
+        return obs, float(reward), not truncated, truncated, info
+
+    @property
+    def aec(self) -> Guard:
+        """The guarded AEC environment beneath."""
+        return self._env
+
+    def record(self) -> EpisodeRecord:
+        """The finished episode as plain records."""
+        return self._env.record()
+
+    def render(self) -> Any:
+        """See `WorkflowEnv.render`."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close the inner environment."""
+        self._env.close()
+
+
+def make(workflow: Any = "voting_v0", **options: Any) -> SoloEnv:
+    """Entry point of the Gymnasium registrations."""
+    return SoloEnv(workflow, **options)

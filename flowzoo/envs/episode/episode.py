@@ -1,0 +1,343 @@
+"""One run of a workflow's script, without I/O.
+
+An episode *is* its log: the replies and effect results so far, in order. Whoever drives it (the
+AEC adapter, the rollout engine, a test) looks at `asks` and `effects`, does the work, and calls
+`reply` or `resolve`. Forking, pickling and replaying all run the script again over the log; no
+effect is ever repeated, and a script that asks something else the second time raises `Diverged`.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from flowzoo.envs.episode.replay import Asked, asked, check_effects, check_turns, diverged
+from flowzoo.envs.episode.turns import Turn, WorkflowError, effect_fault, is_chat
+from flowzoo.envs.script import (
+    RESULTS,
+    Ask,
+    Effect,
+    EffectResult,
+    Grade,
+    Outcome,
+    Reply,
+    Script,
+    Standing,
+    Truth,
+)
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError, unknown
+from flowzoo.reward.visible import spoken
+
+LogEntry = str | EffectResult
+
+
+class Episode:
+    """A workflow script in progress.
+
+    Exactly one of these holds at any time: `asks` is not empty (replies are awaited), `effects` is
+    not empty (results are awaited), or `done`.
+    """
+
+    __slots__ = (
+        "_before", "_buffer", "_counts", "_lone", "_requested", "_script", "asks", "done",
+        "effects", "forms", "key", "log", "max_cycles", "outcome", "phases", "problem", "standing",
+        "stood", "truncated", "truths", "turns", "workflow",
+    )  # fmt: skip
+
+    def __init__(
+        self, workflow: Workflow, problem: Problem, key: str = "", max_cycles: int | None = None
+    ) -> None:
+        """Start the script of `workflow` on `problem`; `key` names the episode in records."""
+        self.workflow = workflow
+        self.problem = problem
+        self.key = key
+        self.max_cycles = max_cycles
+        self._restart(None)
+
+    def _restart(self, before: Asked | None) -> None:
+        self.log: list[LogEntry] = []
+        self.turns: list[Turn] = []
+        """Every turn opened so far, in call order."""
+        self.truths: dict[int, float] = {}
+        self.forms: dict[int, float] = {}
+        self.standing: float | None = None
+        """What the episode would score if it ended here, where the script has said so."""
+        self.stood = 0
+        """Number of phases that had been opened when the script said so."""
+        self.phases = 0
+        self.asks: tuple[Turn, ...] = ()
+        self.effects: tuple[Effect, ...] = ()
+        self.outcome: Outcome | None = None
+        self.done = False
+        self.truncated = False
+        self._buffer: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._lone = False
+        self._before = before
+        self._requested: list[Effect] = []
+        self._script: Script = self.workflow.script(self.problem)
+        self._advance(None)
+
+    # -- driving -------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> tuple[Turn, ...]:
+        """The open turns that have no reply yet, in slot order."""
+        if not self._buffer:
+            return self.asks
+        return tuple(turn for turn in self.asks if turn.agent not in self._buffer)
+
+    @property
+    def requested(self) -> Sequence[Effect]:
+        """Every effect requested so far; results stand in `log` in the same order."""
+        return self._requested
+
+    def reply(self, agent: str, text: str) -> None:
+        """Give the reply of one open turn; the script resumes after the last of its phase.
+
+        Raises:
+            UsageError: `text` is not a str, or `agent` has no open turn.
+            WorkflowError: the script failed.
+        """
+        if not isinstance(text, str):
+            raise UsageError(
+                f"the reply of {agent} must be a str, got {type(text).__name__}: "
+                "pass the text the model generated"
+            )
+        asks = self.asks
+        if len(asks) == 1 and asks[0].agent == agent:
+            self._commit({agent: text})
+            return
+        if agent in self._buffer or all(turn.agent != agent for turn in asks):
+            raise unknown("agent with an open turn", agent, [turn.agent for turn in self.waiting])
+        self._buffer[agent] = text
+        if len(self._buffer) == len(asks):
+            self._commit(self._buffer)
+
+    def resolve(self, results: Sequence[EffectResult]) -> None:
+        """Give the results of all pending effects, in their order.
+
+        Raises:
+            UsageError: wrong number or type of results.
+            WorkflowError: the script failed.
+        """
+        effects = self.effects
+        if not effects:
+            raise UsageError("no effect is pending: look at `effects` before resolving")
+        if len(results) != len(effects):
+            raise UsageError(f"expected {len(effects)} effect results, got {len(results)}")
+        for effect, result in zip(effects, results, strict=True):
+            if type(result) is not RESULTS[type(effect)]:
+                raise UsageError(f"{type(result).__name__} is no result of {effect!r:.200}")
+            if type(effect) is Grade and effect.of is not None:
+                self.truths[effect.of.call] = float(result[0])  # type: ignore[arg-type]
+        self.log.extend(results)
+        self.effects = ()
+        self._advance(results[0] if self._lone else list(results))
+
+    def _commit(self, replies: dict[str, str]) -> None:
+        values = []
+        for turn in self.asks:
+            text = replies[turn.agent]
+            self.log.append(text)
+            turn.said = text
+            turn.reply = self._read(turn, text)
+            values.append(turn.reply)
+        self.asks = ()
+        self._buffer = {}
+        self._advance(values[0] if self._lone else values)
+
+    def _read(self, turn: Turn, text: str) -> Reply:
+        ask, heard = turn.ask, spoken(text)
+        told = heard if self.workflow.thoughts == "hide" else text
+        if ask.parse is None:
+            return Reply(turn.call, turn.agent, told, heard, heard)
+        try:
+            strict = ask.parse(heard)
+            lenient = strict if ask.lenient is None or strict is not None else ask.lenient(heard)
+        except Exception as error:
+            raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
+        return Reply(turn.call, turn.agent, told, strict, lenient)
+
+    def _advance(self, value: Any) -> None:
+        try:
+            item = self._script.send(value)
+            while type(item) is Truth or type(item) is Standing:
+                self._note(item)
+                item = self._script.send(None)
+        except StopIteration as stop:
+            self.outcome = stop.value
+            self.done = True
+        except Exception as error:
+            raise self._failure(f"play() raised {error!r}", error) from error
+        else:
+            self._open(item)
+
+    def _note(self, item: Truth | Standing) -> None:
+        if isinstance(item, Standing):
+            if not 0 <= item.score <= 1:
+                raise TypeError(f"Standing takes a number in [0, 1], got {item!r:.200}")
+            self.standing, self.stood = float(item.score), self.phases
+            return
+        of, value, form = item
+        if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
+            raise TypeError(f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}")
+        self.truths[of.call] = float(value)
+        if form is not None:
+            self.forms[of.call] = float(form)
+
+    def _open(self, item: Any) -> None:
+        if type(item) is Ask:
+            self._lone = True
+            self._open_phase([item])
+            return
+        self._lone = type(item) is not list
+        items = [item] if self._lone else item
+        kinds = set(map(type, items))
+        if kinds == {Ask}:
+            self._open_phase(items)
+        elif kinds and kinds <= RESULTS.keys():
+            self._open_effects(items)
+        else:
+            got = ", ".join(type(entry).__name__ for entry in items) or "an empty list"
+            raise self._failure(
+                "yield an Ask, a Truth, a Standing, an effect "
+                f"({', '.join(kind.__name__ for kind in RESULTS)}), or a list of Asks or of "
+                f"effects; got {got}"
+            )
+
+    def _open_effects(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            fault = effect_fault(effect)
+            if fault:
+                raise self._failure(fault)
+        if self._before is not None:
+            check_effects(self.workflow.name, self._before, len(self._requested), effects)
+        self._requested += effects
+        self.effects = tuple(effects)
+
+    def _open_phase(self, asks: list[Ask]) -> None:
+        if self.max_cycles is not None and len(self.turns) + len(asks) > self.max_cycles:
+            self._script.close()
+            self.outcome = Outcome(score=0.0)
+            self.done = self.truncated = True
+            return
+        opened: list[Turn] = []
+        known, counts = self.workflow.agents, self._counts
+        call, phase, logged = len(self.turns), self.phases, len(self.log)
+        for slot, ask in enumerate(asks):
+            agent = ask.agent
+            if agent not in known:
+                raise self._failure(str(unknown("agent", agent, known)))
+            if type(ask.messages) is not str and not is_chat(ask.messages):
+                raise self._failure(
+                    f"the prompt of {agent} must be a str or a list of messages with a role and a "
+                    f"content, both str; got {ask.messages!r:.200}"
+                )
+            turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
+            counts[agent] = turn.turn + 1
+            opened.append(turn)
+        if len(opened) > 1 and len({turn.agent for turn in opened}) < len(opened):
+            raise self._failure("an agent may be asked only once in a phase")
+        self.phases += 1
+        self.turns += opened
+        self.asks = tuple(opened)
+        if self._before is not None:
+            check_turns(self.workflow.name, self._before, opened)
+
+    def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
+        """The error to raise, naming the script's line that raised `error` or that yielded last."""
+        place = None
+        generator: Any = self._script
+        while generator is not None and getattr(generator, "gi_frame", None) is not None:
+            frame, generator = generator.gi_frame, generator.gi_yieldfrom
+            place = frame.f_code.co_filename, frame.f_lineno
+        if error is not None:
+            home = type(self.workflow).play.__code__.co_filename
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
+            place = own[-1] if own else place
+        where = f" ({os.path.basename(place[0])}, line {place[1]})" if place else ""
+        return WorkflowError(
+            f"{self.workflow.name}{where}, problem {self.problem.id}: {message}",
+            self.problem.id,
+            self.transcript(),
+        )
+
+    # -- replaying -----------------------------------------------------------------------------
+
+    def fork(self, key: str | None = None) -> Episode:
+        """An independent episode in the same state, made by replaying the log."""
+        twin = Episode.__new__(Episode)
+        twin.workflow, twin.problem, twin.max_cycles = self.workflow, self.problem, self.max_cycles
+        twin.key = self.key if key is None else key
+        twin._replay(self.log, self._buffer, asked(self.turns, self._requested, self.done))
+        return twin
+
+    def _replay(self, log: Sequence[LogEntry], buffer: dict[str, str], before: Asked) -> None:
+        name = self.workflow.name
+        self._restart(before)
+        position = 0
+        while position < len(log):
+            count = len(self.asks) or len(self.effects)
+            entries = log[position : position + count]
+            spoken = all(isinstance(entry, str) for entry in entries)
+            if not count or len(entries) < count or spoken != bool(self.asks):
+                raise diverged(name, "another path was taken")
+            if self.asks:
+                self._commit(dict(zip((t.agent for t in self.asks), entries, strict=True)))  # type: ignore[arg-type]
+            else:
+                self.resolve(entries)  # type: ignore[arg-type]
+            position += count
+        sizes = len(self.turns), len(self._requested), self.done
+        if sizes != (len(before.turns), len(before.questions), before.done):
+            raise diverged(name, "another path was taken")
+        self._buffer = dict(buffer)
+        self._before = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The log and a digest of every prompt: all that a replay needs."""
+        return {
+            "workflow": self.workflow,
+            "problem": self.problem,
+            "key": self.key,
+            "max_cycles": self.max_cycles,
+            "log": self.log,
+            "buffer": self._buffer,
+            "asked": asked(self.turns, self._requested, self.done, digests=True),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Replay the log, checking every prompt against its digest."""
+        self.workflow, self.problem = state["workflow"], state["problem"]
+        self.key, self.max_cycles = state["key"], state["max_cycles"]
+        self._replay(state["log"], state["buffer"], state["asked"])
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def finished(self) -> Outcome:
+        """The outcome.
+
+        Raises:
+            UsageError: the script has not returned yet.
+        """
+        if self.outcome is None:
+            raise UsageError("the episode is not finished: reply and resolve until `done`")
+        return self.outcome
+
+    def transcript(self) -> list[dict[str, Any]]:
+        """What was said so far: one plain dict per turn, open ones with `reply` None."""
+        return [
+            {
+                "agent": turn.agent,
+                "turn": turn.turn,
+                "phase": turn.phase,
+                "messages": turn.observe(),
+                "reply": turn.said if turn.reply else self._buffer.get(turn.agent),
+            }
+            for turn in self.turns
+        ]

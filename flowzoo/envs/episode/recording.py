@@ -1,0 +1,179 @@
+"""From a finished episode to plain records: rewards, returns, state hashes, calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from flowzoo.envs.episode.credit import agent_returns, combine, immediate, reward_parts
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.envs.script import Reply
+
+
+class Settled(NamedTuple):
+    """What an episode pays."""
+
+    score: float
+    parts: list[dict[str, float]]
+    """Reward parts of each call, in call order."""
+    rewards: list[float]
+    """Reward of each call."""
+    returns: dict[str, float]
+    """Return of each agent."""
+    calls: list[tuple[Turn, Reply]]
+    """The turns that were answered, with their replies."""
+
+
+def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
+    """Hashes of the settings, the problem and a prefix of the log, for prefixes of `lengths`."""
+    problem, log = episode.problem, episode.log
+    hasher = hashlib.blake2b(episode.workflow.spec_digest, digest_size=16)
+    # The text too: an id does not say what its file contains.
+    _feed(hasher, "p", problem.id)
+    _feed(hasher, "p", problem.text)
+    hashes: dict[int, str] = {}
+    done = 0
+    for length in sorted(set(lengths)):
+        for entry in log[done:length]:
+            if isinstance(entry, str):
+                _feed(hasher, "r", entry)
+            else:
+                _feed(hasher, "e", repr(tuple(entry)))
+        done = length
+        hashes[length] = hasher.hexdigest()
+    return hashes
+
+
+def _feed(hasher: hashlib.blake2b, kind: str, text: str) -> None:
+    raw = text.encode("utf-8", "surrogatepass")
+    hasher.update(f"{kind}{len(raw)}:".encode())
+    hasher.update(raw)
+
+
+def state_hash(episode: Episode) -> str:
+    """Hash of everything said and computed so far."""
+    length = len(episode.log)
+    return state_hashes(episode, [length])[length]
+
+
+def answered(episode: Episode) -> list[tuple[Turn, Reply]]:
+    """The turns that were answered, with their replies, in call order."""
+    return [(turn, turn.reply) for turn in episode.turns if turn.reply is not None]
+
+
+def settle(episode: Episode) -> Settled:
+    """The rewards of a finished episode; a truncated one pays nothing.
+
+    Raises:
+        UsageError: the episode is not finished.
+    """
+    outcome, workflow, truths = episode.finished(), episode.workflow, episode.truths
+    score = 0.0 if episode.truncated else float(outcome.score or 0.0)
+    parts: list[dict[str, float]] = []
+    rewards: list[float] = []
+    agents: list[str] = []
+    turns = answered(episode)
+    for turn, reply in turns:
+        agent = turn.agent
+        readable, truth = reply.strict is not None, truths.get(turn.call)
+        part = reward_parts(workflow, score, readable, truth, episode.forms.get(turn.call))
+        role = workflow.agents[agent][0]
+        agents.append(agent)
+        parts.append(part)
+        rewards.append(0.0 if episode.truncated else combine(workflow, role, part))
+    returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
+    return Settled(score, parts, rewards, returns, turns)
+
+
+def record(
+    episode: Episode, engine: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+) -> EpisodeRecord:
+    """The finished episode as plain records.
+
+    Args:
+        episode: the episode.
+        engine: by call number, the fields of `Call` that engines report (policy, token ids …).
+
+    Raises:
+        UsageError: the episode is not finished.
+    """
+    outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
+    settled = settle(episode)
+    hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
+    problem_id, prompts, nothing, cut = problem.id, workflow.prompts_id, {}, episode.truncated
+    rows = zip(settled.calls, settled.parts, settled.rewards, strict=True)
+    calls = tuple(
+        Call(
+            problem=problem_id,
+            episode=episode.key,
+            agent=turn.agent,
+            role=workflow.agents[turn.agent][0],
+            slot=turn.slot,
+            turn=turn.turn,
+            phase=turn.phase,
+            messages=tuple(turn.observe()),
+            reply=turn.said,
+            strict=reply.strict is not None,
+            lenient=reply.lenient is not None,
+            truth=episode.truths.get(turn.call),
+            parts=parts,
+            reward=reward,
+            immediate=0.0 if cut else immediate(workflow, workflow.agents[turn.agent][0], parts),
+            name=workflow.trajectory(turn.agent),
+            state_hash=hashes[turn.logged],
+            prompts=prompts,
+            **engine.get(turn.call, nothing),
+        )
+        for (turn, reply), parts, reward in rows
+    )
+    return EpisodeRecord(
+        workflow=workflow.name,
+        task=workflow.task.name,
+        problem=problem_id,
+        episode=episode.key,
+        text=problem.text,
+        gold=problem.gold,
+        score=settled.score,
+        answer=outcome.answer,
+        truncated=episode.truncated,
+        facts=dict(outcome.facts),
+        returns=settled.returns,
+        calls=calls,
+    )
+
+
+def final_infos(episode: Episode, settled: Settled) -> dict[str, dict[str, Any]]:
+    """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
+
+    Per agent: role, whether it acted, its return, and one entry per call for truth, reward parts
+    and readability; for the episode: score, answer, truncation and the workflow's facts.
+    """
+    outcome = episode.finished()
+    infos: dict[str, dict[str, Any]] = {
+        agent: {
+            "role": role,
+            "acted": False,
+            "return": settled.returns[agent],
+            "truths": [],
+            "parts": [],
+            "strict": [],
+            "lenient": [],
+            "score": settled.score,
+            "answer": outcome.answer,
+            "truncated": episode.truncated,
+            "facts": dict(outcome.facts),
+        }
+        for agent, (role, _) in episode.workflow.agents.items()
+    }
+    for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
+        info = infos[turn.agent]
+        info["acted"] = True
+        info["truths"].append(episode.truths.get(turn.call))
+        info["parts"].append(parts)
+        info["strict"].append(reply.strict is not None)
+        info["lenient"].append(reply.lenient is not None)
+    return infos

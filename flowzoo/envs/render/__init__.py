@@ -1,0 +1,1 @@
+"""Transcripts for people: text, colour in a terminal, boards move by move."""

@@ -1,0 +1,171 @@
+"""Transcripts for people: plain text (`ansi`) and colour in a terminal (`human`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import answered, settle
+from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.render.boards import print_moved, print_start
+from flowzoo.envs.render.remarks import remarks
+from flowzoo.envs.script import Reply
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+LONGEST = 2_000
+"""Characters of one text shown; the middle of a longer one is left out, and said so."""
+SHORT = 200
+"""Characters of an answer or a remark of one line."""
+_PLAIN = 60
+"""Characters of a reading that is repeated below its reply."""
+NARROW = 80
+"""Characters of a verdict on one line; a longer one has a line for each part."""
+
+
+def printable(text: str, most: int = LONGEST) -> str:
+    """`text` without what a terminal would obey or refuse, its middle cut out if it is long."""
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text
+    )
+
+
+def verdict(episode: Episode) -> str:
+    """How a finished episode ended: one line, or more where that would be long."""
+    settled = settle(episode)
+    answer = episode.finished().answer
+    parts = [_named("answer", answer) if answer is not None else "no answer"]
+    if episode.truncated:
+        parts = ["cut off by max_cycles"]
+    parts += [_named("gold", episode.problem.gold), f"score {settled.score:g}"]
+    line = "; ".join(parts)
+    return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
+
+
+def facts_line(episode: Episode) -> str:
+    """The workflow's facts about a finished episode, in one line."""
+    facts = episode.finished().facts
+    values = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in facts.items()}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _named(name: str, text: str) -> str:
+    """`name text`, or the text below its name where it has several lines."""
+    several = "\n" in text
+    text = printable(text, LONGEST if several else SHORT)
+    return f"{name}:\n{text}" if several else f"{name} {text}"
+
+
+def to_ansi(episode: Episode) -> str:
+    """The transcript as plain text: who was asked what, and what it replied."""
+    lines = [f"{episode.workflow.name} · {episode.problem.id}", printable(episode.problem.text)]
+    for turn in episode.turns:
+        lines.append(f"--- {turn.agent} (phase {turn.phase}, turn {turn.turn})")
+        lines += [f"{m['role']}: {printable(m['content'])}" for m in turn.messages]
+        lines.append(f"> {printable(turn.said) if turn.reply else '…'}")
+    if episode.done:
+        lines.append(f"=== {verdict(episode)}")
+    return "\n".join(lines)
+
+
+def print_new(
+    episode: Episode,
+    shown: int,
+    console: Console | None = None,
+    prompts: bool = False,
+    pace: float = 0.0,
+) -> int:
+    """Print the answered turns from number `shown` on, and the verdict once done.
+
+    Args:
+        episode: the episode.
+        shown: how many items were printed before.
+        console: where to print; standard output by default.
+        prompts: print the prompts too.
+        pace: seconds between two moves in a drawn world; 0 draws its state after each turn only.
+
+    Returns:
+        How many items have been printed now (the verdict counts as one).
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    out = console or Console()
+    turns = answered(episode)
+    if shown == 0:
+        out.rule(Text(f"{episode.workflow.name} · {episode.problem.id}"))
+        if not print_start(episode, out):
+            out.print(Text(printable(episode.problem.text), style="bold"))
+        shown = 1
+    for turn, reply in turns[shown - 1 :]:
+        if turn.slot == 0 and turn.phase > 0:
+            _print_remarks(episode, turn.phase - 1, out)
+        _print_turn(episode, turn, reply, out, prompts)
+        print_moved(episode, [said for _, said in turns[: shown - 1]], reply, out, pace)
+        shown += 1
+    if episode.done and shown == len(turns) + 1:
+        _print_end(episode, out)
+        shown += 1
+    return shown
+
+
+def _print_end(episode: Episode, out: Console) -> None:
+    """Print what followed the last reply, the verdict and the facts."""
+    from rich.text import Text
+
+    settled = settle(episode)
+    if settled.calls:
+        _print_remarks(episode, settled.calls[-1][0].phase, out)
+    out.print(Text(verdict(episode), style="bold green" if settled.score > 0 else "bold red"))
+    if episode.finished().facts:
+        out.print(Text(printable(facts_line(episode)), style="dim"))
+
+
+def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
+    """Print what programs and searches came to after a phase, one line each."""
+    from rich.text import Text
+
+    for line in remarks(episode, phase):
+        out.print(Text(f"  {printable(line, SHORT)}", style="dim italic"))
+
+
+def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompts: bool) -> None:
+    """Print a reply in a frame of its role's colour."""
+    from rich.panel import Panel
+    from rich.text import Text
+
+    role = episode.workflow.agents[turn.agent][0]
+    roles = list(episode.workflow.role_counts())
+    colour = COLOURS[roles.index(role) % len(COLOURS)]
+    if prompts:
+        for message in turn.messages:
+            out.print(Text(f"{message['role']}: {printable(message['content'])}", style="dim"))
+    out.print(
+        Panel(
+            Text(printable(turn.said)),
+            title=Text(turn.agent, style=f"bold {colour}"),
+            subtitle=Text(_reading(reply), style="dim"),
+            title_align="left",
+            subtitle_align="right",
+            border_style=colour,
+        )
+    )
+
+
+def _reading(reply: Reply) -> str:
+    """How a reply was read; empty where that is plain to see."""
+    value = reply.strict
+    if value is None:
+        return "unreadable"
+    if isinstance(value, bool):
+        return f"read as {'yes' if value else 'no'}"
+    text = str(value)
+    if len(text) > _PLAIN or "\n" in text:
+        return "" if text in reply.text else f"read as {len(text)} characters"
+    lines = [line.strip() for line in reply.text.splitlines()]
+    return "" if text in lines else f"read as {printable(text)}"

@@ -1,0 +1,132 @@
+"""How a family of generated code problems is written, and what becomes of a draft.
+
+A family draws a statement, the reference program it asks for and a way to draw inputs. The tests
+are a function of the statement alone: equal statements are equal problems, whichever seed drew
+them.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from flowzoo.envs.tasks.code.interpreter import Stuck, printed, returned
+from flowzoo.sandbox.program import CallTest, StdinTest
+from flowzoo.seeding import key_rng
+
+Style = Literal["call", "stdin"]
+PUBLIC, HIDDEN = 2, 8
+"""Tests shown in the prompt, and tests that grade."""
+_MOST_DRAWS = 400
+
+
+class Draft(NamedTuple):
+    """What a family draws. `entry` is None for a program that reads stdin and prints."""
+
+    statement: str
+    source: str
+    draw: Callable[[random.Random], Any]
+    """Draws an input: the tuple of arguments, or the text of stdin."""
+    entry: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family of problems: its name, its level and how one is drawn."""
+
+    name: str
+    level: int
+    draft: Callable[[random.Random], Draft]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A generated problem."""
+
+    family: str
+    text: str
+    """The statement with the public tests, as a prompt shows it."""
+    statement: str
+    entry: str | None
+    source: str
+    """The reference program."""
+    public: tuple[CallTest | StdinTest, ...]
+    hidden: tuple[CallTest | StdinTest, ...]
+
+
+def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
+    """What a program of ours returns or prints for an input.
+
+    Raises:
+        Stuck: it raises or does not end.
+    """
+    return printed(program, given) if entry is None else returned(program, entry, given)
+
+
+def standard(source: str) -> str:
+    """A program in the one layout that references and wrong variants share."""
+    return ast.unparse(ast.parse(source))
+
+
+def complete(family: Family, draft: Draft) -> Instance | None:
+    """The problem of a draft, its tests computed from the reference program.
+
+    None for a draft whose hidden tests would all expect the same output.
+    """
+    source = standard(draft.source)
+    tests = _tests(draft, source)
+    public, hidden = tests[:PUBLIC], tests[PUBLIC:]
+    if len({repr(test.expected) for test in hidden}) < 2:
+        return None
+    examples = "\n".join(example(test, draft.entry) for test in public)
+    how = "" if draft.entry else "Write a program that reads stdin and prints. "
+    text = f"{how}{draft.statement}\n{examples}"
+    return Instance(family.name, text, draft.statement, draft.entry, source, public, hidden)
+
+
+def _tests(draft: Draft, source: str) -> tuple[CallTest | StdinTest, ...]:
+    """Distinct inputs with what the reference makes of them."""
+    rng = key_rng("code tests", draft.statement)
+    found: dict[str, tuple[Any, Any]] = {}
+    for number in range(_MOST_DRAWS):
+        given = draft.draw(rng)
+        if repr(given) in found:
+            continue
+        result = outcome(source, draft.entry, given)
+        outputs = {repr(output) for _, output in found.values()}
+        # Half of the inputs may repeat an output; then only new ones are taken, while draws last.
+        is_new = repr(result) not in outputs or len(found) < (PUBLIC + HIDDEN) // 2
+        if is_new or number > _MOST_DRAWS // 10:
+            found[repr(given)] = (given, result)
+        if len(found) == PUBLIC + HIDDEN:
+            break
+    # Inputs that repeat the first output go last: they are hidden tests.
+    return tuple(_test(draft.entry, given, result) for given, result in found.values())
+
+
+def _test(entry: str | None, given: Any, result: Any) -> CallTest | StdinTest:
+    return StdinTest(given, result) if entry is None else CallTest(given, result)
+
+
+def example(test: CallTest | StdinTest, entry: str | None) -> str:
+    """A public test as a prompt shows it: `f(2) == 7`, or an input with its output."""
+    if isinstance(test, CallTest):
+        return f"{entry}({', '.join(map(repr, test.args))}) == {test.expected!r}"
+    return f"Input:\n{test.stdin}Output:\n{test.expected.rstrip()}"
+
+
+def fails(program: ast.Module, instance: Instance) -> Literal["wrong", "stuck", "no"]:
+    """Whether a program of ours fails the hidden tests: by wrong outputs alone, by an error, no."""
+    verdict: Literal["wrong", "stuck", "no"] = "no"
+    for test in instance.hidden:
+        given = test.args if isinstance(test, CallTest) else test.stdin
+        try:
+            found = outcome(program, instance.entry, given)
+        except Stuck:
+            return "stuck"
+        if repr(found) != repr(test.expected):
+            verdict = "wrong"
+    return verdict

@@ -1,0 +1,357 @@
+r"""The task `code`: problems whose answer is a Python program, generated or from a file.
+
+| | |
+|---|---|
+| Creation | `make_task("code", level=2)`, `make_task("code", data="HumanEval.jsonl")` |
+| Problems | generated in three levels (`code_problems`), or the rows of a file (`code_files`) |
+| Prompt | the statement, its public tests, and `Put the code in a ```python block.` |
+| Answer | strict: last block labelled python, else last unlabelled; lenient: also unfenced |
+| Score | 1 if all hidden tests pass (`reward="fraction"`: the share that does), in the sandbox |
+
+Two styles: a program that reads stdin and prints, or a function that is called. `meta` holds
+`entry` (None: stdin), the `public` tests, which are shown, the `hidden` ones, which grade, and the
+reference `solution`. Status of a grade: AC, WA, RE, TLE, MLE, OLE, CE, or `none` for no program.
+A failure of the sandbox itself raises and is never a score.
+
+Two programs are equivalent (majority votes) if they do the same on the *public* inputs; hidden
+tests are not touched. Equal programs on one problem are run once and get one verdict.
+
+Version history: v0, first release.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast, get_args
+
+from flowzoo.envs.programs import run_programs
+from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.code.family import Draft, Family, complete
+from flowzoo.envs.tasks.code.files import CodeRow, Layout, code_rows, with_prelude
+from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
+from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
+from flowzoo.envs.tasks.rows import Columns, Source, load, read_columns, reload
+from flowzoo.envs.tasks.task import (
+    Problem,
+    Task,
+    check_split,
+    levels_named,
+    number_by_first,
+    split_of,
+)
+from flowzoo.errors import UsageError, unknown
+from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
+from flowzoo.sandbox.program import Limits, Program, Test
+from flowzoo.sandbox.tier import SandboxName
+from flowzoo.seeding import key_rng
+
+INSTRUCTION = "Put the code in a ```python block."
+_MOST_DRAWS = 10_000
+
+
+def fenced(source: str) -> str:
+    """A program as a reply gives it."""
+    return f"```python\n{source}\n```"
+
+
+def parse_levels(level: int | str) -> tuple[int, ...]:
+    """Levels named by `level`: 2, "2", or a range such as "1-3".
+
+    Raises:
+        UsageError: anything else.
+    """
+    found = levels_named(level, max(LEVELS))
+    if found:
+        return found
+    names = ", ".join(map(str, LEVELS))
+    raise UsageError(f"level {level!r}: expected one of {names}, or a range such as '1-3'.")
+
+
+def grading_tests(problem: Problem) -> tuple[Test, ...]:
+    """The hidden tests; before them the public ones, where the file's layout says they count."""
+    shown = problem.meta["public"] if problem.meta.get("public_grade") else ()
+    return (*shown, *problem.meta["hidden"])
+
+
+def deeds(ran: Ran, entry: str | None) -> tuple[str, ...]:
+    """What a program did on each input: its output, or else the status.
+
+    Tests that are code give no output: of those only the status is known.
+    """
+    found = []
+    for case in ran.cases:
+        is_output = case.status in ("AC", "WA") and case.output
+        output = " ".join(case.output.split()) if entry is None else case.output
+        found.append(f"output {output}" if is_output else case.status)
+    return tuple(found)
+
+
+def lines_of(answer: str) -> tuple[str, ...]:
+    """The lines of a program, without blank ones and white space at their ends."""
+    return tuple(line.rstrip() for line in answer.splitlines() if line.strip())
+
+
+@dataclass(frozen=True)
+class CodeTask(Task):
+    """Programming problems.
+
+    Immutable and cheap to pickle: a task on a file travels as path and content digest, and is
+    read again where it arrives.
+
+    Raises:
+        UsageError: a bad option; options of files together with those of generated problems.
+        DataError: a broken file, with the line.
+    """
+
+    name: ClassVar[str] = "code"
+    kind: ClassVar[str] = "code"
+    instruction: ClassVar[str] = INSTRUCTION
+    runs_programs: ClassVar[bool] = True
+
+    level: int | str | None = None
+    """Difficulty of generated problems: 1 to 3, or a range such as "1-3", whose levels take turns.
+    Default 1. Not for files."""
+    family: str | None = None
+    """One family of generated problems, whichever its level, e.g. "merge". Not for files."""
+    data: str | None = None
+    """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
+    default: generated problems."""
+    layout: Layout = "auto"
+    """Layout of `data`: humaneval, mbpp, apps, or auto to tell by its columns."""
+    columns: Mapping[str, str] | Columns | str = ()
+    """Column names of `data` where they differ from the layout's (keys: see `code_files`); on a
+    command line as `columns=text:ask,tests:checks`."""
+    reward: Scoring = "all"
+    """`all`: 1 if every hidden test passes, else 0. `fraction`: the share that passes."""
+    sandbox: SandboxName = "auto"
+    """Isolation of the programs: the best this machine has, or the one named."""
+    cpu_s: float = 2.0
+    """CPU seconds that a program has for each test."""
+    memory_mb: int = 256
+    """Memory of a program."""
+    seed: int = 0
+    """Seed of the generator. Files: only part of the problems' ids."""
+    digest: str = field(default="", repr=False)
+    """Digest that the content of `data` must have; default: taken when the task is made."""
+
+    def __post_init__(self) -> None:
+        """Check the options and, for a file, read it."""
+        object.__setattr__(self, "columns", read_columns(self.columns))
+        check_seed(self.seed)
+        for option, value, choices in (
+            ("reward", self.reward, get_args(Scoring)),
+            ("sandbox", self.sandbox, get_args(SandboxName)),
+        ):
+            if value not in choices:
+                raise unknown(option, value, choices)
+        self.limits()
+        if self.data is None:
+            self._check_generated()
+        else:
+            self._check_file()
+
+    def _check_generated(self) -> None:
+        if self.layout != "auto" or self.columns or self.digest:
+            raise UsageError("layout, columns and digest describe a file: give data as well.")
+        if self.family is not None:
+            own = family_named(self.family).level
+            if self.level not in (None, own, str(own)):
+                raise UsageError(f"family {self.family!r} is of level {own}, not {self.level!r}.")
+            object.__setattr__(self, "level", own)
+        object.__setattr__(self, "level", 1 if self.level is None else self.level)
+        parse_levels(cast("int | str", self.level))
+
+    def _check_file(self) -> None:
+        for option in ("level", "family"):
+            if getattr(self, option) is not None:
+                raise UsageError(
+                    f"{option}={getattr(self, option)!r} chooses generated problems and "
+                    f"data={self.data!r} a file: give one of the two."
+                )
+        object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "digest", self._source().digest)
+
+    def _source(self) -> Source[CodeRow]:
+        data, columns = str(self.data), cast(Columns, self.columns)
+        if self.digest:
+            return reload(data, code_rows, self.layout, columns, self.digest)
+        return load(data, code_rows, self.layout, columns)
+
+    def limits(self) -> Limits:
+        """Limits of every run of a program.
+
+        Raises:
+            UsageError: `cpu_s` or `memory_mb` out of range.
+        """
+        return Limits(cpu_s=self.cpu_s, memory_mb=self.memory_mb)
+
+    def size(self, split: str) -> int | None:
+        """Number of rows of the file in `split`; None for generated problems."""
+        check_split(split)
+        return None if self.data is None else len(self._source().splits[split])
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """Problem `index` of `split`; for a file, the row at that position of the split.
+
+        Raises:
+            UsageError: unknown split, or an index outside it.
+        """
+        size = self.check_index(index, split)
+        if size is None:
+            return self._generated(index, split)
+        source = self._source()
+        row = source.splits[split][index]
+        meta = {
+            "source": source.name,
+            "row": row.line,
+            "entry": row.entry,
+            "public": row.public,
+            "hidden": row.hidden,
+            "solution": row.solution,
+            "prelude": row.prelude,
+            "public_grade": row.public_grade,
+        }
+        return Problem(self.name, split, self.seed, index, row.text, row.solution, meta)
+
+    def _generated(self, index: int, split: str) -> Problem:
+        """Draw until the statement belongs to `split`, so that the item depends on its key only."""
+        levels = parse_levels(self.level or 1)
+        level = levels[index % len(levels)]
+        for number in range(_MOST_DRAWS):
+            family, draft = self._draft(level, split, index, number)
+            if split not in ("all", split_of(draft.statement)):
+                continue
+            made = complete(family, draft)
+            if made is not None:
+                meta = {
+                    "source": self.family or f"level-{self.level}",
+                    "level": level,
+                    "family": made.family,
+                    "draw": number,
+                    "entry": made.entry,
+                    "public": made.public,
+                    "hidden": made.hidden,
+                    "solution": made.source,
+                }
+                return Problem(self.name, split, self.seed, index, made.text, made.source, meta)
+        raise UsageError(f"family {self.family!r} has no problem in split {split!r}: it is small.")
+
+    def _draft(self, level: int, split: str, index: int, number: int) -> tuple[Family, Draft]:
+        rng = key_rng("task", self.name, level, split, self.seed, index, number)
+        return draw(level, rng, self.family)
+
+    def prompt(self, problem: Problem) -> str:
+        """The statement with its public tests, and how to write the answer."""
+        return f"{problem.text}\n{INSTRUCTION}"
+
+    def answer(self, text: str) -> str | None:
+        """The last ```python block, else the last block without a label, or None."""
+        return extract_code(text, "strict")
+
+    def answer_lenient(self, text: str) -> str | None:
+        """As `answer`; else an unclosed block, or a reply from its first line of code on."""
+        return extract_code(text, "lenient")
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """Grades on the hidden tests; equal answers to one problem are run once.
+
+        Raises:
+            UsageError: this machine does not offer the sandbox.
+            SandboxFailed: the sandbox broke: no score stands for that.
+        """
+        pairs = list(zip(problems, answers, strict=True))
+        keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
+        distinct = dict(zip(keys, pairs, strict=True))
+        scored = score_programs(
+            [
+                None if answer is None else self._program(problem, answer)
+                for problem, answer in distinct.values()
+            ],
+            [grading_tests(problem) for problem, _ in distinct.values()],
+            scoring=self.reward,
+            sandbox=self.sandbox,
+            limits=self.limits(),
+        )
+        grades = {key: Graded(*score) for key, score in zip(distinct, scored, strict=True)}
+        return [grades[key] for key in keys]
+
+    def _program(self, problem: Problem, answer: str) -> Program:
+        source = with_prelude(answer, problem.meta.get("prelude", ""))
+        return Program(source, problem.meta["entry"])
+
+    def trial(self, problem: Problem, answer: str) -> Run:
+        """The run of an answer on the public tests."""
+        program = self._program(problem, answer)
+        return Run(program.source, problem.meta["public"], program.entry, limits=self.limits())
+
+    def grading(self) -> Mapping[str, Any]:
+        """The sandbox; it is started by this."""
+        return {"sandbox": code_sandbox(self.sandbox).describe()}
+
+    def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
+        """Results of programs, under the task's limits where a run brings none."""
+        return run_programs(runs, self.sandbox, self.limits())
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Classes of programs that do the same on the public inputs; -1 for None."""
+        return self.classes_batch([problem], [answers])[0]
+
+    def classes_batch(
+        self, problems: Sequence[Problem], groups: Sequence[Sequence[str | None]]
+    ) -> list[tuple[int, ...]]:
+        """`classes` of several groups in one batch; without public tests equal texts are equal."""
+        jobs: dict[tuple[str, str, str], Run] = {}
+        for problem, answers in zip(problems, groups, strict=True):
+            for answer in answers:
+                if answer is not None and problem.meta["public"]:
+                    key = problem.id, problem.text, answer
+                    jobs.setdefault(key, self.trial(problem, answer))
+        runs = list(jobs.values())
+        results = zip(runs, self.run_batch(runs), strict=True)
+        did = dict(zip(jobs, (deeds(ran, run.entry) for run, ran in results), strict=True))
+        return [
+            number_by_first(
+                [
+                    None
+                    if answer is None
+                    else did.get((problem.id, problem.text, answer), lines_of(answer))
+                    for answer in answers
+                ]
+            )
+            for problem, answers in zip(problems, groups, strict=True)
+        ]
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """The reference program in a fence; if not `right`, a variant that fails hidden tests.
+
+        For files the wrong program does nothing: mistakes in unknown code cannot be verified
+        without running it.
+        """
+        if right:
+            if not problem.gold:
+                raise UsageError(
+                    f"problem {problem.id} has no reference solution, so no scripted expert can "
+                    "solve it: use another policy."
+                )
+            return fenced(problem.gold)
+        if "draw" not in problem.meta:
+            return fenced(nothing(problem.meta["entry"]))
+        key = problem.meta["level"], problem.split, problem.index, problem.meta["draw"]
+        made = complete(*self._draft(*key))
+        return fenced(wrong_program(made, rng) if made else nothing(problem.meta["entry"]))
+
+    def samples(self) -> tuple[str, ...]:
+        """Short replies: fenced and unfenced programs, right for some problems, and unreadable."""
+        return (
+            fenced("def f(x):\n    return x + 3"),
+            fenced("def f(x):\n    return (x + 2) * 3"),
+            fenced("print(input())"),
+            "def f(x):\n    return x * 2",
+            "I am not sure.",
+            "```python\ndef f(x",
+        )

@@ -1,0 +1,253 @@
+"""Base of the tasks in which a list of actions moves a world: plan_path, sokoban, sudoku.
+
+The state of a world is a function of the problem and of the actions so far, one canonical list
+(`actions`), and of nothing else: an episode that is forked or replayed comes to the same state.
+Success is a matter of the final state only; neither the world nor its end knows the gold answer.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import count
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+
+from flowzoo.envs.script import Graded
+from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.games.actions import joined, written
+from flowzoo.envs.tasks.games.files import BoardRow, board_rows
+from flowzoo.envs.tasks.rows import Columns, Source, load, reload
+from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
+from flowzoo.errors import UsageError, unknown
+from flowzoo.sandbox.tier import SandboxName
+from flowzoo.seeding import key_rng
+
+Reward = Literal["sparse", "shaped"]
+START = "[]"
+"""The actions of a world in which nothing was done."""
+MOST_DRAWS = 4_000
+"""Draws for one instance of a split; a space that has none after that many is too small."""
+
+
+class Instance(NamedTuple):
+    """A generated world."""
+
+    key: str
+    """What decides the split: equal keys never stand in two splits."""
+    board: str
+    """The world at the start, rows ended by newlines."""
+    gold: str
+    """A best list of actions, canonical."""
+    facts: Mapping[str, Any]
+    """Plain values for `Problem.meta`."""
+
+
+class Played(NamedTuple):
+    """What a list of actions comes to."""
+
+    solved: bool
+    gained: float
+    """Return under the shaped reward."""
+    best: float
+    """The best return there is in this world, greater than 0."""
+    invalid: int
+    """Actions that could not be done; they change nothing."""
+
+
+@dataclass(frozen=True)
+class Game(Task):
+    """A task whose answers are lists of actions.
+
+    Raises:
+        UsageError: an option out of range.
+    """
+
+    kind: ClassVar[str] = "actions"
+    home: ClassVar[str] = "tool_planner_v0"
+    instruction: ClassVar[str]
+    """How to write the answer."""
+    drawn_by: ClassVar[tuple[str, ...]]
+    """Options of the generator alone, which mean nothing for worlds from a file."""
+
+    reward: Reward = "sparse"
+    """`sparse`: 1 if the final state is the wished one, else 0. `shaped`: the return that the
+    task's page describes, as a fraction of the best possible one; 0 if it is negative. The return
+    itself is the part `return` of the grade."""
+    seed: int = 0
+    """Seed of the generator. Files: only part of the problems' ids."""
+    sandbox: SandboxName = "auto"
+    """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
+    data: str | None = None
+    """Path of a JSON Lines or Parquet file of boards, or a Hugging Face id
+    `org/name[:config][@split]` (see `game_files`); default: generated problems."""
+    columns: Mapping[str, str] | Columns = ()
+    """Name of the column of `data` that has the board, under the key `board`."""
+    digest: str = field(default="", repr=False)
+    """Digest that the content of `data` must have; default: taken when the task is made."""
+
+    def __post_init__(self) -> None:
+        """Check the options that all games share and, for a file, read it."""
+        if self.reward not in get_args(Reward):
+            raise unknown("reward", self.reward, get_args(Reward))
+        check_seed(self.seed)
+        if isinstance(self.columns, Mapping):
+            object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))
+        if self.data is not None:
+            self._check_file_options()
+            object.__setattr__(self, "data", str(self.data))
+            object.__setattr__(self, "digest", self._source().digest)
+        elif self.columns or self.digest:
+            raise UsageError("columns and digest describe a file: give data as well.")
+
+    def _check_file_options(self) -> None:
+        for option in fields(self):
+            if option.name in self.drawn_by and getattr(self, option.name) != option.default:
+                raise UsageError(
+                    f"{option.name}={getattr(self, option.name)!r} says how worlds are generated "
+                    f"and data={self.data!r} takes them from a file: give one of the two."
+                )
+
+    def _source(self) -> Source[BoardRow]:
+        layout, columns = f"{self.name}/{self.settings()[0]}", cast(Columns, self.columns)
+        if self.digest:
+            return reload(str(self.data), board_rows, layout, columns, self.digest)
+        return load(str(self.data), board_rows, layout, columns)
+
+    @classmethod
+    @abstractmethod
+    def instance(cls, rows: list[str], side: int) -> Instance:
+        """The world of a board with its best actions.
+
+        Raises:
+            UsageError: no such world, or one without a solution.
+        """
+
+    @abstractmethod
+    def settings(self) -> tuple[int | str, ...]:
+        """The options that say which worlds there are, the side first: part of a draw's key."""
+
+    @abstractmethod
+    def draw(self, rng: random.Random, split: str) -> Instance | None:
+        """A world drawn from `rng`, or None if the draw failed or is seen not to be of `split`."""
+
+    @abstractmethod
+    def state(self, problem: Problem, actions: str = START) -> str:
+        """The board after `actions`, in the symbols of the task's page."""
+
+    @abstractmethod
+    def describe(self, problem: Problem, board: str, actions: str) -> str:
+        """What a player is told of the world that `board` shows; without the instruction."""
+
+    @abstractmethod
+    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[Played]:
+        """What each canonical list of actions comes to."""
+
+    @abstractmethod
+    def is_canonical(self, answer: str) -> bool:
+        """Whether `answer` is a canonical list of actions of this game."""
+
+    @abstractmethod
+    def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
+        """A canonical list that solves the world that `board` shows, or plausibly fails.
+
+        A world that cannot be solved any more is left as it is.
+        """
+
+    @abstractmethod
+    def ended(self, problem: Problem, actions: str = START) -> str:
+        """Why nothing more can be done (`solved`, `deadlock`, `cap`), or an empty string."""
+
+    def size(self, split: str) -> int | None:
+        """Number of worlds of the file in `split`; None for generated ones."""
+        check_split(split)
+        return None if self.data is None else len(self._source().splits[split])
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """Problem `index` of `split`; `meta` has `board`, `solution` and the facts of the game.
+
+        Raises:
+            UsageError: unknown split, an index outside it, or a space of worlds so small that none
+                of them belongs to the split.
+        """
+        size = self.check_index(index, split)
+        if size is not None:
+            source = self._source()
+            row = source.splits[split][index]
+            return self._problem(row.made, index, split, {"source": source.name, "row": row.line})
+        settings = self.settings()
+        for draw in count():
+            rng = key_rng("task", self.name, *settings, split, self.seed, index, draw)
+            made = self.draw(rng, split)
+            if made is not None and split in ("all", split_of(made.key)):
+                where = {"source": "-".join(map(str, settings))}
+                return self._problem(made, index, split, where)
+            if draw >= MOST_DRAWS:
+                raise UsageError(
+                    f"{self.name}: no instance for split {split!r} in {MOST_DRAWS} draws with "
+                    f"options {settings}; make the world larger or less full."
+                )
+        raise AssertionError("unreachable")
+
+    def _problem(
+        self, made: Instance, index: int, split: str, where: Mapping[str, object]
+    ) -> Problem:
+        meta = {**where, "board": made.board, "solution": made.gold, **made.facts}
+        problem = Problem(self.name, split, self.seed, index, "", made.gold, meta)
+        text = self.describe(problem, made.board, START)
+        return Problem(self.name, split, self.seed, index, text, made.gold, meta)
+
+    def prompt(self, problem: Problem) -> str:
+        """The world at the start, and how to write the answer."""
+        return f"{problem.text}\n{self.instruction}"
+
+    def prompt_at(self, problem: Problem, actions: str) -> str:
+        """`prompt` for the world as it is after `actions`."""
+        if actions == START:
+            return self.prompt(problem)
+        shown = self.describe(problem, self.state(problem, actions), actions)
+        return f"{shown}\n{self.instruction}"
+
+    def board_in(self, problem: Problem, prompt: str) -> str:
+        """The board that a text of `prompt_at` shows, for scripted players, who know no more."""
+        return "\n".join(prompt.split("\n")[1 : problem.meta["board"].count("\n") + 2])
+
+    def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
+        """Whether each canonical list solves the world that `board` shows."""
+        shown = replace(problem, meta={**problem.meta, "board": board})
+        return [end.solved for end in self.play_batch([shown] * len(actions), actions)]
+
+    def join(self, *actions: str) -> str:
+        """Canonical lists one after the other."""
+        return joined(*actions)
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """Play the answers; statuses are `solved`, `unsolved` and `none` (no list of actions)."""
+        rows = [i for i, answer in enumerate(answers) if answer and self.is_canonical(answer)]
+        played = self.play_batch([problems[i] for i in rows], [answers[i] or START for i in rows])
+        graded = [Graded(0.0, "none")] * len(answers)
+        sparse = self.reward == "sparse"
+        for i, end in zip(rows, played, strict=True):
+            share = min(1.0, max(0.0, end.gained / end.best))
+            parts = (("return", end.gained), ("invalid", float(end.invalid)))
+            status = "solved" if end.solved else "unsolved"
+            graded[i] = Graded(float(end.solved) if sparse else share, status, parts)
+        return graded
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Classes of equal lists, numbered by first appearance; -1 for None."""
+        return number_by_first(answers)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """A list that solves the world from its start; if not `right`, one that plausibly fails."""
+        return self.plan(problem, problem.meta["board"], rng, right)
+
+    def frames(self, before: str | None, after: str) -> list[str]:
+        """The lists from `before` to `after`, one action more each."""
+        actions = json.loads(after)
+        first = len(json.loads(before or START)) + 1
+        return [written(actions[:number]) for number in range(first, len(actions) + 1)]

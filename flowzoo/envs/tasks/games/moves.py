@@ -1,0 +1,56 @@
+"""Base of the games whose actions are the four moves: plan_path and sokoban."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from flowzoo.envs.tasks.games.actions import (
+    MOVES,
+    are_moves,
+    mistaken,
+    read_moves,
+    read_moves_loosely,
+    written,
+)
+from flowzoo.envs.tasks.games.game import Game
+from flowzoo.envs.tasks.task import Problem
+
+
+@dataclass(frozen=True)
+class MoveGame(Game):
+    """A game played by lists of "U", "D", "L", "R" on a square board."""
+
+    side: int = 6
+    """Cells in a row, and rows."""
+
+    @property
+    def cap(self) -> int:
+        """Most moves that are made."""
+        return 2 * self.side * self.side
+
+    def is_canonical(self, answer: str) -> bool:
+        """Whether `answer` is a canonical list of moves."""
+        return are_moves(answer)
+
+    def answer(self, text: str) -> str | None:
+        """The JSON list of moves that the reply ends on, canonical, or None."""
+        return read_moves(text)
+
+    def answer_lenient(self, text: str) -> str | None:
+        """The moves in letters or words of the last list or line, or None."""
+        return read_moves_loosely(text)
+
+    def near_miss(self, problem: Problem, board: str, moves: str, rng: random.Random) -> str:
+        """The solution `moves` of `board` with one move other or the last left out, so it fails."""
+        number = rng.randrange(len(moves))
+        wrong = [mistaken(moves, number, move) for move in MOVES if move != moves[number]]
+        wrong.append(written([*moves[:-1]]))
+        solved = self.solves(problem, board, wrong)
+        return rng.choice(
+            [plan for plan, is_right in zip(wrong, solved, strict=True) if not is_right]
+        )
+
+    def samples(self) -> tuple[str, ...]:
+        """Short replies: moves, unreadable ones, and one only the lenient reader takes."""
+        return ('["R"]', 'Go: ["D","D","R"]', '["U","L"]', "[up, right]", "I am not sure.", "[")

@@ -1,0 +1,224 @@
+"""The task `plan_path`: moves that lead through a grid with walls.
+
+| | |
+|---|---|
+| Creation | `make_task("plan_path")`, `make_task("plan_path", side=4, density=0.2)` |
+| Problems | the rows of a file (`data=`, see `game_files`), or endless: start and goal uniform and not adjacent, then walls on exactly `density` of the cells, redrawn until a path exists |
+| Prompt | the grid (`#` wall, `.` free, `P` you, `G` goal), both positions, how to answer |
+| Answer | a JSON list of `"U"`, `"D"`, `"L"`, `"R"`, the last one of the reply; lenient: letters or words of either case, with or without quotes |
+| Moves | a move into a wall or off the grid changes nothing; at most 2 · side² moves are made |
+| Score | `sparse`: 1 if the moves *end* on the goal, else 0; `shaped`: see below |
+
+With 10 × 10 cells and density 0.22 the mean shortest path is 7.84 ± 0.02 moves (published: about 7.9).
+
+The shaped return is the potential gained, −distance / (2 · side) at the end less at the start
+(undiscounted, so that it telescopes: a loop gains nothing), −0.01 a move, −0.1 more for a move that
+changes nothing, +1 on the goal at the end, +0.5 more if no plan is shorter. The score is this return
+divided by that of a shortest plan, but not below 0: 1 for the shortest plans alone.
+
+Version history: v0, first release.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flowzoo.envs.settings import check_number, check_whole
+from flowzoo.envs.tasks.games.actions import (
+    MOVES,
+    moves_of,
+    written,
+)
+from flowzoo.envs.tasks.games.files import check_square
+from flowzoo.envs.tasks.games.game import START, Instance, Played
+from flowzoo.envs.tasks.games.moves import MoveGame
+from flowzoo.envs.tasks.games.plan_path_kernel import Walk, distances, walk_batch
+from flowzoo.envs.tasks.task import Problem, Scene
+from flowzoo.errors import UsageError
+
+STEP, INVALID, GOAL, SHORTEST = -0.01, -0.1, 1.0, 0.5
+"""Parts of the shaped return."""
+TILES = {
+    "#": ("██", "grey37"),
+    ".": ("· ", "dim"),
+    "P": ("@ ", "bold cyan"),
+    "+": ("@ ", "bold green"),
+    "G": ("G ", "bold green"),
+    "trail": ("• ", "yellow"),
+}
+"""How a cell is drawn."""
+_WALL_DRAWS = 50
+
+
+def neighbour(cell: int, move: str, side: int) -> int | None:
+    """The cell that `move` leads to on an empty grid, or None off it."""
+    row = cell // side + {"U": -1, "D": 1}.get(move, 0)
+    column = cell % side + {"L": -1, "R": 1}.get(move, 0)
+    return row * side + column if 0 <= row < side and 0 <= column < side else None
+
+
+def board_of(marks: Sequence[str], side: int) -> str:
+    """A board from its cells: rows ended by newlines."""
+    return "\n".join("".join(marks[row : row + side]) for row in range(0, side * side, side))
+
+
+def shortest(board: str, side: int, start: int, goal: int, rng: random.Random) -> str | None:
+    """A shortest plan from `start` to `goal`, drawn among the steps that come nearer, or None."""
+    distance = distances(board, side, goal)
+    if distance[start] < 0:
+        return None
+    moves = ""
+    while start != goal:
+        nearer = [
+            (move, there)
+            for move in MOVES
+            if (there := neighbour(start, move, side)) is not None
+            and distance[there] == distance[start] - 1
+        ]
+        move, start = rng.choice(nearer)
+        moves += move
+    return moves
+
+
+def shaped_return(walk: Walk, side: int) -> float:
+    """The shaped return of a plan; see the module's page."""
+    total = (walk.start_distance - walk.end_distance) / (2 * side)
+    total += STEP * walk.moves + INVALID * walk.invalid
+    if walk.end_distance == 0:
+        total += GOAL + (SHORTEST if walk.moves == walk.start_distance else 0.0)
+    return total
+
+
+def best_return(distance: int, side: int) -> float:
+    """The shaped return of a shortest plan of `distance` moves."""
+    return distance / (2 * side) + STEP * distance + GOAL + SHORTEST
+
+
+@dataclass(frozen=True)
+class PlanPathTask(MoveGame):
+    """Grids with a start, a goal and walls."""
+
+    name: ClassVar[str] = "plan_path"
+    instruction: ClassVar[str] = (
+        'Give the moves from P to G as a JSON list of "U", "D", "L", "R" (up, down, left, right).'
+    )
+
+    drawn_by: ClassVar[tuple[str, ...]] = ("density",)
+
+    side: int = 10
+    """Cells in a row, and rows."""
+    density: float = 0.22
+    """Share of the cells that are walls."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        check_whole("side", self.side, 3, 30)
+        check_number("density", self.density, 0.0, 0.5)
+
+    def settings(self) -> tuple[int | str, ...]:
+        """Side and density."""
+        return self.side, str(self.density)
+
+    @classmethod
+    def instance(cls, rows: list[str], side: int) -> Instance:
+        """A grid with one P and one G, and a path between them."""
+        check_square(rows, side, "#.PG")
+        board, marks = "\n".join(rows), "".join(rows)
+        if marks.count("P") != 1 or marks.count("G") != 1:
+            raise UsageError("expected exactly one P and one G on the board")
+        start, goal = marks.index("P"), marks.index("G")
+        moves = shortest(board, side, start, goal, random.Random(0))
+        if moves is None:
+            raise UsageError("no path leads from P to G")
+        return Instance(board, board, written([*moves]), {"optimal": len(moves)})
+
+    def draw(self, rng: random.Random, split: str) -> Instance | None:
+        """Start and goal first, so that walls do not favour near pairs; then walls that fit."""
+        side, size = self.side, self.side * self.side
+        start, goal = rng.sample(range(size), 2)
+        rows, columns = abs(start // side - goal // side), abs(start % side - goal % side)
+        if rows + columns < 2:
+            return None
+        others = [cell for cell in range(size) if cell not in (start, goal)]
+        for _ in range(_WALL_DRAWS):
+            marks = ["."] * size
+            marks[start], marks[goal] = "P", "G"
+            for cell in rng.sample(others, min(round(self.density * size), size - 2)):
+                marks[cell] = "#"
+            board = board_of(marks, side)
+            moves = shortest(board, side, start, goal, rng)
+            if moves is not None:
+                return Instance(board, board, written([*moves]), {"optimal": len(moves)})
+        return None
+
+    def state(self, problem: Problem, actions: str = START) -> str:
+        """The grid with `P` where it is after `actions`, `+` if that is the goal."""
+        board = problem.meta["board"]
+        if actions == START:
+            return board
+        side = self.side
+        marks = list(board.replace("\n", "").replace("P", "."))
+        end = self._walk(problem, actions).end
+        marks[end] = "+" if marks[end] == "G" else "P"
+        return board_of(marks, side)
+
+    def scene(self, problem: Problem, answer: str | None = None) -> Scene:
+        """The grid with the trail of the moves."""
+        side, cell = self.side, problem.meta["board"].replace("\n", "").index("P")
+        moves, trail = moves_of(answer or START)[: self.cap], set()
+        marks = self.state(problem, answer or START).replace("\n", "")
+        for move in moves:
+            trail.add(cell)
+            there = neighbour(cell, move, side)
+            cell = cell if there is None or marks[there] == "#" else there
+        tiles = [
+            TILES["trail" if mark == "." and cell in trail else mark]
+            for cell, mark in enumerate(marks)
+        ]
+        return [tiles[row : row + side] for row in range(0, side * side, side)]
+
+    def describe(self, problem: Problem, board: str, actions: str) -> str:
+        """The grid and both positions."""
+        width = self.side + 1
+        here, goal = board.index("+" if "+" in board else "P"), problem.meta["board"].index("G")
+        return (
+            f"Grid (# wall, . free, P you, G goal):\n{board}\n"
+            f"You are at row {here // width}, column {here % width}; "
+            f"the goal is at row {goal // width}, column {goal % width}."
+        )
+
+    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[Played]:
+        """Play all plans in one compiled pass."""
+        boards = [problem.meta["board"] for problem in problems]
+        side = self.side
+        return [
+            Played(
+                walk.end_distance == 0,
+                shaped_return(walk, side),
+                best_return(walk.start_distance, side),
+                walk.invalid,
+            )
+            for walk in walk_batch(boards, side, actions, self.cap)
+        ]
+
+    def _walk(self, problem: Problem, actions: str) -> Walk:
+        return walk_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
+
+    def ended(self, problem: Problem, actions: str = START) -> str:
+        """`solved` on the goal, `cap` if no move is left."""
+        walk = self._walk(problem, actions)
+        return "solved" if walk.end_distance == 0 else "cap" if walk.moves >= self.cap else ""
+
+    def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
+        """A shortest plan from where P is; wrong: with a move that misses the goal in the end."""
+        marks = board.replace("\n", "")
+        if "+" in marks:
+            return START
+        moves = shortest(board, self.side, marks.index("P"), marks.index("G"), rng) or ""
+        if right or not moves:
+            return written([*moves])
+        return self.near_miss(problem, board, moves, rng)

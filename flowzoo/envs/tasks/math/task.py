@@ -1,0 +1,241 @@
+r"""The task `math`: problems with one final answer, generated or from a file.
+
+| | |
+|---|---|
+| Creation | `make_task("math", level=2)`, `make_task("math", data="test.jsonl")` |
+| Problems | endless in five levels (`math_levels`), or the rows of a file (`files`) |
+| Prompt | the statement, then `Put the final answer in \boxed{}.` |
+| Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
+| Score | 1 if equal to the reference answer by `flowzoo.reward.score_batch`, else 0 |
+
+Version history: v0, first release.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import ClassVar, cast
+
+from flowzoo.envs.script import Graded
+from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.files import Layout, Row, math_rows
+from flowzoo.envs.tasks.math.levels import LEVELS, Slip, generate
+from flowzoo.envs.tasks.rows import Columns, Source, load, read_columns, reload
+from flowzoo.envs.tasks.task import Problem, Task, check_split, levels_named, split_of
+from flowzoo.errors import UsageError
+from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
+from flowzoo.sandbox.tier import SandboxName
+from flowzoo.seeding import key_rng
+
+INSTRUCTION = "Put the final answer in \\boxed{}."
+_LONGEST_SHOWN = 600
+_AS_GIVEN = MathOptions(read="answer")
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_DELTAS = (-10, -3, -2, -1, 1, 2, 3, 10)
+
+
+def parse_levels(level: int | str) -> tuple[int, ...]:
+    """Levels named by `level`: 2, "2", or a range such as "1-3".
+
+    Raises:
+        UsageError: anything else.
+    """
+    found = levels_named(level, max(LEVELS))
+    if found:
+        return found
+    raise UsageError(
+        f"level {level!r}: expected one of {', '.join(map(str, LEVELS))}, or a range such as '1-3'."
+    )
+
+
+def is_right(answer: str, gold: str) -> bool:
+    """Whether the extracted `answer` is graded equal to `gold`."""
+    return score_batch([answer], [gold], _AS_GIVEN).scores[0] == 1.0
+
+
+def wrong_answer(gold: str, rng: random.Random) -> str:
+    """A plausible answer that is graded different from `gold`: one of its numbers is off."""
+    spans = [match.span() for match in _NUMBER.finditer(gold)]
+    for _ in range(16):
+        if spans:
+            start, end = rng.choice(spans)
+            number = max(0, int(gold[start:end]) + rng.choice(_DELTAS))
+            answer = f"{gold[:start]}{number}{gold[end:]}"
+        else:
+            answer = str(rng.randint(2, 99))
+        if not is_right(answer, gold) and extract(f"\\boxed{{{answer}}}") == answer:
+            return answer
+    return "17" if not is_right("17", gold) else "18"
+
+
+@dataclass(frozen=True)
+class MathTask(Task):
+    """Mathematics problems with one final answer.
+
+    Immutable and cheap to pickle: a task on a file travels as path and content digest, and is
+    read again where it arrives.
+
+    Raises:
+        UsageError: bad `level`, `layout` or `columns`; `data` is no file and no dataset id;
+            `level` together with `data`.
+        DataError: a broken file, with the line.
+    """
+
+    name: ClassVar[str] = "math"
+    kind: ClassVar[str] = "math"
+    instruction: ClassVar[str] = INSTRUCTION
+
+    level: int | str | None = None
+    """Difficulty of generated problems: 1 to 5, or a range such as "1-3", whose levels take turns.
+    Default 1. Not for files."""
+    data: str | None = None
+    """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
+    default: generated problems."""
+    layout: Layout = "auto"
+    """Layout of `data`: gsm8k, math, dapo, or auto to tell by its columns."""
+    columns: Mapping[str, str] | Columns | str = ()
+    """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
+    seed: int = 0
+    """Seed of the generator. Files: only part of the problems' ids."""
+    sandbox: SandboxName = "auto"
+    """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
+    digest: str = field(default="", repr=False)
+    """Digest that the content of `data` must have; default: taken when the task is made."""
+
+    def __post_init__(self) -> None:
+        """Check the options and, for a file, read it."""
+        object.__setattr__(self, "columns", read_columns(self.columns))
+        check_seed(self.seed)
+        if self.data is None:
+            if self.layout != "auto" or self.columns or self.digest:
+                raise UsageError("layout, columns and digest describe a file: give data as well.")
+            object.__setattr__(self, "level", 1 if self.level is None else self.level)
+            parse_levels(self.level or 0)
+            return
+        if self.level is not None:
+            raise UsageError(
+                f"level={self.level!r} chooses generated problems and data={self.data!r} a file: "
+                "give one of the two."
+            )
+        object.__setattr__(self, "data", str(self.data))
+        columns = cast(Columns, self.columns)
+        source = (
+            reload(str(self.data), math_rows, self.layout, columns, self.digest)
+            if self.digest
+            else load(str(self.data), math_rows, self.layout, columns)
+        )
+        object.__setattr__(self, "digest", source.digest)
+
+    def _source(self) -> Source[Row]:
+        columns = cast(Columns, self.columns)
+        return reload(str(self.data), math_rows, self.layout, columns, self.digest)
+
+    def size(self, split: str) -> int | None:
+        """Number of rows of the file in `split`; None for generated problems."""
+        check_split(split)
+        return None if self.data is None else len(self._source().splits[split])
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """Problem `index` of `split`; for a file, the row at that position of the split.
+
+        `meta` has `solution`, and `level` (generated) or `source` and `row`, its line (files).
+
+        Raises:
+            UsageError: unknown split, or an index outside it.
+        """
+        size = self.check_index(index, split)
+        if size is None:
+            return self._generated(index, split)
+        source = self._source()
+        row = source.splits[split][index]
+        meta = {"source": source.name, "row": row.line, "solution": row.solution}
+        return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
+
+    def _generated(self, index: int, split: str) -> Problem:
+        """Draw until the text belongs to `split`: the item stays a function of its key alone."""
+        assert self.level is not None
+        levels = parse_levels(self.level)
+        level = levels[index % len(levels)]
+        for draw in count():
+            made = generate(level, self._rng(level, split, index, draw))
+            if split in ("all", split_of(made.text)):
+                meta = {
+                    "source": f"level-{self.level}",
+                    "level": level,
+                    "solution": made.solution,
+                    "draw": draw,
+                }
+                return Problem(self.name, split, self.seed, index, made.text, made.gold, meta)
+        raise AssertionError("unreachable")
+
+    def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
+        return key_rng("task", self.name, level, split, self.seed, index, draw)
+
+    def prompt(self, problem: Problem) -> str:
+        """The statement and how to write the answer."""
+        return f"{problem.text}\n{INSTRUCTION}"
+
+    def answer(self, text: str) -> str | None:
+        """Content of the last balanced box, or None."""
+        return extract(text, "strict")
+
+    def answer_lenient(self, text: str) -> str | None:
+        """The box, else what follows `####`, else an answer phrase, else the last number."""
+        return extract(text, "lenient")
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """1.0 for an answer equal to the reference, else 0.0, with the status of `score_batch`."""
+        result = score_batch(answers, [problem.gold for problem in problems], _AS_GIVEN)
+        return [Graded(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Classes of equal answers, whatever the problem; -1 for None."""
+        return equivalence_classes(answers)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        r"""A worked solution that ends in `\boxed{...}`; if not `right`, a step went wrong."""
+        if "draw" in problem.meta:
+            return problem.meta["solution"] if right else self._slipped(problem, rng)
+        final = problem.gold if right else wrong_answer(problem.gold, rng)
+        solution = _unboxed(problem.meta.get("solution", ""))
+        conclusion = f"The answer is \\boxed{{{final}}}."
+        if not solution or len(solution) > _LONGEST_SHOWN:
+            return conclusion
+        head, found, foot = solution.rpartition(problem.gold)
+        return f"{head}{final if found else ''}{foot}\n{conclusion}"
+
+    def _slipped(self, problem: Problem, rng: random.Random) -> str:
+        """The solution with one wrong step that changes the final answer."""
+        level, draw = problem.meta["level"], problem.meta["draw"]
+        key = (level, problem.split, problem.index, draw)
+        steps = generate(level, self._rng(*key)).steps
+        for _ in range(16):
+            slip = Slip(rng.randrange(steps), rng.choice(_DELTAS))
+            wrong = generate(level, self._rng(*key), slip)
+            if not is_right(wrong.gold, problem.gold):
+                return wrong.solution
+        return f"\\boxed{{{wrong_answer(problem.gold, rng)}}}"
+
+    def samples(self) -> tuple[str, ...]:
+        """Short replies: boxed and unboxed, right for some small problems, and unreadable."""
+        return (
+            "\\boxed{7}",
+            "3*4=12. 12+5=17. \\boxed{17}",
+            "The answer is 42.",
+            "so x=\\frac{1}{2}. \\boxed{\\frac{1}{2}}",
+            "I am not sure.",
+            "\\boxed{",
+        )
+
+
+def _unboxed(solution: str) -> str:
+    r"""`solution` with every simple `\boxed{x}` replaced by `x`; empty if a box is left over."""
+    plain = _BOX.sub(r"\1", solution)
+    return "" if extract(plain) is not None else plain

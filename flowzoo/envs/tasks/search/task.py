@@ -1,0 +1,294 @@
+"""The task `search`: questions that only a search can answer.
+
+| | |
+|---|---|
+| Creation | `make_task("search", level=2)`, `make_task("search", data="nq.jsonl", corpus="wiki.jsonl")` |
+| Problems | 1- to 3-hop questions over a generated knowledge base, or the rows of a file |
+| Retriever | BM25 in this process, or a server (`retriever="http://.../retrieve"`) |
+| Answer | what stands between the last `<answer>` and `</answer>`; lenient: else the last line |
+| Score | 1 if equal to a reference answer after SQuAD normalisation, else 0 |
+
+The knowledge base is drawn anew for every split, from the same names: what was learned by heart on
+one split is wrong on the others, and there are hundreds of possible answers to guess from. Every
+fact stands in one passage; the ids of the passages that a question needs are known (`gold_ids`).
+
+Version history: v0, first release.
+"""  # noqa: E501 - rows of a table
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from typing import ClassVar
+
+from flowzoo.envs.script import Found, Graded
+from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.rows import Source
+from flowzoo.envs.tasks.search.files import Asked, corpus_digest, corpus_index, questions
+from flowzoo.envs.tasks.search.http import Field, HttpRetriever
+from flowzoo.envs.tasks.search.index import Bm25, Retriever
+from flowzoo.envs.tasks.search.world import Question, World, draw_question, world
+from flowzoo.envs.tasks.task import (
+    Problem,
+    Task,
+    check_split,
+    levels_named,
+    number_by_first,
+    split_of,
+)
+from flowzoo.envs.text import visible
+from flowzoo.errors import DataError, UsageError
+from flowzoo.reward.text.qa import exact_match, f1, normalise
+from flowzoo.seeding import key_rng
+
+INSTRUCTION = "Put the answer between <answer> and </answer>."
+SMALLEST, LARGEST = 200, 20_000
+_ANSWER = re.compile(r"<answer>((?:(?!<answer>).){0,500}?)</answer>", re.DOTALL)
+_SEARCH = re.compile(r"<search>.*?(?:</search>|\Z)", re.DOTALL)
+_LONGEST = 500
+
+
+def parse_hops(level: int | str) -> tuple[int, ...]:
+    """Numbers of hops named by `level`: 2, "2", or a range such as "1-3".
+
+    Raises:
+        UsageError: anything else.
+    """
+    found = levels_named(level, 3)
+    if found:
+        return found
+    raise UsageError(f"level {level!r}: expected 1, 2 or 3 hops, or a range such as '1-3'.")
+
+
+def tagged_answer(text: str) -> str | None:
+    """The last non-empty `<answer>` of a reply, outside its thoughts and its queries, or None."""
+    shown = visible(text)
+    if "</answer>" not in shown:  # most long texts are told apart without a search
+        return None
+    found = _ANSWER.findall(_SEARCH.sub(" ", shown))
+    return found[-1].strip() or None if found else None
+
+
+@lru_cache(maxsize=8)
+def world_index(seed: int, split: str, passages: int) -> Bm25:
+    """The BM25 index over a generated world."""
+    return Bm25(world(seed, split, passages).passages)
+
+
+@dataclass(frozen=True)
+class SearchTask(Task):
+    """Questions with a knowledge base to search in.
+
+    Raises:
+        UsageError: a bad option, options of generated problems together with a file, or a file
+            without anything to search in.
+        DataError: a broken file, with the line.
+        MissingExtra: BM25 without the extra `search`, at the first search.
+    """
+
+    name: ClassVar[str] = "search"
+    kind: ClassVar[str] = "search"
+    instruction: ClassVar[str] = INSTRUCTION
+    home: ClassVar[str] = "search_team_v0"
+
+    level: int | str | None = None
+    """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), which take turns."""
+    passages: int | None = None
+    """Passages of the generated knowledge base, 200 to 20,000 (default 5,000)."""
+    data: str | None = None
+    """File (or Hugging Face id) of questions; see `search_files` for its columns."""
+    corpus: str | None = None
+    """File of passages that BM25 searches in, for `data`."""
+    retriever: str = "bm25"
+    """`bm25`, or the URL of a server that speaks the public `/retrieve` contract."""
+    retriever_field: Field = "queries"
+    """Request field of that server: `queries` (a batch) or `query` (one a request)."""
+    seed: int = 0
+    """Seed of the generator. Files: only part of the problems' ids."""
+    digest: str = field(default="", repr=False)
+    """Digests that `data` and `corpus` must have; default: taken when the task is made."""
+
+    def __post_init__(self) -> None:
+        """Check the options and read the questions of a file."""
+        check_seed(self.seed)
+        if self.retriever != "bm25":
+            HttpRetriever(self.retriever, self.retriever_field)
+        elif self.retriever_field != "queries":
+            raise UsageError("retriever_field describes a server: give retriever=URL as well.")
+        if self.data is None:
+            self._check_generated()
+        else:
+            self._check_file()
+
+    def _check_generated(self) -> None:
+        if self.corpus is not None or self.digest:
+            raise UsageError("corpus and digest belong to a file of questions: give data as well.")
+        object.__setattr__(self, "level", "1-3" if self.level is None else self.level)
+        object.__setattr__(self, "passages", 5_000 if self.passages is None else self.passages)
+        parse_hops(self.level or 0)
+        size = self.passages
+        if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
+            raise UsageError(
+                f"passages: expected a whole number from {SMALLEST} (fewer could be guessed) to "
+                f"{LARGEST}, got {size!r}."
+            )
+
+    def _check_file(self) -> None:
+        if self.level is not None or self.passages is not None:
+            raise UsageError("level and passages choose generated problems, data a file: one only.")
+        if (self.corpus is None) == (self.retriever == "bm25"):
+            raise UsageError(
+                "questions from a file need one thing to search in: corpus=FILE for BM25, or "
+                f"retriever=URL; got corpus={self.corpus!r} and retriever={self.retriever!r}."
+            )
+        object.__setattr__(self, "data", str(self.data))
+        digests = [questions(str(self.data)).digest]
+        if self.corpus is not None:
+            object.__setattr__(self, "corpus", str(self.corpus))
+            digests.append(corpus_digest(str(self.corpus)))
+        found = ":".join(digests)
+        if self.digest and self.digest != found:
+            raise DataError(
+                f"{self.data}: the content has changed since the task was made (digest {found}, "
+                f"expected {self.digest}). Make the task anew."
+            )
+        object.__setattr__(self, "digest", found)
+
+    def size(self, split: str) -> int | None:
+        """Number of rows of the file in `split`; None for generated problems."""
+        check_split(split)
+        return None if self.data is None else len(self._questions().splits[split])
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """Problem `index` of `split`.
+
+        `meta` has `golds` (all accepted answers), `gold_ids` (passages that are needed, in order of
+        the hops; empty if a file does not say), `solution`, and for generated problems `start`,
+        `relations` and `level`.
+
+        Raises:
+            UsageError: unknown split, or an index outside it.
+        """
+        size = self.check_index(index, split)
+        if size is None:
+            return self._generated(index, split)
+        source = self._questions()
+        row = source.splits[split][index]
+        meta = {
+            "source": source.name,
+            "row": row.line,
+            "golds": row.golds,
+            "gold_ids": row.gold_ids,
+        }
+        return Problem(self.name, split, self.seed, index, row.text, row.golds[0], meta)
+
+    def _questions(self) -> Source[Asked]:
+        return questions(str(self.data), self.digest.partition(":")[0])
+
+    def _generated(self, index: int, split: str) -> Problem:
+        """Draw until the question belongs to `split` by its hash, as everywhere."""
+        hops = parse_hops(self.level or 0)
+        level, made = hops[index % len(hops)], self._world(split)
+        for draw in count():
+            rng = key_rng("task", self.name, level, split, self.seed, index, draw)
+            asked = draw_question(made, level, rng)
+            if split in ("all", split_of(asked.text)):
+                return self._asked(asked, made, level, split, index)
+        raise AssertionError("unreachable")
+
+    def _asked(self, asked: Question, made: World, level: int, split: str, index: int) -> Problem:
+        gold = asked.path[-1]
+        meta = {
+            "source": f"level-{self.level}-{self.passages}",
+            "level": level,
+            "golds": (gold,),
+            "gold_ids": tuple(made.ids[name] for name in asked.path[:-1]),
+            "start": asked.start,
+            "relations": asked.relations,
+            "solution": f"<answer>{gold}</answer>",
+        }
+        return Problem(self.name, split, self.seed, index, asked.text, gold, meta)
+
+    def _world(self, split: str) -> World:
+        return world(self.seed, split, self.passages or 0)
+
+    def prompt(self, problem: Problem) -> str:
+        """The question and how to write the answer."""
+        return f"{problem.text}\n{INSTRUCTION}"
+
+    def answer(self, text: str) -> str | None:
+        """Content of the last `<answer>` tag outside thoughts and queries, or None."""
+        return tagged_answer(text)
+
+    def answer_lenient(self, text: str) -> str | None:
+        """The tagged answer, else the last line that is not blank."""
+        tagged = tagged_answer(text)
+        if tagged is not None:
+            return tagged
+        last = visible(text).rpartition("\n")[2][-_LONGEST:]
+        return re.sub(r"<[^<>]*>", " ", last).strip() or None
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """1 for an exact match with a reference answer; the part `f1` is the best token F1.
+
+        Status: `match`, `differs` or `none` (no answer).
+        """
+        return [
+            self._grade(problem, answer) for problem, answer in zip(problems, answers, strict=True)
+        ]
+
+    def _grade(self, problem: Problem, answer: str | None) -> Graded:
+        if answer is None:
+            return Graded(0.0, "none", (("f1", 0.0),))
+        golds = {problem.gold, *problem.meta.get("golds", ())}
+        match = exact_match(answer, golds)
+        return Graded(float(match), "match" if match else "differs", (("f1", f1(answer, golds)),))
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Answers that are equal after normalisation; -1 for None."""
+        return number_by_first(a if a is None else normalise(a) for a in answers)
+
+    def search_batch(
+        self, problems: Sequence[Problem], queries: Sequence[str], k: int
+    ) -> list[Found]:
+        """The `k` best passages for each query, in the knowledge base of its problem's split."""
+        if self.retriever != "bm25":
+            return HttpRetriever(self.retriever, self.retriever_field).retrieve(queries, k)
+        found: list[Found] = [Found(())] * len(queries)
+        for split in dict.fromkeys(problem.split for problem in problems):
+            places = [i for i, problem in enumerate(problems) if problem.split == split]
+            part = self.index(split).retrieve([queries[i] for i in places], k)
+            for place, result in zip(places, part, strict=True):
+                found[place] = result
+        return found
+
+    def index(self, split: str) -> Retriever:
+        """The BM25 index that questions of `split` are answered from."""
+        if self.corpus is not None:
+            return corpus_index(self.corpus, self.digest.partition(":")[2])
+        return world_index(self.seed, split, self.passages or 0)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """The tagged answer; if not `right`, another name of the same kind."""
+        if right:
+            return f"<answer>{problem.gold}</answer>"
+        return f"<answer>{self.other_answer(problem, rng)}</answer>"
+
+    def other_answer(self, problem: Problem, rng: random.Random) -> str:
+        """A plausible answer that is graded 0."""
+        if self.data is not None:
+            return "Atlantis" if not exact_match("Atlantis", problem.meta["golds"]) else "Utopia"
+        made = self._world(problem.split)
+        names = made.entities[made.kinds[problem.gold]]
+        place = rng.randrange(len(names))
+        return names[place] if names[place] != problem.gold else names[place - 1]
+
+    def samples(self) -> tuple[str, ...]:
+        """Short replies: tagged, untagged and unreadable ones."""
+        return ("<answer>Rehaford</answer>", "The answer is Bal Sohak.", "<answer>")

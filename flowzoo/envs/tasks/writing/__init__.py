@@ -1,0 +1,1 @@
+"""The task `writing`: generated posts and abstracts, and files of them."""

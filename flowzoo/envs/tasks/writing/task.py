@@ -1,0 +1,259 @@
+"""The task `writing`: two texts about one source, rewarded together.
+
+| | |
+|---|---|
+| Creation | `make_task("writing", form="tldr")`, `make_task("writing", form="expansion")` |
+| Problems | generated posts (`tldr`) or abstracts (`expansion`), or one column of a file |
+| Texts | `tldr`: a concise summary, a detailed one; `expansion`: the background, the method |
+| Answer | a reply without its thoughts; an empty one is no answer |
+| Score | the reward over 3, so within [0, 1] |
+
+Rewards, in [0, 3] before the division (they are in the facts and parts as `reward`):
+
+* `published` (MAGRPO): structure and style alone, see `flowzoo.reward.text.writing`. The source
+  plays no part in it: lists of nonsense words earn over 2 of 3.
+* `grounded` (default): the same structure terms, with transition words counted as whole words,
+  times the lesser of the two texts' grounding in the source, times `apart` (0 for one text given
+  twice), see `flowzoo.reward.text.grounding`.
+
+Version history: v0, first release.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+from flowzoo.envs.script import Graded
+from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.rows import Source, first, load, objects, reload
+from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
+from flowzoo.envs.tasks.writing.texts import draw
+from flowzoo.envs.text import visible
+from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.reward.text.grounding import Source as Grounds
+from flowzoo.reward.text.grounding import pair_grounding, read_source
+from flowzoo.reward.text.prose import sentences
+from flowzoo.reward.text.writing import HIGHEST, SHAPES, Form, structure
+from flowzoo.seeding import key_rng
+
+Reward = Literal["grounded", "published"]
+COLUMNS = ("post", "prompt", "text", "document", "abstract_text", "abstract")
+LONGEST = 8_000
+"""Characters of a reply that count as the text; more of them is no answer."""
+INSTRUCTIONS: dict[Form, tuple[str, str]] = {
+    "tldr": (
+        "Write a concise summary of this text in one or two sentences.",
+        "Write a detailed summary of this text, about twice as long as a concise one.",
+    ),
+    "expansion": (
+        "Write the background section of this article, about 140 words, from its abstract.",
+        "Write the method section of this article, about 200 words, from its abstract.",
+    ),
+}
+
+
+@lru_cache(maxsize=4096)
+def _grounds(text: str) -> Grounds:
+    return read_source(text)
+
+
+class Post(NamedTuple):
+    """One source of a file."""
+
+    line: int
+    text: str
+
+
+def source_rows(
+    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+) -> Iterator[Post]:
+    """Reads one text a row, from the column named as `text` or the first known one.
+
+    Raises:
+        DataError: a row without that column, with its line.
+    """
+    names = (columns["text"],) if "text" in columns else COLUMNS
+    for line, where, record in objects(data, records):
+        text = first(record, names)
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(
+                f"{where}: expected a text in column {' or '.join(names)}; name another one with "
+                "column=..."
+            )
+        yield Post(line, text.strip())
+
+
+@dataclass(frozen=True)
+class WritingTask(Task):
+    """Sources for two writers.
+
+    Raises:
+        UsageError: an unknown form or reward, or a column without a file.
+        DataError: a broken file, with the line.
+        MissingExtra: the grounded reward without the extra `writing`, at the first grading.
+    """
+
+    name: ClassVar[str] = "writing"
+    kind: ClassVar[str] = "writing"
+    home: ClassVar[str] = "writing_pair_v0"
+
+    form: Form = "tldr"
+    """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
+    reward: Reward = "grounded"
+    """`grounded`: structure times grounding in the source. `published`: structure alone."""
+    data: str | None = None
+    """File (or Hugging Face id) of sources; default: generated ones."""
+    column: str | None = None
+    """The column of `data` that holds the sources; default: the first known one."""
+    seed: int = 0
+    """Seed of the generator. Files: only part of the problems' ids."""
+    digest: str = field(default="", repr=False)
+    """Digest that the content of `data` must have; default: taken when the task is made."""
+
+    def __post_init__(self) -> None:
+        """Check the options and, for a file, read it."""
+        if self.form not in get_args(Form):
+            raise unknown("form", self.form, get_args(Form))
+        if self.reward not in get_args(Reward):
+            raise unknown("reward", self.reward, get_args(Reward))
+        check_seed(self.seed)
+        if self.data is None:
+            if self.column is not None or self.digest:
+                raise UsageError("column and digest describe a file: give data as well.")
+            return
+        object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "digest", self._posts().digest)
+
+    def size(self, split: str) -> int | None:
+        """Number of rows of the file in `split`; None for generated problems."""
+        check_split(split)
+        return None if self.data is None else len(self._posts().splits[split])
+
+    def _posts(self) -> Source[Post]:
+        data, columns = str(self.data), (("text", self.column),) if self.column else ()
+        if self.digest:
+            return reload(data, source_rows, "auto", columns, self.digest)
+        return load(data, source_rows, "auto", columns)
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """Problem `index` of `split`. `gold` is the model's first text, empty for a file.
+
+        Raises:
+            UsageError: unknown split, or an index outside it.
+        """
+        size = self.check_index(index, split)
+        if size is None:
+            return self._generated(index, split)
+        source = self._posts()
+        post = source.splits[split][index]
+        meta = {"source": source.name, "row": post.line}
+        return Problem(self.name, split, self.seed, index, post.text, "", meta)
+
+    def _generated(self, index: int, split: str) -> Problem:
+        for number in count():
+            key = ("task", self.name, self.form, split, self.seed, index, number)
+            made = draw(self.form, key_rng(*key))
+            if split in ("all", split_of(made.source)):
+                meta = {"source": self.form, "solution": join_texts(made.first, made.second)}
+                return Problem(self.name, split, self.seed, index, made.source, made.first, meta)
+        raise AssertionError("unreachable")
+
+    def prompt(self, problem: Problem) -> str:
+        """The source with the first writer's instruction."""
+        return self.prompt_for(problem, 0)
+
+    def prompt_for(self, problem: Problem, place: int) -> str:
+        """The source with the instruction of writer `place` (0 or 1)."""
+        return f"{problem.text}\n\n{INSTRUCTIONS[self.form][place]}"
+
+    def answer(self, text: str) -> str | None:
+        """The reply without its thoughts, or None if nothing or far too much is left."""
+        shown = visible(text)
+        return shown if 0 < len(shown) <= LONGEST else None
+
+    def answer_lenient(self, text: str) -> str | None:
+        """As `answer`: there is nothing to be lenient about."""
+        return self.answer(text)
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """Grade pairs made by `join_texts`; status `graded`, or `none` for anything else.
+
+        Parts: `reward` in [0, 3], the structure levels `lengths`, `ratio`, `unique` and `style`,
+        and under the grounded reward `grounding_0`, `grounding_1` and `apart` in [0, 1].
+        """
+        return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
+
+    def _grade(self, problem: Problem, answer: str | None) -> Graded:
+        pair = split_texts(answer)
+        if pair is None:
+            return Graded(0.0, "none")
+        parts = structure(*pair, self.form, whole_words=self.reward == "grounded")
+        reward = sum(parts.values())
+        if self.reward == "grounded":
+            share, grounds = pair_grounding(*pair, _grounds(problem.text), self.form)
+            reward *= share
+            parts |= grounds
+        # The highest total of the published formula is a little under 3.
+        return Graded(reward / HIGHEST, "graded", (("reward", reward), *parts.items()))
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Equal texts; -1 for None."""
+        return number_by_first(answers)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """The first writer's text; see `solve_for`."""
+        return self.solve_for(problem, 0, rng, right)
+
+    def solve_for(self, problem: Problem, place: int, rng: random.Random, right: bool) -> str:
+        """A good text by writer `place`, or a poor one: copied, repeated, or cut off.
+
+        For a source from a file the good one is made of its first sentences, cut to the length that
+        is asked for: the best that a script can do.
+        """
+        pair = split_texts(problem.meta.get("solution"))
+        if right and pair is not None:
+            return pair[place]
+        shape = SHAPES[self.form]
+        wanted = (shape.shortest * (1 + place) * (1 if self.form == "expansion" else 2)) + 4
+        words = problem.text.split()
+        lead = " ".join((words * (1 + wanted // len(words)))[:wanted])
+        if right:
+            return lead
+        opening = (sentences(problem.text) or [problem.text])[0]
+        return rng.choice((lead, " ".join([opening] * 4), " ".join(words[:5])))
+
+    def samples(self) -> tuple[str, ...]:
+        """Short texts, one of them long enough for the first level."""
+        return (
+            "I lost my camera at the zoo, but a gardener found it and called me.",
+            "While visiting the zoo I lost the camera that my aunt gave me. We searched it twice; "
+            "however, nobody could help. Then a gardener found it under a bench and called me.",
+            "A summary.",
+            "",
+        )
+
+
+def join_texts(first: str, second: str) -> str:
+    """The two texts as one answer."""
+    return json.dumps([first, second])
+
+
+def split_texts(answer: str | None) -> tuple[str, str] | None:
+    """The two texts of an answer made by `join_texts`; None for anything else."""
+    if answer is None:
+        return None
+    try:
+        pair = json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(pair, list) and len(pair) == 2 and all(isinstance(t, str) for t in pair):
+        return pair[0], pair[1]
+    return None

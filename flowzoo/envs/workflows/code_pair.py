@@ -1,0 +1,253 @@
+r"""# Code pair
+
+A helper writes the function `aux`, a main writer the function that is asked for and may call `aux`.
+Both write at the same time, without seeing each other's text. Source: MAGRPO (its coding tasks).
+
+| | |
+|---|---|
+| Creation | `code_pair_v0.env(task="code")`, `code_pair_v0.parallel_env(...)` |
+| Agents | `helper_0`, `main_0` |
+| Observation | `{"messages": [...]}`: the problem and what to write; in a second turn the own text and the feedback |
+| Action | a reply with a `python` block |
+| Reward | the reward of the pair over 4, in [0, 1], for both |
+| End | after `max_turns` turns, or earlier when the pair passes all public tests |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_turns` | 2 | turns of both |
+| `feedback` | `"diagnostics"` | what a second turn shows beside the own text: the first public tests that fail and syntax errors, or (`"plain"`) nothing |
+| `shown_failures` | 1 | failing public tests that `diagnostics` shows |
+| `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
+
+Only functions can be shared, so the problems are those with an entry: `level=1` or `2`, or a file of
+functions. The reward's parts are those of `flowzoo.reward.code.pair`: what each defines, the share of
+hidden tests passed, and cooperation, which is decided by running the pair with other versions of
+`aux`. All of that is run after every turn; no prompt depends on what comes of it.
+
+Own truths, of every turn: helper, its part and the cooperation, over 1.9; main, its part and the
+tests, over 1.6. The reward is that of the last turn's pair.
+
+Facts in `info` at the end: `turns`, `reward` in [0, 4], `passed` (share of hidden tests), `solved`,
+`cooperation` (in [0, 1.5]), and the parts `helper`, `main`, `syntax`, `tests`, `calls`, `depth`,
+`ignored`.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
+
+from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Standing, Truth
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests, parse_levels
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.workflows.code_pair_expert import split_solution
+from flowzoo.errors import UsageError, unknown
+from flowzoo.reward.code.pair import (
+    AUX,
+    HIGHEST,
+    Parts,
+    cooperation,
+    joined,
+    may_cooperate,
+    pair_reward,
+    parsed,
+    variants,
+)
+from flowzoo.reward.code.score import extract_code
+from flowzoo.sandbox.program import CallTest
+
+Feedback = Literal["diagnostics", "plain"]
+NO_COOPERATION: Parts = {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
+SHOWN = 300
+"""Characters of a failure that the feedback shows."""
+
+
+def passes(ran: Ran) -> list[bool]:
+    """Per test, whether it passed."""
+    return [case.status == "AC" for case in ran.cases]
+
+
+def syntax_note(code: str | None) -> str:
+    """What is wrong with a text as Python, in one line; empty if nothing is."""
+    if code is None:
+        return "Your last reply had no ```python block."
+    if parsed(code) is not None:
+        return ""
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        return f"Your code has a syntax error in line {error.lineno}: {error.msg}."
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return "Your code cannot be parsed."
+
+
+def failure_notes(run: Run, ran: Ran, most: int) -> list[str]:
+    """The first `most` public tests that fail."""
+    notes = []
+    for test, case in zip(run.tests, ran.cases, strict=False):
+        if case.status != "AC" and len(notes) < most:
+            asked = ", ".join(map(repr, test.args)) if isinstance(test, CallTest) else str(test)
+            came = case.output if case.status == "WA" else f"{case.status} {case.detail}".strip()
+            notes.append(f"A test fails: {run.entry}({asked}): got {came}"[:SHOWN])
+    return notes
+
+
+@dataclass(frozen=True)
+class CodePair(Workflow):
+    """A helper function and a main function, written at once."""
+
+    name: ClassVar[str] = "code_pair_v0"
+    roles: ClassVar[Mapping[str, int]] = {"helper": 1, "main": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("code",)
+    runs_programs: ClassVar[bool] = True
+    default_task: ClassVar[str] = "code"
+    simultaneous: ClassVar[bool] = True
+    prompts: ClassVar[Mapping[str, str]] = {
+        "helper": "{problem}\n\nDo not write {entry} itself: write a helper function aux for it, "
+        "with the arguments that {entry} has, in a ```python block. Somebody else writes {entry} "
+        "and may call aux.",
+        "main": "{problem}\n\nWrite {entry} in a ```python block. Somebody else writes a helper "
+        "function aux, with the arguments that {entry} has: call it, do not define it.",
+        "again": "{notes}\n\nWrite your function again.",
+        "nothing": "No problem was found.",
+    }
+
+    max_turns: int = 2
+    """Turns of both."""
+    feedback: Feedback = "diagnostics"
+    """`diagnostics`: failing public tests and syntax errors. `plain`: only the own text."""
+    shown_failures: int = 1
+    """Failing public tests that `diagnostics` shows."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if not isinstance(self.task, CodeTask):
+            raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
+        if self.task.data is None and 3 in parse_levels(self.task.level or 1):
+            raise UsageError(
+                f"{self.name} needs problems that ask for a function; those of level 3 ask for "
+                f"programs that read stdin. Take level=1 or 2, got level={self.task.level!r}."
+            )
+        if self.feedback not in get_args(Feedback):
+            raise unknown("feedback", self.feedback, get_args(Feedback))
+        for name in ("max_turns", "shown_failures"):
+            check_whole(name, getattr(self, name), 1)
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        self.check(problem)
+        chats = {
+            role: [{"role": "user", "content": self.asked(role, problem)}]
+            for role in ("helper", "main")
+        }
+        turns = 0
+        while True:
+            turns += 1
+            replies = yield [self.ask(role, chat) for role, chat in chats.items()]
+            helper, main = codes = [self.read(reply) for reply in replies]
+            parts = yield from self.graded(problem, helper, main)
+            reward, together = sum(parts.values()), sum(parts[name] for name in NO_COOPERATION)
+            yield Truth(replies[0], (parts["helper"] + together) / 1.9)
+            yield Truth(replies[1], (parts["main"] + parts["tests"]) / 1.6)
+            yield Standing(reward / HIGHEST)
+            if turns == self.max_turns:
+                break
+            run = self.task.trial(problem, joined(helper, main))
+            ran = (yield run) if main is not None and run.tests else None
+            if ran is not None and ran.status == "AC":
+                break
+            notes = failure_notes(run, ran, self.shown_failures) if ran is not None else []
+            for role, reply, code in zip(chats, replies, codes, strict=True):
+                chats[role] = [*chats[role], *self.again(reply, code, notes)]
+        facts = {
+            "turns": turns,
+            "reward": reward,
+            "passed": parts["tests"],
+            "solved": parts["tests"] == 1.0,
+            "cooperation": together,
+            **parts,
+        }
+        return Outcome(joined(helper, main) if main else None, reward / HIGHEST, facts)
+
+    def check(self, problem: Problem) -> None:
+        """Raise `UsageError` unless the problem asks for a plain function."""
+        entry = problem.meta["entry"]
+        if entry is None or not entry.isidentifier():
+            raise UsageError(
+                f"{self.name} needs problems that ask for a function; {problem.id} asks for "
+                f"{'a program that reads stdin' if entry is None else entry}. Take level=1 or 2, "
+                "or a file of functions."
+            )
+
+    def ask(self, role: str, chat: list[Message]) -> Ask:
+        """A turn of one of the two."""
+        lenient = partial(extract_code, reading="lenient")
+        return Ask(f"{role}_0", chat, self.task.answer, lenient)
+
+    def asked(self, role: str, problem: Problem) -> str:
+        """The first prompt of a role."""
+        return self.prompts[role].format(problem=problem.text, entry=problem.meta["entry"])
+
+    def again(self, reply: Reply, code: str | None, notes: list[str]) -> list[Message]:
+        """What a second turn adds to a chat: the own text, and the feedback."""
+        own = {"role": "assistant", "content": reply.text.strip()}
+        found = [note for note in (syntax_note(code), *notes) if note]
+        text = "\n".join(found) if self.feedback == "diagnostics" else ""
+        if self.feedback == "diagnostics" and not found:
+            text = self.prompts["nothing"]
+        content = self.prompts["again"].format(notes=text).strip()
+        return [own, {"role": "user", "content": content}]
+
+    def graded(self, problem: Problem, helper: str | None, main: str | None) -> Any:
+        """The parts of the reward; runs the hidden tests, whose results steer nothing."""
+        entry, hidden = problem.meta["entry"], grading_tests(problem)
+        parts = {**pair_reward(helper, main, entry, 0.0), **NO_COOPERATION}
+        if main is None or parts["main"] == 0.0:
+            return parts
+        run = self.task.trial(problem, joined(helper, main))._replace(tests=hidden)
+        ran = yield run
+        passed = passes(ran)
+        parts["tests"] = sum(passed) / len(passed) if passed else 0.0
+        if helper is not None and any(passed) and may_cooperate(helper, main, entry):
+            others = [
+                self.task.trial(problem, source)._replace(tests=hidden)
+                for source in variants(helper, main)
+            ]
+            raising, *changed, alone = yield [*others, run._replace(entry=AUX)]
+            statuses = [[case.status for case in one.cases] for one in changed]
+            values = [case.output if case.status in ("AC", "WA") else "" for case in alone.cases]
+            parts |= cooperation(
+                main, entry, passed, passes(raising), statuses, passes(alone), values
+            )
+        return parts
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The reference, cut in two; if wrong, an `aux` or a function that returns nothing new."""
+        helper, main = split_solution(problem.meta["solution"], problem.meta["entry"])
+        if role == "helper":
+            return fenced(helper if right else "def aux(*args):\n    return args")
+        return fenced(main) if right else self.task.solve(problem, rng, False)
+
+    def samples(self) -> tuple[str, ...]:
+        """Programs with and without `aux`."""
+        return (
+            *self.task.samples(),
+            fenced("def aux(x):\n    return x + 3"),
+            fenced("def f(x):\n    return aux(x) * 4"),
+            fenced("def f(x):\n    aux(x)\n    return x"),
+        )

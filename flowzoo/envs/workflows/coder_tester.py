@@ -1,0 +1,294 @@
+r"""# Coder and tester
+
+A coder writes a program, a tester writes test cases; the tests are run on the program, and both see
+what did not match, until the program passes. Source: AT-GRPO (its workflow for programming).
+
+| | |
+|---|---|
+| Creation | `coder_tester_v0.env(task="code")` |
+| Agents | `coder_0`, `tester_0` |
+| Observation | `{"messages": [...]}`: the problem; from the second turn on the program, the tests and the mismatches of the turn before |
+| Action | coder: a program in a `python` block; tester: a JSON list of test cases |
+| Reward | share of the hidden tests that the last program passes, and per call 0.2 form + 0.8 own job (`credit="mix"`) |
+| End | when the program passes all of the tester's tests, or after `max_turns` turns |
+
+A test case is `{"input": [arguments], "output": value}` for a function and `{"input": text, "output":
+text}` for a program that reads stdin; at most 8 of them, in JSON.
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_turns` | 4 | turns, of two calls each |
+| `credit` | `"mix"` | alpha * team + local, as published |
+| `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
+
+They stop because program and tests agree; the hidden tests are run beside them, and no prompt
+depends on what comes of it. Own truths: coder, the share of the hidden tests passed, with form 1/2
+for a program that compiles and 1/2 for one that ends without an error on all of them; tester, the
+share of its tests that the reference solution reproduces. A problem without a reference has no truth for the tester:
+local credit says so by an error, it is never a 0.
+
+Facts in `info` at the end: `turns`, `agreed`, `solved` (all hidden tests pass), `tests` (cases that
+could be read), `valid_tests` (share the reference reproduces, where there is one), `fooled` (agreed,
+and not solved).
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Standing, Truth
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.text import visible
+from flowzoo.envs.workflow import Credit, CreditRule, Workflow
+from flowzoo.errors import UsageError
+from flowzoo.reward.code.score import extract_code
+from flowzoo.sandbox.program import CallTest, Compare, StdinTest, Test
+
+MOST_CASES = 8
+"""Test cases of one reply that are used."""
+LONGEST = 10_000
+"""Characters of the list of test cases."""
+SHOWN = 200
+"""Characters of a value that a mismatch shows."""
+DEEPEST = 20
+"""Lists within lists of a test case."""
+_LOOSE = Compare("number", tuples_as_lists=True)
+_BLOCK = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
+
+
+def read_tests(text: str, entry: str | None) -> tuple[Test, ...] | None:
+    """The test cases of a reply: its last JSON block, or the reply itself; None if unreadable."""
+    shown = visible(text)[-2 * LONGEST :]
+    blocks = _BLOCK.findall(shown) if "```" in shown else []
+    raw = (blocks[-1] if blocks else shown).strip()
+    if not raw.startswith("[") or len(raw) > LONGEST:
+        return None
+    try:
+        cases = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    tests = [_test(case, entry) for case in cases[:MOST_CASES]]
+    found = tuple(test for test in tests if test is not None)
+    return found if found and len(found) == len(tests) else None
+
+
+def _test(case: Any, entry: str | None) -> Test | None:
+    if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
+        return None
+    given, expected = case["input"], case["output"]
+    if max(depth(given), depth(expected)) > DEEPEST:
+        return None
+    if entry is None:
+        both = isinstance(given, str) and isinstance(expected, str)
+        return StdinTest(given, expected) if both else None
+    return CallTest(tuple(given), expected, compare=_LOOSE) if isinstance(given, list) else None
+
+
+def depth(value: Any) -> int:
+    """How deep lists and objects are nested, 1 for a plain value; without recursion."""
+    level, deep = [value], 0
+    while level:
+        deep += 1
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return deep
+
+
+def show_case(test: Test) -> str:
+    """A test case in one line, as JSON."""
+    if isinstance(test, StdinTest):
+        return json.dumps({"input": test.stdin, "output": test.expected})
+    assert isinstance(test, CallTest)
+    return json.dumps({"input": list(test.args), "output": test.expected})
+
+
+def mismatches(tests: Sequence[Test], ran: Ran) -> list[str]:
+    """A line for each test that the program does not pass: the case, and what came."""
+    lines = []
+    for test, case in zip(tests, ran.cases, strict=False):
+        if case.status != "AC":
+            came = case.output if case.status == "WA" else f"{case.status} {case.detail}".strip()
+            lines.append(f"{show_case(test)[:SHOWN]}: got {' '.join(came.split())[:SHOWN]}")
+    return lines
+
+
+class Round(NamedTuple):
+    """One turn: what was written, and what the tests said (None: there was nothing to run)."""
+
+    program: str | None
+    tests: tuple[Test, ...] | None
+    ran: Ran | None
+    passed: float
+    """Share of the hidden tests that the program passes."""
+    reproduced: int
+    """How many of the tests the reference reproduces."""
+
+    @property
+    def agreed(self) -> bool:
+        """The program passes all tests."""
+        return self.ran is not None and self.ran.status == "AC"
+
+
+@dataclass(frozen=True)
+class CoderTester(Workflow):
+    """A program and its tests, until they match."""
+
+    name: ClassVar[str] = "coder_tester_v0"
+    roles: ClassVar[Mapping[str, int]] = {"coder": 1, "tester": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("code",)
+    runs_programs: ClassVar[bool] = True
+    default_task: ClassVar[str] = "code"
+    prompts: ClassVar[Mapping[str, str]] = {
+        "tester": "{problem}\n\nDo not solve this: write up to 8 test cases for it as a JSON list, "
+        "each {form}.",
+        "call": '{"input": [arguments], "output": value}',
+        "stdin": '{"input": "text", "output": "text"}',
+        "board": "{prompt}\n\nThe program so far:\n{program}\n\nThe tests so far:\n{tests}\n\n"
+        "{report}\nProgram or tests may be wrong.",
+        "unread": "(could not be read)",
+    }
+
+    credit: Credit | CreditRule = "mix"
+    """What a call is paid; the published rule is alpha * team + local."""
+    max_turns: int = 4
+    """Turns, of two calls each."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if not isinstance(self.task, CodeTask):
+            raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
+        check_whole("max_turns", self.max_turns, 1)
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        task, entry = self.task, problem.meta["entry"]
+        rounds: list[Round] = []
+        read_lenient: Callable[[str], Any] = partial(extract_code, reading="lenient")
+        while len(rounds) < self.max_turns and not (rounds and rounds[-1].agreed):
+            code, test = yield [
+                Ask("coder_0", self.shown(task.prompt(problem), rounds), task.answer, read_lenient),
+                Ask(
+                    "tester_0",
+                    self.shown(self.tester_prompt(problem), rounds),
+                    partial(read_tests, entry=entry),
+                ),
+            ]
+            rounds.append((yield from self.judged(problem, code, test)))
+        last = rounds[-1]
+        written = sum(len(done.tests or ()) for done in rounds)
+        facts: dict[str, Any] = {
+            "turns": len(rounds),
+            "agreed": last.agreed,
+            "solved": last.passed == 1.0,
+            "fooled": last.agreed and last.passed < 1.0,
+            "tests": written,
+        }
+        if problem.meta.get("solution"):
+            reproduced = sum(done.reproduced for done in rounds)
+            facts["valid_tests"] = reproduced / written if written else 0.0
+        return Outcome(last.program, last.passed, facts)
+
+    def run_of(self, problem: Problem, program: str, tests: tuple[Test, ...]) -> Run:
+        """The run of a program on tests, under the task's limits."""
+        return self.task.trial(problem, program)._replace(tests=tests)
+
+    def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
+        """Run a turn's program on its tests; beside that, with no say in anything, it on the
+        hidden tests and the reference on its tests.
+        """
+        program, tests = self.read(code), test.strict
+        reference = problem.meta.get("solution")
+        jobs: dict[str, Run] = {}
+        if program is not None:
+            jobs["hidden"] = self.run_of(problem, program, grading_tests(problem))
+            if tests is not None:
+                jobs["tests"] = self.run_of(problem, program, tests)
+        if reference and tests is not None:
+            jobs["reference"] = self.run_of(problem, reference, tests)
+        results = (yield list(jobs.values())) if jobs else ()
+        ran: dict[str, Ran] = dict(zip(jobs, results, strict=True))
+        hidden, checked = ran.get("hidden"), ran.get("reference")
+        passed = share(hidden)
+        yield Truth(code, passed, form=code_form(hidden))
+        if reference:
+            yield Truth(test, share(checked))
+        yield Standing(passed)
+        return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
+
+    def tester_prompt(self, problem: Problem) -> str:
+        """What the tester is asked for."""
+        form = self.prompts["stdin" if problem.meta["entry"] is None else "call"]
+        return self.prompts["tester"].format(problem=problem.text, form=form)
+
+    def shown(self, prompt: str, rounds: Sequence[Round]) -> str:
+        """A prompt with what the turn before came to."""
+        if not rounds:
+            return prompt
+        last, unread = rounds[-1], self.prompts["unread"]
+        lines = mismatches(last.tests, last.ran) if last.tests and last.ran else []
+        report = "Mismatches:\n" + "\n".join(lines) if lines else "Nothing could be run."
+        return self.prompts["board"].format(
+            prompt=prompt,
+            program=unread if last.program is None else fenced(last.program),
+            tests="\n".join(map(show_case, last.tests)) if last.tests else unread,
+            report=report,
+        )
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The coder solves; the tester takes the public tests, with other outputs if wrong."""
+        if role == "coder":
+            return self.task.solve(problem, rng, right)
+        tests = [t for t in problem.meta["public"] if isinstance(t, StdinTest | CallTest)]
+        cases = [json.loads(show_case(test)) for test in tests[:MOST_CASES]]
+        if not right:
+            cases = [{**case, "output": _spoiled(case["output"])} for case in cases]
+        return f"```json\n{json.dumps(cases)}\n```"
+
+    def samples(self) -> tuple[str, ...]:
+        """Programs and test cases."""
+        return (
+            *self.task.samples(),
+            '[{"input": [5], "output": 32}]',
+            '```json\n[{"input": [2], "output": 20}, {"input": [0], "output": 1}]\n```',
+            '[{"input": "1 2", "output": "3"}]',
+        )
+
+
+def share(ran: Ran | None) -> float:
+    """Share of the cases that passed."""
+    return ran.passed / len(ran.cases) if ran is not None and ran.cases else 0.0
+
+
+def code_form(ran: Ran | None) -> float:
+    """Half for a program that compiles, half for one that ends without an error on every test."""
+    if ran is None or ran.status == "CE":
+        return 0.0
+    return 1.0 if all(case.status in ("AC", "WA") for case in ran.cases) else 0.5
+
+
+def _spoiled(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    return [*value, 0] if isinstance(value, list) else f"{value}x" if isinstance(value, str) else 0

@@ -1,0 +1,182 @@
+r"""# Reasoner and tool
+
+A reasoner works a problem out, a tool writes a program for it; both answer at the same time, turn by
+turn, until they agree. Source: AT-GRPO (its workflow for mathematics).
+
+| | |
+|---|---|
+| Creation | `reasoner_tool_v0.env(task="math")` |
+| Agents | `reasoner_0`, `tool_0` |
+| Observation | `{"messages": [...]}`: the problem; from the second turn on the board: all earlier answers of both, in short |
+| Action | reasoner: a reply with the answer in `\boxed{}`; tool: a program in a `python` block that prints the answer |
+| Reward | reasoner's last answer right: 1, and per call 0.2 form + 0.8 own answer right (`credit="mix"`) |
+| End | when both answers are equivalent, or after `max_turns` turns |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_turns` | 4 | turns, of two calls each |
+| `cpu_s` | 20.0 | CPU seconds a program may use |
+| `credit` | `"mix"` | alpha * team + local, as published |
+| `preset` | `"strict"` | `"paper"` also reads the task's fallbacks, and programs without a closed block |
+
+They stop because they agree with each other, never because they are right: no grade is looked at.
+The tool's answer is the last line that its program prints. Its form counts half for a program that
+ran and half for an answer that was printed (local: 0.1 ran + 0.1 parsed + 0.8 right).
+
+Facts in `info` at the end: `turns`, `agreed`, `agreed_wrongly`, `ran` (programs that ran), `parsed`
+(answers printed), `tool_right` (of the last turn).
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from flowzoo.envs.script import (
+    Ask,
+    Classes,
+    Grade,
+    Message,
+    Outcome,
+    Ran,
+    Run,
+    Script,
+    Standing,
+    Truth,
+)
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Credit, CreditRule, Workflow
+from flowzoo.reward.code.score import extract_code
+from flowzoo.sandbox.program import Limits
+
+SHORT = 80
+"""Characters of an answer that the board shows."""
+LONGEST = 500
+"""Characters of a printed line that can be an answer."""
+_SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
+
+
+def printed_answer(ran: Ran | None) -> str | None:
+    """The last line that is not blank of what a program printed, if it ended well."""
+    if ran is None or ran.status != "AC":
+        return None
+    lines = [line.strip() for line in ran.output.splitlines() if line.strip()]
+    return lines[-1] if lines and len(lines[-1]) <= LONGEST else None
+
+
+def short(answer: str | None) -> str:
+    """An answer on the board."""
+    if answer is None:
+        return "no answer"
+    line = " ".join(answer.split())
+    return line if len(line) <= SHORT else f"{line[:SHORT]} …"
+
+
+@dataclass(frozen=True)
+class ReasonerTool(Workflow):
+    """Reasoning beside a program, until both agree."""
+
+    name: ClassVar[str] = "reasoner_tool_v0"
+    roles: ClassVar[Mapping[str, int]] = {"reasoner": 1, "tool": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("math",)
+    runs_programs: ClassVar[bool] = True
+    prompts: ClassVar[Mapping[str, str]] = {
+        "tool": "{problem}\nWrite a Python program that prints the final answer, in a ```python "
+        "block.",
+        "board": "{prompt}\n\nAnswers so far:\n{rows}",
+        "row": "Turn {turn}: reasoner {reasoner}; tool {tool}",
+    }
+
+    credit: Credit | CreditRule = "mix"
+    """What a call is paid; the published rule is alpha * team + local."""
+    max_turns: int = 4
+    """Turns, of two calls each."""
+    cpu_s: float = 20.0
+    """CPU seconds a program may use."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        check_whole("max_turns", self.max_turns, 1)
+        Limits(cpu_s=self.cpu_s)
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        task, counts, rows = self.task, Counter[str](), list[str]()
+        limits = Limits(cpu_s=self.cpu_s)
+        read_program = partial(extract_code, reading="lenient")
+        turn = 0
+        while True:
+            turn += 1
+            thought, tool = yield [
+                Ask("reasoner_0", self.shown(task.prompt(problem), rows), task.answer,
+                    task.answer_lenient),
+                Ask("tool_0", self.shown(self.tool_prompt(problem), rows), extract_code,
+                    read_program),
+            ]  # fmt: skip
+            answer, program = self.read(thought), self.read(tool)
+            ran = None if program is None else (yield Run(program, limits=limits))
+            printed = printed_answer(ran)
+            classes = yield Classes((answer, printed))
+            own, other = yield [Grade(answer, of=thought), Grade(printed)]
+            has_run = ran is not None and ran.status == "AC"
+            has_answer = printed is not None
+            yield Truth(tool, other.score, form=(has_run + has_answer) / 2)
+            yield Standing(own.score)
+            counts.update(ran=int(has_run), parsed=int(has_answer))
+            row = {"turn": turn, "reasoner": short(answer), "tool": short(printed)}
+            rows.append(self.prompts["row"].format(**row))
+            agreed = classes[0] >= 0 and classes[0] == classes[1]
+            if agreed or turn == self.max_turns:
+                break
+        facts = {
+            "turns": turn,
+            "agreed": agreed,
+            "agreed_wrongly": agreed and own.score < 1.0,
+            "ran": counts["ran"],
+            "parsed": counts["parsed"],
+            "tool_right": other.score >= 1.0,
+        }
+        return Outcome(answer, own.score, facts)
+
+    def tool_prompt(self, problem: Problem) -> str:
+        """What the tool is asked for."""
+        return self.prompts["tool"].format(problem=problem.text)
+
+    def shown(self, prompt: str, rows: list[str]) -> str:
+        """A prompt with the board, once there is something on it."""
+        if not rows:
+            return prompt
+        return self.prompts["board"].format(prompt=prompt, rows="\n".join(rows))
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The reasoner solves; the tool's program computes a sum that is one, or prints."""
+        solution = self.task.solve(problem, rng, right)
+        if role == "reasoner":
+            return solution
+        computed = _SUM.fullmatch(problem.text) if right else None
+        value = computed[1] if computed else repr(self.task.answer(solution))
+        return f"```python\nprint({value})\n```"
+
+    def samples(self) -> tuple[str, ...]:
+        """Solutions and programs, one of which fails and one prints nothing."""
+        return (
+            *self.task.samples(),
+            "```python\nprint(3 * 4 + 5)\n```",
+            "```python\nprint(7)\n```",
+            "```python\nprint(1 / 0)\n```",
+            "```python\nx = 7\n```",
+        )

@@ -1,0 +1,245 @@
+"""# Search team
+
+A verifier decides whether what was found is enough; if not, a searcher writes a query; if so, an
+answerer answers. Source: Dr. MAS (its search workflow).
+
+| | |
+|---|---|
+| Creation | `search_team_v0.env(task="search")` |
+| Agents | `verifier_0`, `searcher_0`, `answerer_0` |
+| Observation | `{"messages": [...]}`: the question and, for each search so far, its query and the passages found |
+| Action | `<verify>yes</verify>` or `no`; `<search>query</search>`; `<answer>text</answer>` |
+| Reward | 1 to every call if the answer equals a reference answer (SQuAD normalisation), else 0 |
+| End | with the answer |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_turns` | 4 | turns; in the last one the answerer answers whatever the verifier thinks |
+| `top_k` | 3 | passages a search brings |
+| `preset` | `"strict"` | see below |
+
+* `strict`: an unreadable verdict counts as no; the verifier is not asked in the last turn, since its
+  verdict could change nothing there.
+* `dr_mas`: an unreadable verdict counts as yes; the verifier is asked in the last turn too. (The
+  published flow lets a last query be written that nothing ever answers; this one does not.)
+
+An unreadable query searches nothing. Only the answerer's own reply is ever read for an answer;
+passages and queries are shown with their tags made harmless. A failing retriever raises: it is never
+shown as a passage.
+
+Own truths (only for problems whose gold passages are known): verifier, whether yes was said exactly
+when all gold passages had been found; searcher, the share of the gold passages that its query newly
+found; answerer, the exact match.
+
+Facts in `info` at the end: `searches`, `unread_queries`, `unread_verdicts`, `f1` (of the answer), and
+where gold passages are known `recall` (share found when the answerer was asked), `evidence` (all of
+them), `true_yes`, `false_yes`, `true_no`, `false_no`.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Passage, Reply, Script, Search, Truth
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.search.task import INSTRUCTION
+from flowzoo.envs.tasks.search.world import RELATIONS, read_fact
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.text import visible
+from flowzoo.envs.workflow import Workflow
+from flowzoo.reward.text.qa import normalise
+
+_VERDICT = re.compile(r"<verify>\s*(yes|no)\s*</verify>", re.IGNORECASE)
+_QUERY = re.compile(r"<search>((?:(?!<search>).){1,500}?)</search>", re.DOTALL)
+_TAG = re.compile(r"<(?=/?[A-Za-z])")
+_VERDICTS = ("true_yes", "false_yes", "true_no", "false_no")
+
+
+def read_verdict(text: str) -> bool | None:
+    """The last tagged verdict: True for yes, False for no, None if there is none."""
+    found = _VERDICT.findall(visible(text))
+    return found[-1].lower() == "yes" if found else None
+
+
+def read_query(text: str) -> str | None:
+    """The last tagged query (at most 500 characters) on one line, or None."""
+    shown = visible(text)
+    found = _QUERY.findall(shown) if "</search>" in shown else []
+    return (" ".join(found[-1].split()) or None) if found else None
+
+
+def harmless(text: str) -> str:
+    """`text` without anything that reads as a tag: `<answer>` is shown as `‹answer>`."""
+    return _TAG.sub("‹", text)
+
+
+def show(query: str, passages: Sequence[Passage]) -> str:
+    """A search as the team sees it."""
+    lines = [f"[{place}] {harmless(found.text)}" for place, found in enumerate(passages, start=1)]
+    return "\n".join([f"Search: {harmless(query)}", *(lines or ["Nothing was found."])])
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What the searches of one episode have brought."""
+
+    gold: frozenset[str]
+    shown: list[str] = field(default_factory=list)
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def recall(self) -> float:
+        """Share of the gold passages found; 0 if they are not known."""
+        return len(self.found) / len(self.gold) if self.gold else 0.0
+
+    def add(self, query: str, passages: Sequence[Passage]) -> float:
+        """Take in a search; returns the recall gained."""
+        before = self.recall
+        self.found |= self.gold & {passage.id for passage in passages}
+        self.shown.append(show(query, passages))
+        return self.recall - before
+
+
+@dataclass(frozen=True)
+class SearchTeam(Workflow):
+    """Verify, search, answer."""
+
+    name: ClassVar[str] = "search_team_v0"
+    roles: ClassVar[Mapping[str, int]] = {"verifier": 1, "searcher": 1, "answerer": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "dr_mas")
+    kinds: ClassVar[tuple[str, ...]] = ("search",)
+    default_task: ClassVar[str] = "search"
+    prompts: ClassVar[Mapping[str, str]] = {
+        "state": "Question: {problem}\n\n{history}\n\n{request}",
+        "nothing": "Nothing was searched yet.",
+        "verify": "Is this enough to answer? Reply <verify>yes</verify> or <verify>no</verify>.",
+        "search": "Write one search query between <search> and </search>.",
+        "answer": INSTRUCTION,
+    }
+
+    max_turns: int = 4
+    """Turns; the answerer answers in the last one at the latest."""
+    top_k: int = 3
+    """Passages that a search brings."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        for name, value in (("max_turns", self.max_turns), ("top_k", self.top_k)):
+            check_whole(name, value, 1)
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        evidence = Evidence(frozenset(problem.meta.get("gold_ids", ())))
+        counts: Counter[str] = Counter()
+        for turn in range(1, self.max_turns + 1):
+            last = turn == self.max_turns
+            enough = last
+            if not last or self.preset == "dr_mas":
+                verdict = yield self.ask("verifier_0", "verify", problem, evidence, read_verdict)
+                enough = yield from self.judge(verdict, evidence, counts)
+            if enough or last:
+                break
+            reply = yield self.ask("searcher_0", "search", problem, evidence, read_query)
+            yield from self.search(reply, evidence, counts)
+        final = yield self.ask("answerer_0", "answer", problem, evidence, self.task.answer)
+        grade = yield Grade(final.strict, of=final)
+        facts: dict[str, object] = {
+            "searches": len(evidence.shown),
+            "unread_queries": counts["unread_queries"],
+            "unread_verdicts": counts["unread_verdicts"],
+            **dict(grade.parts),
+        }
+        if evidence.gold:
+            facts |= {"recall": evidence.recall, "evidence": evidence.recall == 1.0}
+            facts |= {name: counts[name] for name in _VERDICTS}
+        return Outcome(final.strict, grade.score, facts)
+
+    def judge(
+        self, verdict: Reply, evidence: Evidence, counts: Counter[str]
+    ) -> Generator[Any, Any, bool]:
+        """Count a verdict; returns whether it says that the evidence is enough."""
+        said = verdict.strict
+        if evidence.gold:
+            right = said is not None and said == (evidence.recall == 1.0)
+            yield Truth(verdict, float(right))
+            if said is not None:
+                counts[f"{'true' if right else 'false'}_{'yes' if said else 'no'}"] += 1
+        counts["unread_verdicts"] += said is None
+        return self.preset == "dr_mas" if said is None else said
+
+    def search(
+        self, reply: Reply, evidence: Evidence, counts: Counter[str]
+    ) -> Generator[Any, Any, None]:
+        """Carry out a query; one that could not be read searches nothing."""
+        gain = 0.0
+        if reply.strict is None:
+            counts["unread_queries"] += 1
+        else:
+            found = yield Search(reply.strict, self.top_k)
+            gain = evidence.add(reply.strict, found.passages)
+        if evidence.gold:
+            yield Truth(reply, gain)
+
+    def ask(
+        self,
+        agent: str,
+        request: str,
+        problem: Problem,
+        evidence: Evidence,
+        parse: Callable[[str], Any],
+    ) -> Ask:
+        """A question to a member of the team: the problem, what was found, what to do."""
+        text = self.prompts["state"].format(
+            problem=problem.text,
+            history="\n\n".join(evidence.shown) or self.prompts["nothing"],
+            request=self.prompts[request],
+        )
+        return Ask(agent, text, parse)
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """Follows the question's relations through the passages it is shown, and no further."""
+        here, missing = follow(problem, messages[-1]["content"])
+        if role == "verifier":
+            return f"<verify>{'yes' if (missing is None) == right else 'no'}</verify>"
+        other = self.task.answer(self.task.solve(problem, rng, False)) or ""
+        if role == "searcher":
+            return f"<search>{(missing or problem.text) if right else other}</search>"
+        return f"<answer>{(here if missing is None else 'unknown') if right else other}</answer>"
+
+    def samples(self) -> tuple[str, ...]:
+        """Verdicts, queries and answers."""
+        return (
+            *self.task.samples(),
+            "<verify>yes</verify>",
+            "<verify>no</verify>",
+            "<search>the founder of Bacecorp</search>",
+            "<search></search>",
+        )
+
+
+def follow(problem: Problem, text: str) -> tuple[str, str | None]:
+    """How far the facts in `text` lead: where to, and the query for what is missing (or None)."""
+    if "relations" not in problem.meta:  # a question from a file: known once it has been read
+        golds = problem.meta.get("golds", ())
+        passages = normalise("\n".join(re.findall(r"(?m)^\[\d+\] .*", text)))
+        read = next((gold for gold in golds if normalise(gold) in passages), None)
+        return (read, None) if read is not None else ("", problem.text)
+    here = problem.meta["start"]
+    for relation in problem.meta["relations"]:
+        target = read_fact(text, here, relation)
+        if target is None:
+            return here, RELATIONS[relation].phrase.format(s=here)
+        here = target
+    return here, None

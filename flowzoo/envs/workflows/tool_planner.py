@@ -1,0 +1,227 @@
+r"""# Tool and planner
+
+A tool writes a program that prints a list of actions, the program runs in the sandbox, a planner sees
+program, output and list and decides what is done. Only the planner's actions move the world; the next
+turn starts from where they led.
+
+| | |
+|---|---|
+| Creation | `tool_planner_v0.env(task="plan_path")`; also `sokoban`, `sudoku` |
+| Agents | `tool_0`, `planner_0` |
+| Observation | `{"messages": [...]}`: the world as it is now; planner: also the tool's program of the same turn, what it printed, the list read from that |
+| Action | tool: a program in a `python` block; planner: a JSON list of actions |
+| Reward | the task's score of the final state to every call (`credit="team"`) |
+| End | when the world has ended (solved, deadlock, no move left), or after `max_turns` turns |
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `max_turns` | 4 | turns, of two calls each |
+| `cpu_s` | 5.0 | CPU seconds a program may use |
+| `preset` | `"strict"` | an unreadable plan moves nothing; `"paper"` (AT-GRPO) also reads letters and words, and programs without a closed block |
+
+Own truths: planner, the score of the state its actions led to; tool, the score of the state its own
+list would have led to, with form 1/2 for a program that ran and 1/2 for a list that could be read
+(local reward: 0.1 ran + 0.1 parsed + 0.8 score). With `credit="mix"` that is the published sum
+α · team + local.
+
+Facts in `info` at the end: `turns`, `end` (`solved`, `deadlock`, `cap`, or `turns` if they ran out),
+`solved`, `ran` (programs that ran), `parsed` (lists read),
+`agreed` (turns in which the planner did what the tool's list says).
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from flowzoo.envs.script import (
+    Ask,
+    Grade,
+    Message,
+    Outcome,
+    Ran,
+    Reply,
+    Run,
+    Script,
+    Standing,
+    Truth,
+)
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.games.game import START, Game
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+from flowzoo.reward.code.score import extract_code
+from flowzoo.sandbox.program import Limits
+
+SHOWN = 1_500
+"""Characters of a program and of its output that the planner sees."""
+
+
+class Offer(NamedTuple):
+    """What the tool of a turn came up with."""
+
+    tool: Reply
+    program: str
+    ran: Ran | None
+    """None if there was no program."""
+    actions: str | None
+    """The list in the program's output, canonical."""
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the program ran to its end."""
+        return self.ran is not None and self.ran.status == "AC"
+
+    @property
+    def has_list(self) -> bool:
+        """Whether a list could be read from what it printed."""
+        return self.actions is not None
+
+
+def shortened(text: str, most: int = SHOWN) -> str:
+    """`text` with its middle left out if it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def report(ran: Ran | None) -> str:
+    """How a program ended, in words; None: there was no program."""
+    if ran is None:
+        return "No program was written."
+    if ran.status == "AC":
+        return "The program ran."
+    detail = ran.cases[0].detail if ran.cases else ""
+    return f"The program failed ({ran.status}{': ' if detail else ''}{shortened(detail, 200)})."
+
+
+@dataclass(frozen=True)
+class ToolPlanner(Workflow):
+    """A program proposes actions, a planner decides, turn by turn."""
+
+    name: ClassVar[str] = "tool_planner_v0"
+    roles: ClassVar[Mapping[str, int]] = {"tool": 1, "planner": 1}
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    kinds: ClassVar[tuple[str, ...]] = ("actions",)
+    runs_programs: ClassVar[bool] = True
+    default_task: ClassVar[str] = "plan_path"
+    prompts: ClassVar[Mapping[str, str]] = {
+        "tool": "{prompt}\n\nDo not write the list yourself: write a Python program that prints "
+        "it, in a ```python block.",
+        "planner": "{prompt}\n\nA program for this:\n```python\n{program}\n```\n{report}\n"
+        "Output:\n{output}\nList in it: {actions}\n\nCheck it, then write your own list.",
+        "planner_alone": "{prompt}\n\n{report}\n\nWrite your own list.",
+    }
+
+    max_turns: int = 4
+    """Turns, of two calls each."""
+    cpu_s: float = 5.0
+    """CPU seconds a program may use."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if not isinstance(self.task, Game):
+            raise UsageError(f"{self.name} plays tasks derived from Game, got {self.task!r}")
+        check_whole("max_turns", self.max_turns, 1)
+        Limits(cpu_s=self.cpu_s)
+
+    @property
+    def game(self) -> Game:
+        """The task."""
+        assert isinstance(self.task, Game)
+        return self.task
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        game, counts = self.game, Counter[str]()
+        done, turns, end = START, 0, ""
+        while True:
+            turns += 1
+            prompt = game.prompt_at(problem, done)
+            offer = yield from self.offer(prompt, done)
+            plan = yield Ask(
+                "planner_0", self.planner_prompt(prompt, offer), game.answer, game.answer_lenient
+            )
+            decided = self.read(plan)
+            done = game.join(done, decided or START)
+            grade = yield Grade(done, of=plan)
+            yield Standing(grade.score)
+            counts["ran"] += offer.has_run
+            counts["parsed"] += offer.has_list
+            counts["agreed"] += offer.has_list and offer.actions == decided
+            end = game.ended(problem, done)
+            if end or turns == self.max_turns:
+                break
+        facts = {
+            "turns": turns,
+            "end": end or "turns",
+            "solved": grade.status == "solved",
+            **{name: counts[name] for name in ("ran", "parsed", "agreed")},
+        }
+        return Outcome(done, grade.score, facts)
+
+    def offer(self, prompt: str, done: str) -> Generator[Any, Any, Offer]:
+        """The tool's part of a turn: its program is asked for and run, and its list is valued."""
+        tool = yield Ask(
+            "tool_0",
+            self.prompts["tool"].format(prompt=prompt),
+            extract_code,
+            partial(extract_code, reading="lenient"),
+        )
+        program = self.read(tool)
+        made = Offer(tool, "", None, None)
+        if program is not None:
+            ran = yield Run(program, limits=Limits(cpu_s=self.cpu_s))
+            made = Offer(tool, program, ran, self.game.answer(ran.output))
+        tried = None if made.actions is None else self.game.join(done, made.actions)
+        value = yield Grade(tried)
+        yield Truth(tool, value.score, form=(made.has_run + made.has_list) / 2)
+        return made
+
+    def planner_prompt(self, prompt: str, offer: Offer) -> str:
+        """What the planner sees: the world as it is, and all that the tool of this turn did."""
+        if offer.ran is None:
+            return self.prompts["planner_alone"].format(prompt=prompt, report=report(None))
+        return self.prompts["planner"].format(
+            prompt=prompt,
+            program=shortened(offer.program),
+            report=report(offer.ran),
+            output=shortened(offer.ran.output.strip()) or "(nothing)",
+            actions=offer.actions or "none",
+        )
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The tool prints a plan of its own; the planner takes a list that fits, or makes one."""
+        game, prompt = self.game, messages[-1]["content"]
+        board = game.board_in(problem, prompt)
+        plan = game.plan(problem, board, rng, right)
+        if role == "tool":
+            return f"```python\nprint({plan!r})\n```"
+        offered = prompt.rpartition("\nList in it: ")[2].partition("\n")[0]
+        if game.is_canonical(offered) and game.solves(problem, board, [offered]) == [right]:
+            return offered
+        return plan
+
+    def samples(self) -> tuple[str, ...]:
+        """Lists, programs that print one, and one that fails."""
+        plans = self.task.samples()[:2]
+        programs = [f"```python\nprint({plan!r})\n```" for plan in plans]
+        return (*self.task.samples(), *programs, "```python\nprint(1/0)\n```")
+
+    def world(self, replies: Sequence[Reply]) -> str | None:
+        """The planner's actions so far."""
+        plans = [self.read(reply) for reply in replies if reply.agent == "planner_0"]
+        return self.game.join(START, *(plan for plan in plans if plan))

@@ -1,0 +1,91 @@
+"""# Writing pair
+
+Two writers work on one source at the same time, without seeing each other's text, and are rewarded
+for the pair: lengths, vocabularies and style have to fit together. Source: MAGRPO (its writing
+tasks).
+
+| | |
+|---|---|
+| Creation | `writing_pair_v0.env(task="writing", form="tldr")`, `writing_pair_v0.parallel_env(...)` |
+| Agents | `writer_0` (concise summary, or background), `writer_1` (detailed summary, or method) |
+| Observation | `{"messages": [...]}`: the source and the own instruction |
+| Action | the text |
+| Reward | the reward of the pair over 3, in [0, 1], for both |
+| End | after both have written |
+
+## Arguments
+Those of `Workflow` and of the task (`form`, `reward`, `data` …): see
+`flowzoo.envs.tasks.writing.task`. A writer's own truth is the grounding of its text (under the published
+reward: the reward of the pair).
+
+Facts in `info` at the end: `reward` in [0, 3] and its parts `lengths`, `ratio`, `unique`, `style`,
+`grounding_0`, `grounding_1`, `apart`.
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Script, Truth
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.writing.task import INSTRUCTIONS, WritingTask, join_texts
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+
+
+@dataclass(frozen=True)
+class WritingPair(Workflow):
+    """Two writers, one phase."""
+
+    name: ClassVar[str] = "writing_pair_v0"
+    roles: ClassVar[Mapping[str, int]] = {"writer": 2}
+    kinds: ClassVar[tuple[str, ...]] = ("writing",)
+    default_task: ClassVar[str] = "writing"
+    simultaneous: ClassVar[bool] = True
+    prompts: ClassVar[Mapping[str, str]] = {
+        f"{form}_{place}": text
+        for form, texts in INSTRUCTIONS.items()
+        for place, text in enumerate(texts)
+    }
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if not isinstance(self.task, WritingTask):
+            raise UsageError(
+                f"{self.name} needs the prompts of a WritingTask, got {type(self.task).__name__}"
+            )
+
+    @property
+    def writing(self) -> WritingTask:
+        """The task."""
+        assert isinstance(self.task, WritingTask)
+        return self.task
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        task = self.writing
+        texts = yield [
+            Ask(f"writer_{place}", task.prompt_for(problem, place), task.answer)
+            for place in range(2)
+        ]
+        first, second = (reply.strict or "" for reply in texts)
+        grade = yield Grade(join_texts(first, second))
+        parts = dict(grade.parts)
+        for place, reply in enumerate(texts):
+            own = parts.get(f"grounding_{place}", grade.score)
+            yield Truth(reply, 0.0 if reply.strict is None else own)
+        return Outcome(join_texts(first, second), grade.score, parts)
+
+    def expert(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
+    ) -> str:
+        """The text of the writer whose instruction the chat ends with."""
+        second = messages[-1]["content"].endswith(INSTRUCTIONS[self.writing.form][1])
+        return self.writing.solve_for(problem, int(second), rng, right)

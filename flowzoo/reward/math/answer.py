@@ -1,0 +1,272 @@
+r"""What an extracted answer means: a scalar, a container of answers, a relation or a text.
+
+Containers and relations are split here, by tokens outside every bracket; what is left over goes to
+the expression parser. Nothing is evaluated beyond exact rational arithmetic of bounded size: an
+answer of more than 2,000 characters, 64 levels of brackets or 256 digits in a row is too big.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from flowzoo.reward.math.clean import clean, text_form
+from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.parse import Unreadable, parse_scalar
+from flowzoo.reward.math.relations import RELATIONS, RelationReader
+from flowzoo.reward.math.tokens import Token, significant, tokenize
+from flowzoo.reward.math.tree import TooBig, mul, num
+from flowzoo.reward.math.units import read_unit
+
+MAX_CHARS: Final = 2_000
+MAX_DIGITS: Final = 256
+MAX_ITEMS: Final = 256
+_CACHED_CHARS: Final = 256
+_PLAIN = re.compile(r"-?\d{1,15}", re.ASCII)
+_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
+_DATE = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
+_SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
+
+
+def read_answer(answer: str) -> Answer | None:
+    """The meaning of an extracted answer, or None where it is over one of the bounds.
+
+    Never raises on any text; time grows with its length only, which is bounded.
+    """
+    if len(answer) > _CACHED_CHARS:
+        return _read(answer)
+    return _read_cached(answer)
+
+
+@lru_cache(maxsize=16_384)
+def _read_cached(answer: str) -> Answer | None:
+    return _read(answer)
+
+
+def _read(answer: str, thousands: bool = True) -> Answer | None:
+    answer = answer.strip()
+    if _PLAIN.fullmatch(answer):
+        return Answer("scalar", answer, num(int(answer)))
+    if len(answer) > MAX_CHARS or _DIGITS.search(answer):
+        return None
+    cleaned = clean(answer)
+    text = text_form(cleaned)
+    try:
+        if _DATE.fullmatch(cleaned):
+            return Answer("text", text)
+        source = tokenize(cleaned, thousands)
+        if source is None or not source.tokens:
+            return Answer("text", text, shape="broken")
+        found = _Reader(source).read(0, len(source.tokens))
+    except Unreadable:
+        return Answer("text", text)
+    except (TooBig, RecursionError):
+        return None
+    return found._replace(text=text)
+
+
+def read_as_list(answer: str) -> Answer | None:
+    """The meaning with `1,234` read as the list of 1 and 234."""
+    return _read(answer, thousands=False)
+
+
+def is_list_like(answer: str) -> bool:
+    """Whether commas in `answer` may separate items although they could group thousands."""
+    return re.search(r"\d,\d{3}(?!\d)", answer) is not None
+
+
+def decimal_comma(answer: str) -> Answer | None:
+    """The number that `0,5` or `1.000,99` is where the comma is the decimal mark, or None."""
+    match = re.fullmatch(r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.strip(), re.ASCII)
+    if match is None or len(match[1]) + len(match[2]) > 40:
+        return None
+    value = Fraction(f"{match[1].replace('.', '')}.{match[2]}")
+    return Answer("scalar", answer, num(value))
+
+
+class _Reader(RelationReader):
+    """Reads slices of one token sequence."""
+
+    def top(self, start: int, end: int) -> list[int]:
+        """Indices of the tokens from `start` to `end` that stand outside every bracket."""
+        found, idx, depth = [], start, 0
+        while idx < end:
+            token = self.tokens[idx]
+            if token.kind == "c" and token.text in ("begin", "end"):
+                depth += 1 if token.text == "begin" else -1
+            if self.partner[idx] > idx:
+                if depth == 0:
+                    found.append(idx)
+                idx = self.partner[idx] + 1
+                continue
+            if depth == 0:
+                found.append(idx)
+            idx += 1
+        return found
+
+    def read(self, start: int, end: int) -> Answer:
+        """The meaning of a slice: a list, or one item."""
+        while end > start and self.tokens[end - 1].text in (".", ",", ";") and end - start > 1:
+            if self.tokens[end - 2].text == "." == self.tokens[end - 1].text:
+                raise Unreadable  # `7, ...` goes on
+            end -= 1
+        if start >= end:
+            raise Unreadable
+        top = self.top(start, end)
+        cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
+        if cuts:
+            return self.list(start, end, cuts)
+        return self.item(start, end, top)
+
+    def list(self, start: int, end: int, cuts: list[tuple[int, str]]) -> Answer:
+        marks = {mark for _, mark in cuts}
+        if len(marks) > 1:
+            strong = ";" if ";" in marks else "and"
+            groups = [idx for idx, mark in cuts if mark == strong]
+            parts = self.parts(start, end, groups)
+            nested = [self.read(a, b) for a, b in parts]
+            is_assignment = all(part.label or part.kind == "list" for part in nested)
+            if strong == ";" or (is_assignment and any(part.label for part in _leaves(nested))):
+                return _listed(nested, flat=False)
+        parts = self.parts(start, end, [idx for idx, _ in cuts])
+        if len(parts) > MAX_ITEMS:
+            raise TooBig
+        return _listed([self.read(a, b) for a, b in parts], flat=True)
+
+    def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
+        """Non-empty slices between cuts; only an Oxford comma may leave an empty one."""
+        bounds = [start - 1, *cuts, end]
+        found = [(a + 1, b) for a, b in pairwise(bounds) if b > a + 1]
+        if not found:
+            raise Unreadable
+        return found
+
+    def item(self, start: int, end: int, top: list[int]) -> Answer:
+        relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
+        if relations:
+            return self.related(start, end, relations)
+        operations = [idx for idx in top if self.is_operator(idx, _SET_OPS)]
+        if operations:
+            return self.set_operation(start, end, operations[-1])
+        colons = [idx for idx in top if self.tokens[idx].text == ":"]
+        if colons and start < colons[0] and colons[-1] < end - 1:
+            parts = self.parts(start, end, colons)
+            return Answer("ratio", items=tuple(self.scalar(a, b) for a, b in parts))
+        if self.partner[start] == end - 1:
+            return self.bracket(start, end)
+        if end == start + 1 and self.tokens[start].text == "varnothing":
+            return Answer("set")
+        return self.scalar(start, end)
+
+    def is_operator(self, idx: int, table: dict[str, str]) -> bool:
+        token = self.tokens[idx]
+        return token.text in table and (token.kind == "p" or (token.kind == "c"))
+
+    def bracket(self, start: int, end: int) -> Answer:
+        opening, closing = self.tokens[start].text, self.tokens[end - 1].text
+        top = self.top(start + 1, end - 1)
+        if not top:
+            if opening in ("\\{", "{"):
+                return Answer("set")
+            raise Unreadable
+        cuts = [idx for idx in top if self.tokens[idx].text in (",", ";")]
+        if opening == "\\{" and len(top) > 2 and self.tokens[top[1]].text in ("|", ":"):
+            condition = self.read(start + 3, end - 1)
+            if condition.kind != "seq" or condition.label != self.tokens[start + 1].text:
+                raise Unreadable
+            return condition
+        if any(self.tokens[idx].text == "choose" for idx in top):
+            return self.scalar(start, end)
+        if opening in ("{", "\\{"):
+            inner = self.read(start + 1, end - 1)
+            if opening == "{":
+                return inner._replace(shape="{}") if inner.kind == "list" else inner
+            items = inner.items if inner.kind == "list" else (inner,)
+            return Answer("set", items=items)
+        if not cuts:
+            if (opening, closing) not in (("(", ")"), ("[", "]")):
+                raise Unreadable
+            return self.read(start + 1, end - 1)
+        parts = self.parts(start + 1, end - 1, cuts)
+        if len(parts) > MAX_ITEMS:
+            raise TooBig
+        shape = "()" if opening == "langle" else opening + closing
+        return Answer("seq", items=tuple(self.read(a, b) for a, b in parts), shape=shape)
+
+    def scalar(self, start: int, end: int) -> Answer:
+        quantity = read_unit(self.tokens, start, end)
+        start, end = quantity.start, quantity.end
+        if start >= end:
+            raise Unreadable
+        if any(t.text in ("pm", "mp") and t.kind == "c" for t in self.tokens[start:end]):
+            signs = [parse_scalar(self.source, start, end, sign) for sign in (1, -1)]
+            both = [Answer("scalar", node=node, unit=quantity.unit) for node in signs]
+            return Answer("list", items=tuple(both))
+        node = parse_scalar(self.source, start, end)
+        if quantity.factor != 1:
+            node = mul((num(quantity.factor), node))
+        digits = significant(self.tokens[start:end])
+        return Answer("scalar", node=node, unit=quantity.unit, digits=digits)
+
+    def set_operation(self, start: int, end: int, at: int) -> Answer:
+        left, right = self.read(start, at), self.read(at + 1, end)
+        kind = _SET_OPS[self.tokens[at].text]
+        exact = _finite_union(left, right) if kind == "union" else None
+        if exact is not None:
+            return exact
+        if kind == "union":
+            parts = [
+                *(left.items if left.kind == "union" else (left,)),
+                *(right.items if right.kind == "union" else (right,)),
+            ]
+            return Answer("union", items=tuple(parts))
+        return Answer("cap" if kind == "cap" else "setminus", items=(left, right))
+
+
+def _separator(token: Token) -> str:
+    """`,`, `;` or `and` for a token that separates items; `and` stands for `or` too."""
+    if token.kind == "p" and token.text in (",", ";"):
+        return token.text
+    if token.kind in "wt":
+        word = token.text.strip(" ,;").lower()
+        if word in ("and", "or") or (token.kind == "t" and word == "" and token.text):
+            return "and" if word else ","
+    return ""
+
+
+def _leaves(answers: Sequence[Answer]) -> list[Answer]:
+    return [leaf for part in answers for leaf in (part.items if part.kind == "list" else (part,))]
+
+
+def _listed(parts: list[Answer], flat: bool) -> Answer:
+    """A list; `n = 1, 2, 3` labels the whole, and `±` inside adds two items."""
+    if flat:
+        parts = [
+            leaf
+            for part in parts
+            for leaf in (part.items if part.kind == "list" and not part.shape else (part,))
+        ]
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    rest_plain = not any(part.label for part in parts[1:])
+    if first.label and rest_plain and first.kind == "scalar":
+        parts = [first._replace(label="", relation=None), *parts[1:]]
+        return Answer("list", items=tuple(parts), label=first.label)
+    return Answer("list", items=tuple(parts))
+
+
+def _finite_union(left: Answer, right: Answer) -> Answer | None:
+    """The union of two finite sets of scalars."""
+    if left.kind not in ("set", "list") or right.kind not in ("set", "list"):
+        return None
+    if any(item.node is None for item in (*left.items, *right.items)):
+        return None
+    a = {item.node.key: item for item in left.items if item.node is not None}
+    b = {item.node.key: item for item in right.items if item.node is not None}
+    chosen = {**a, **b}
+    return Answer("set", items=tuple(chosen[key] for key in sorted(chosen)))

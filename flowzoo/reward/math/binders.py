@@ -1,0 +1,153 @@
+r"""Sums, products, limits, integrals, derivatives and matrices, as parts of an expression.
+
+Sums and integrals keep their bound variable and become one node; nothing is summed or integrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowzoo.reward.math.cursor import Cursor, Unreadable
+from flowzoo.reward.math.tree import ONE, Node, add, bind, call, mul, num, replace, sym
+
+_MAX_CELLS = 256
+
+
+def _integrand(body: Node) -> tuple[str, Node]:
+    """The variable of integration and the integrand of `body`, which holds a `dx` as a factor."""
+    found = _differentials(body)
+    if len(found) != 1:
+        raise Unreadable
+    name = found.pop()
+    return name[2:], replace(body, name, ONE)
+
+
+def _differentials(node: Node) -> set[str]:
+    if node.op == "sym":
+        name = node.args[0]
+        return {name} if name.startswith("d:") else set()
+    return set().union(*(_differentials(arg) for arg in node.args if isinstance(arg, Node)))
+
+
+def determinant(cells: Sequence[Sequence[Node]]) -> Node | None:
+    """The determinant of up to three rows."""
+    size = len(cells)
+    if size > 3 or any(len(row) != size for row in cells):
+        return None
+    if size == 1:
+        return cells[0][0]
+    terms: list[Node] = []
+    for column in range(size):
+        minor = [[cell for idx, cell in enumerate(row) if idx != column] for row in cells[1:]]
+        inner = determinant(minor)
+        if inner is None:
+            return None
+        terms.append(mul((num((-1) ** column), cells[0][column], inner)))
+    return add(terms)
+
+
+class Binders(Cursor):
+    """The part of the parser that reads binders and environments."""
+
+    def binder(self, name: str) -> Node:
+        """A sum, product, integral or limit, whose command was just read."""
+        self.deeper()
+        low = high = None
+        variable = ""
+        while self.next_text() in ("_", "^") and self.tokens[self.at].kind == "p":
+            mark = self.tokens[self.at].text
+            self.at += 1
+            if mark == "^":
+                high = self.script()
+            elif name in ("sum", "prod", "lim"):
+                variable, low = self.index()
+            else:
+                low = self.argument_whole()
+        parts = [part for part in (low, high) if part is not None]
+        is_integral = name.endswith("int")
+        outer, self.bound = self.bound, (*self.bound, variable)
+        self.integrals += is_integral
+        body = self.sum() if is_integral else self.product()
+        self.integrals -= is_integral
+        self.bound = outer
+        self.depth -= 1
+        if is_integral:
+            variable, body = _integrand(body)
+        return bind(name, variable, [body, *parts])
+
+    def index(self) -> tuple[str, Node]:
+        r"""`{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start."""
+        if self.next_text() != "{":
+            raise Unreadable
+        close_at = self.partner[self.at]
+        name = self.peek(1)
+        if name is None or name.kind not in "wc":
+            raise Unreadable
+        self.at += 2
+        if not self.accept("=", "rightarrow"):
+            raise Unreadable
+        return name.text, self.inside(close_at)
+
+    def matrix(self) -> Node:
+        """A matrix; a `vmatrix` is a determinant."""
+        kind, cells = self.cells()
+        if kind == "Vmatrix":  # a norm
+            raise Unreadable
+        rows = [call("row", row) for row in cells]
+        if kind == "vmatrix":
+            return determinant(cells) or call("det", rows)
+        return call("matrix", rows)
+
+    def cells(self) -> tuple[str, list[list[Node]]]:
+        r"""Rows of the environment whose `\begin` was just read."""
+        kind = self.subscript()
+        rows: list[list[Node]] = [[]]
+        if kind == "array":
+            self.subscript()
+        while True:
+            if self.accept("end"):
+                break
+            stop = self.cell_end()
+            if stop > self.at:
+                rows[-1].append(self.inside(stop))
+            else:
+                self.at = stop + 1
+            mark = self.tokens[stop]
+            if mark.text == "end":
+                break
+            if mark.text == "\\\\":
+                rows.append([])
+        if self.subscript() != kind:
+            raise Unreadable
+        rows = [row for row in rows if row]
+        if not rows or sum(map(len, rows)) > _MAX_CELLS or len({len(row) for row in rows}) > 1:
+            raise Unreadable
+        return kind, rows
+
+    def cell_end(self) -> int:
+        """Index of the token that ends the cell that begins here."""
+        idx = self.at
+        while idx < self.end:
+            token = self.tokens[idx]
+            if token.text in ("&", "\\\\") or (token.kind == "c" and token.text == "end"):
+                return idx
+            if token.kind == "c" and token.text == "begin":
+                raise Unreadable
+            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
+        raise Unreadable
+
+    def derivative(self) -> Node | None:
+        r"""`\frac{d}{dx}`, as a symbol in front of what is differentiated."""
+        start = self.at
+        if self.next_text() != "{" or self.partner[start] < 0:
+            return None
+        middle = self.partner[start] + 1
+        top = "".join(token.text for token in self.tokens[start + 1 : middle - 1])
+        if top not in ("d", "partial") or middle >= self.end or self.partner[middle] < 0:
+            return None
+        close_at = self.partner[middle]
+        bottom = "".join(token.text for token in self.tokens[middle + 1 : close_at])
+        if not bottom.startswith(top) or len(bottom) == len(top):
+            return None
+        self.at = close_at + 1
+        return sym(f"d/{bottom}")

@@ -1,0 +1,313 @@
+r"""Whether two answers mean the same. The conventions of the math reward are here.
+
+`same(answer, gold)` is True, False, or None where neither can be shown. Conventions:
+a unit or a left-hand side that only one of the two has is ignored, different ones differ; `50%` is
+1/2; a decimal of at least `digits` significant digits equals an exact number that rounds to it,
+other decimals are exact; `(a, b)` is ordered, `\{a, b\}` and a bare list are not, and a bare list
+in the same order may stand for a tuple; an interval may be written as an inequality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.probe import constant, proportional, same_function
+from flowzoo.reward.math.tree import Node, const, mul, num, power, rational, sym, symbols
+
+
+class Rules(NamedTuple):
+    """The conventions that can be chosen; see `flowzoo.reward.MathOptions`."""
+
+    percent: Literal["exact", "either"] = "exact"
+    units: Literal["optional", "required", "ignored"] = "optional"
+    order: Literal["free", "strict"] = "free"
+    digits: int = 6
+
+
+def same(answer: Answer, gold: Answer, rules: Rules) -> bool | None:
+    """Whether the two mean the same; None if undecided. Symmetric."""
+    if answer.label and gold.label and answer.label != gold.label:
+        return _same_relation(answer, gold)
+    if answer.relation and gold.relation and not (answer.label and gold.label):
+        return _same_relation(answer, gold)
+    verdict = _same_value(answer, gold, rules)
+    if verdict is not True and answer.relation and gold.relation:
+        return _same_relation(answer, gold) or verdict
+    return verdict
+
+
+def _same_value(a: Answer, b: Answer, rules: Rules) -> bool | None:
+    if a.kind == "text" or b.kind == "text":
+        return a.kind == b.kind and a.text == b.text != ""
+    if a.kind == "relation" or b.kind == "relation":
+        return a.kind == b.kind and a.text != "" and a.text == b.text
+    if a.kind == "scalar" and b.kind == "scalar":
+        return _same_scalar(a, b, rules)
+    if "scalar" in (a.kind, b.kind):
+        return (
+            _scalar_and_other(a, b, rules) if a.kind == "scalar" else _scalar_and_other(b, a, rules)
+        )
+    if a.kind == "ratio" or b.kind == "ratio":
+        return a.kind == b.kind and _same_ratio(a, b, rules)
+    if {a.kind, b.kind} <= {"list", "set"}:
+        if rules.order == "strict" and a.kind == b.kind == "list":
+            return _in_order(a.items, b.items, rules)
+        for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` beside `3, 4`
+            if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
+                as_written = _in_order(named.items, bare.items, rules)
+                return as_written or _in_order(_by_name(named.items), bare.items, rules)
+        return _unordered(a.items, b.items, rules)
+    if {a.kind, b.kind} == {"list", "seq"}:
+        seq, given = (a, b) if a.kind == "seq" else (b, a)
+        if seq.shape != "()" or seq.is_range:
+            return False
+        return _in_order(seq.items, _by_name(given.items, seq.label), rules)
+    if a.kind == "seq" and b.kind == "seq":
+        return a.shape == b.shape and _in_order(a.items, b.items, rules)
+    if {a.kind, b.kind} == {"union", "list"}:
+        both = (*a.items, *b.items)
+        are_sets = all(item.kind in ("seq", "set") for item in both)
+        return _unordered(a.items, b.items, rules) if are_sets else False
+    if a.kind == "union" and b.kind == "union":
+        return _unordered(a.items, b.items, rules) or None
+    if a.kind == b.kind:
+        return _in_order(a.items, b.items, rules) or None
+    # A set written with operations may equal one written out.
+    return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
+
+
+def _labels(answer: Answer) -> bool:
+    return bool(answer.label) or any(item.label for item in answer.items)
+
+
+def _are_named(items: Sequence[Answer]) -> bool:
+    """Whether the items are values of variables of different letters; roots `x_1, x_2` are not."""
+    letters = {item.label[:1] for item in items}
+    return len(items) > 1 and "" not in letters and len(letters) == len(items)
+
+
+def _by_name(items: Sequence[Answer], label: str = "") -> Sequence[Answer]:
+    """Values of different variables in the order of `label`, such as `(y,x)`, or the alphabet's."""
+    if not _are_named(items):
+        return items
+    named = {item.label: item for item in items}
+    order = label.strip("()").split(",")
+    return [named[name] for name in (order if sorted(order) == sorted(named) else sorted(named))]
+
+
+def _scalar_and_other(scalar: Answer, other: Answer, rules: Rules) -> bool | None:
+    """A scalar beside a container: a set of one, a ratio of two, a column beside a tuple."""
+    if other.kind == "list" and other.items:  # one value spelled twice is one value
+        return _all(same(scalar, item, rules) for item in other.items)
+    if other.kind == "set" and len(other.items) == 1:
+        return same(scalar, other.items[0], rules)
+    cells = _column(scalar)
+    if other.kind == "seq" and other.shape == "()" and cells is not None:
+        return _in_order(cells, other.items, rules)
+    if other.kind == "ratio" and len(other.items) == 2 and not _is_clock(other):
+        top, bottom = other.items[0].node, other.items[1].node
+        if top is None or bottom is None:
+            return False
+        quotient = Answer("scalar", node=mul((top, power(bottom, num(-1)))))
+        return _same_scalar(scalar, quotient, rules)
+    return False
+
+
+def _column(scalar: Answer) -> tuple[Answer, ...] | None:
+    """The cells of a matrix with one column or one row."""
+    rows = _rows(scalar.node)
+    if rows is None or (len(rows) > 1 and len(rows[0]) > 1):
+        return None
+    return tuple(Answer("scalar", node=cell) for row in rows for cell in row)
+
+
+def _rows(node: Node | None) -> list[tuple[Node, ...]] | None:
+    if node is None or node.op != "call" or node.args[0] != "matrix":
+        return None
+    return [row.args[1:] for row in node.args[1:]]
+
+
+def _same_scalar(a: Answer, b: Answer, rules: Rules) -> bool | None:
+    if a.node is None or b.node is None:
+        return False
+    if not _units_agree(a.unit, b.unit, rules):
+        return False
+    left, right = _rows(a.node), _rows(b.node)
+    if left is not None and right is not None:
+        return _same_matrix(left, right)
+    verdict = same_function(a.node, b.node)
+    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be meant as the unit
+        is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
+        if is_letter and symbols(y.node or num(0)) == {x.unit}:
+            verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
+    if verdict is False and {a.unit, b.unit} == {"degree", ""}:
+        verdict = _same_angle(a.node, b.node, a.unit)
+    if verdict is not True and (a.digits or b.digits):
+        verdict = _is_rounding(a, b, rules.digits) or verdict
+    if verdict is False and rules.percent == "either":
+        hundred = num(100)
+        for x, y in ((a, b), (b, a)):
+            if x.unit == "%" and y.unit != "%" and x.node is not None and y.node is not None:
+                return same_function(mul((hundred, x.node)), y.node)
+    return verdict
+
+
+def _same_angle(a: Node, b: Node, unit: str) -> bool | None:
+    """Whether degrees and a multiple of pi are one angle; `unit` is that of `a`."""
+    degrees, radians = (a, b) if unit else (b, a)
+    if "#pi" not in radians.key:
+        return False
+    return same_function(mul((degrees, const("pi"), num(Fraction(1, 180)))), radians)
+
+
+def _units_agree(a: str, b: str, rules: Rules) -> bool:
+    if rules.units == "ignored" or a == b:
+        return True
+    if rules.units == "required":
+        return False
+    return not a or not b or (a == "%") != (b == "%")
+
+
+def _same_matrix(a: Sequence[Sequence[Node]], b: Sequence[Sequence[Node]]) -> bool | None:
+    if len(a) != len(b) or len(a[0]) != len(b[0]):
+        return False
+    pairs = zip((x for row in a for x in row), (y for row in b for y in row), strict=True)
+    return _all(same_function(x, y) for x, y in pairs)
+
+
+def _is_rounding(a: Answer, b: Answer, digits: int) -> bool:
+    """Whether one is a decimal of enough digits and the other a number that rounds to it."""
+    for decimal, exact in ((a, b), (b, a)):
+        if decimal.digits < digits or decimal.node is None or exact.node is None:
+            continue
+        if exact.digits and not decimal.digits >= 15:
+            continue
+        shown, meant = rational(decimal.node), rational(exact.node)
+        if shown is None or not 1e-90 < abs(shown) < 1e90:
+            continue
+        digits_shown = decimal.digits
+        if meant is None:
+            approximate = constant(exact.node)
+            if approximate is None or abs(approximate.imag) > 1e-12:
+                continue
+            meant, digits_shown = Fraction(approximate.real), min(digits_shown, 15)
+        elif _is_short(meant):  # it needs no rounding; what is left is the noise of doubles
+            noise = abs(shown) * Fraction(4, 10**16)
+            if shown.denominator > 10**6 and abs(shown - meant) <= noise:
+                return True
+            continue
+        place = math.floor(math.log10(abs(shown))) + 1 - digits_shown
+        if abs(shown - meant) <= Fraction(10) ** place / 2:
+            return True
+    return False
+
+
+def _is_short(value: Fraction) -> bool:
+    """Whether a number has a finite decimal form, so that a rounding of it is another number."""
+    bottom = value.denominator
+    for prime in (2, 5):
+        while bottom % prime == 0:
+            bottom //= prime
+    return bottom == 1
+
+
+def _same_ratio(a: Answer, b: Answer, rules: Rules) -> bool | None:
+    if len(a.items) != len(b.items):
+        return False
+    if _is_clock(a) or _is_clock(b) or len(a.items) != 2:
+        return _in_order(a.items, b.items, rules)
+    (p, q), (r, s) = [[item.node for item in part.items] for part in (a, b)]
+    if p is None or q is None or r is None or s is None:
+        return False
+    return same_function(mul((p, s)), mul((r, q)))
+
+
+def _is_clock(ratio: Answer) -> bool:
+    """Whether `a:b` may be a time of day, which no factor may be taken out of."""
+    values = [None if item.node is None else rational(item.node) for item in ratio.items]
+    if len(values) == 3:
+        return True
+    first, second = values[0], values[1]
+    return (
+        first is not None and second is not None and first <= 24 and (second >= 10 or second == 0)
+    )
+
+
+def _in_order(a: Sequence[Answer], b: Sequence[Answer], rules: Rules) -> bool | None:
+    if len(a) != len(b):
+        return False
+    return _all(same(x, y, rules) for x, y in zip(a, b, strict=True))
+
+
+def _unordered(a: Sequence[Answer], b: Sequence[Answer], rules: Rules) -> bool | None:
+    """Each item of one is matched with its own item of the other, exact matches first."""
+    if len(a) != len(b):
+        a, b = _distinct(a), _distinct(b)
+        if len(a) != len(b):
+            return False
+    left = list(b)
+    undecided = False
+    for item in a:
+        verdicts = _verdicts(item, left, rules)
+        found = next((idx for idx, verdict in enumerate(verdicts) if verdict), -1)
+        if found < 0:
+            if not any(verdict is None for verdict in verdicts):
+                return False
+            undecided = True
+            continue
+        del left[found]
+    return None if undecided else True
+
+
+def _distinct(items: Sequence[Answer]) -> Sequence[Answer]:
+    """The items without repeated tuples: a solution that is named twice is one solution."""
+    if any(item.kind != "seq" for item in items):
+        return items
+    return list(dict.fromkeys(items))
+
+
+def _verdicts(item: Answer, others: Sequence[Answer], rules: Rules) -> list[bool | None]:
+    """How `item` compares with each; a bare 5 must not take the place of a labelled x = 5."""
+    if item.node is not None:
+        exact = [
+            other.node is not None
+            and (other.node.key, other.label, other.unit) == (item.node.key, item.label, item.unit)
+            for other in others
+        ]
+        if any(exact):
+            return list(exact)
+    # `{5}` alone may stand for 5, but not inside another set.
+    kind = item.kind == "set"
+    return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
+
+
+def _all(verdicts: Iterable[bool | None]) -> bool | None:
+    """True if all are, False if one is, else undecided."""
+    undecided = False
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        undecided = undecided or verdict is None
+    return None if undecided else True
+
+
+_SIGNED = ("<", "<=")
+
+
+def _same_relation(a: Answer, b: Answer) -> bool | None:
+    """Whether two relations have the same operator and proportional differences."""
+    if a.relation is None or b.relation is None:
+        return False
+    (op, left), (other, right) = a.relation, b.relation
+    if op != other:
+        return False
+    if left.key == right.key:
+        return True
+    factor = proportional(left, right)
+    if factor is None:
+        return False
+    return factor > 0 or op not in _SIGNED

@@ -1,0 +1,34 @@
+"""The meaning of an answer: what `math_answer` makes and `math_compare` compares."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from flowzoo.reward.math.tree import Node
+
+Kind = Literal["scalar", "list", "set", "seq", "union", "cap", "setminus", "ratio", "relation",
+               "text"]  # fmt: skip
+
+
+class Answer(NamedTuple):
+    """The meaning of an answer."""
+
+    kind: Kind
+    text: str = ""
+    """Normal form as a text, of the whole answer only; a text's meaning."""
+    node: Node | None = None
+    """The expression of a scalar."""
+    items: tuple[Answer, ...] = ()
+    """Members of a container, in order."""
+    shape: str = ""
+    """Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it stood in braces."""
+    unit: str = ""
+    """Unit of a scalar; `%` means that the value was divided by 100."""
+    label: str = ""
+    """Left-hand side, such as `x` in `x = 5`."""
+    is_range: bool = False
+    """Whether a `seq` was written as an inequality or a membership, so that it is no tuple."""
+    digits: int = 0
+    """Significant digits of a scalar written as one decimal; 0 for everything else."""
+    relation: tuple[str, Node] | None = None
+    """`(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation."""

@@ -1,0 +1,151 @@
+"""One gold, one extracted answer: equal, different, or open for the judge in the worker pool."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from flowzoo.reward.math.answer import decimal_comma, is_list_like, read_answer, read_as_list
+from flowzoo.reward.math.choice import choice_of, chosen, spoken_choice
+from flowzoo.reward.math.clean import is_one_group
+from flowzoo.reward.math.compare import Rules, same
+from flowzoo.reward.math.extract import TAIL, extract, last_box
+from flowzoo.reward.math.meaning import Answer
+
+Outcome = Literal["equal", "different", "open", "too_big"]
+
+_SHORT: Final = 250
+
+
+class Gold(NamedTuple):
+    """A gold that was read once for all its predictions."""
+
+    source: str
+    """The extracted gold answer."""
+    answer: Answer | None
+    """None if it is blank or over the bounds."""
+    choice: str
+    """Its letter if it is a choice."""
+    is_loose_percent: bool = False
+    """A percent sign stood behind the box of the gold, so that both 20 and 20% are right."""
+
+
+def read_gold(gold: str, as_given: bool) -> Gold:
+    """Read a reference answer; unless `as_given`, the answer is looked for in longer texts."""
+    gold = gold[-TAIL:]
+    source = gold.strip() if as_given else _gold_answer(gold)
+    is_loose = not as_given and "box" in gold and last_box(gold, with_percent=True)[1] != source
+    answer = read_answer(source) if source else None
+    if answer is not None and answer.kind == "relation" and answer.items and _is_chain(answer):
+        answer = answer.items[0]._replace(text=answer.text)
+    letter = choice_of(source) if answer is not None else ""
+    return Gold(source, answer, letter, is_loose and answer is not None)
+
+
+def _is_chain(answer: Answer) -> bool:
+    """Whether a relation is a chain of more than two sides, which ends in the answer."""
+    return answer.relation is None and not answer.label
+
+
+def _gold_answer(gold: str) -> str:
+    if "box" in gold:
+        found, inside = last_box(gold)
+        if found:
+            return inside or ""
+    text = gold.strip()
+    if "####" in text:
+        return extract(text, order=("hashes",)) or text
+    if len(text) <= _SHORT and "\n" not in text and not text.startswith(("Thus", "So ", "The ")):
+        return text
+    return extract(text, order=("phrase", "hashes", "whole", "span")) or text
+
+
+def sentence_choice(gold: Gold, reply: str) -> str | None:
+    """What a reply without a box chooses where the gold is a choice; None if nothing."""
+    return (spoken_choice(reply) or None) if gold.choice else None
+
+
+def compare(answer: str, gold: Gold, rules: Rules) -> Outcome:
+    """Compare an extracted answer with a gold whose own answer is not None."""
+    if gold.answer is None:
+        return "different"
+    if gold.choice and len(gold.source) < _SHORT:
+        letter = chosen(answer)
+        if letter:
+            return "equal" if letter == gold.choice else "different"
+    found = read_answer(answer)
+    if found is None:
+        return "too_big"
+    if answer.strip() == gold.source or (found.text and found.text == gold.answer.text):
+        return "equal"
+    if gold.is_loose_percent:
+        rules = rules._replace(percent="either")
+    try:
+        verdict = same(found, gold.answer, rules)
+    except RecursionError:  # the caller's own stack left too little room
+        return "too_big"
+    if verdict is None and found.kind == gold.answer.kind == "scalar":
+        return "different"  # out of the range of doubles: nothing that algebra should expand
+    if verdict is False:
+        verdict = _other_readings(answer, found, gold, rules)
+    if verdict is None or (verdict is False and _is_open(found, gold.answer)):
+        return "open"
+    return "equal" if verdict else "different"
+
+
+def _other_readings(answer: str, found: Answer, gold: Gold, rules: Rules) -> bool | None:
+    """Commas that group thousands on one side and separate items on the other; decimal commas."""
+    assert gold.answer is not None
+    if found.kind in ("list", "set") and is_list_like(gold.source):
+        other = read_as_list(gold.source)
+        if other is not None and other.kind in ("list", "set"):
+            return same(found, other, rules)
+    if gold.answer.kind in ("list", "set") and is_list_like(answer):
+        other = read_as_list(answer)
+        if other is not None and other.kind in ("list", "set"):
+            return same(other, gold.answer, rules)
+    if gold.answer.kind == "scalar" and gold.answer.digits:
+        number = decimal_comma(answer)
+        return number is not None and same(number, gold.answer, rules)
+    return False
+
+
+# What the parser here does not read and the judge might: bars inside bars, relations, set notation.
+_FORMULA = re.compile(
+    r"\||[<>]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus|begin|[{}])(?![A-Za-z])"
+)
+_BOUND = re.compile(r"[<>=:]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus)(?![A-Za-z])")
+_JUNK = re.compile(
+    r"\\(?:[lc]?dots|boxed|fbox|write|input|begin\{a)|\.\.\.|__|[^\x20-\x7e]|^\d+-\d+-"
+)
+_PROSE = re.compile(r"[^\W\d_]{3,}")
+_COMMANDS = re.compile(r"\\[A-Za-z]+")
+
+
+def _is_open(found: Answer, gold: Answer) -> bool:
+    """Whether the judge could see more: a formula on both sides that one side's parser left.
+
+    A relation beside an interval or a set may be solved; everything else was compared in full.
+    """
+    kinds = {found.kind, gold.kind}
+    if "text" in kinds:
+        if "scalar" in kinds:  # bars in bars; a bound or a membership is no value
+            text = found.text if found.kind == "text" else gold.text
+            if text.count("|") < 4 or _BOUND.search(text):
+                return False
+        return _is_formula(found) and _is_formula(gold)
+    if found.kind == "seq" and gold.kind == "seq":
+        return False
+    if kinds == {"scalar", "seq"}:
+        return False
+    solvable = bool(kinds & {"union", "seq", "set"}) and bool(found.relation or gold.relation)
+    return solvable or ("relation" in kinds and kinds != {"relation"} and "scalar" not in kinds)
+
+
+def _is_formula(answer: Answer) -> bool:
+    if answer.kind != "text" or answer.shape == "broken":
+        return answer.shape != "broken"
+    plain = _COMMANDS.sub(" ", answer.text)
+    if _FORMULA.search(answer.text) is None or _JUNK.search(answer.text):
+        return False
+    return _PROSE.search(plain) is None and is_one_group(answer.text)

@@ -1,0 +1,216 @@
+"""Reading relations between expressions: equations, inequalities, memberships, congruences."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from flowzoo.reward.listed import names
+from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.operands import is_function
+from flowzoo.reward.math.parse import Unreadable, parse_scalar
+from flowzoo.reward.math.probe import constant
+from flowzoo.reward.math.tokens import Tokens
+from flowzoo.reward.math.tree import Node, add, call, const, neg, rational, symbols
+
+_ROUGHLY: Final = 0.05
+"""Relative difference up to which two numbers may be joined by an approximate sign."""
+
+RELATIONS: Final = {
+    "=": "=", ":=": "=", "==": "=", "equiv": "mod", "<": "<", ">": ">", "<=": "<=", ">=": ">=",
+    "=<": "<=", "=>": ">=", "leq": "<=", "geq": ">=", "!=": "!=", "neq": "!=", "in": "in",
+    "approx": "~", "sim": "~",
+}  # fmt: skip
+"""Relation signs, by what they mean."""
+_NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
+
+
+class RelationReader(ABC):
+    """Reads slices of one token sequence that hold relations; the sides are read by `read`."""
+
+    def __init__(self, source: Tokens) -> None:
+        """Read from `source`."""
+        self.source, self.tokens, self.partner = source, source.tokens, source.partner
+
+    @abstractmethod
+    def read(self, start: int, end: int) -> Answer:
+        """The meaning of the tokens from `start` to `end`.
+
+        Raises:
+            Unreadable: it has none.
+        """
+
+    def related(self, start: int, end: int, at: list[int]) -> Answer:
+        """The meaning of a slice with relation signs at the indices `at`."""
+        ops = [RELATIONS[self.tokens[idx].text] for idx in at]
+        sides = self._sides(start, end, at)
+        if "in" in ops:
+            if len(ops) != 1 or not self._label(*sides[0]):
+                raise Unreadable
+            name = self._label(*sides[0])
+            return self.read(*sides[1])._replace(label=name, is_range="," not in name)
+        if "mod" in ops:
+            if len(ops) != 1:
+                raise Unreadable
+            return self._congruence(*sides)
+        if "~" in ops:
+            first = ops.index("~")
+            if not _consistent([self._node(*side) for side in sides], _ROUGHLY):
+                raise Unreadable
+            if first == 0 and not self._label(*sides[0]):
+                return self.read(*sides[0])
+            if first > 0:
+                return self.related(start, sides[first][1], at[:first])
+            ops[0] = "="
+        if all(op == "=" for op in ops):
+            return self._equality(sides)
+        return self._inequality(sides, ops)
+
+    def _congruence(self, left: tuple[int, int], right: tuple[int, int]) -> Answer:
+        r"""`x \equiv 3 \pmod 5`: the residue and the modulus."""
+        start, end = right
+        at = next((i for i in range(start, end) if self.tokens[i].text in ("bmod", "mod")), end)
+        stop = at
+        if at > start and self.tokens[at - 1].text == "(" and self.partner[at - 1] == end - 1:
+            stop, end = at - 1, end - 1
+        name = self._label(*left)
+        if not name or stop <= start or at + 1 >= end:
+            raise Unreadable
+        residue = parse_scalar(self.source, start, stop)
+        modulus = parse_scalar(self.source, at + 1, end)
+        parts = (call("mod", [residue, modulus]), modulus)
+        items = tuple(Answer("scalar", node=part) for part in parts)
+        return Answer("seq", items=items, shape="mod", label=name)
+
+    def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
+        bounds = [start - 1, *at, end]
+        sides = [(a + 1, b) for a, b in pairwise(bounds)]
+        is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides)
+        if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
+            raise Unreadable
+        return sides
+
+    def _label(self, start: int, end: int) -> str:
+        """The text of a slice that only names something, such as `x_1`, `f(x)`, `(p,q)`."""
+        text = "".join(token.text for token in self.tokens[start:end])
+        first = self.tokens[start]
+        if end - start > 24 or len(text) > 48:
+            return ""
+        if first.text == "(" and self.partner[start] == end - 1:
+            inner = self.tokens[start + 1 : end - 1]
+            names = all(
+                t.kind in "wc" or t.text in (",", "_", "{", "}") or t.kind == "n" for t in inner
+            )
+            return text if names and "," in text and inner[0].kind in "wc" else ""
+        idx = start
+        if first.text in ("angle", "triangle", "overline", "vec", "mathbf") and end - start > 1:
+            return text
+        if first.kind not in "wct" or first.text in _NO_LABELS or is_function(first.text):
+            return ""
+        idx += 1
+        while idx < end:
+            token = self.tokens[idx]
+            if token.text in ("_", "^") and idx + 1 < end:
+                is_power = token.text == "^"
+                idx = max(self.partner[idx + 1], idx + 1) + 1
+                if is_power and (idx >= end or self.tokens[idx].text != "("):
+                    return ""
+            elif token.text == "'":
+                idx += 1
+            elif token.text == "(" and self.partner[idx] == end - 1:
+                return text
+            elif token.text == ":" and idx + 1 < end:
+                idx += 2
+            elif token.kind in "wt" and first.kind in "wt" and token.spaced:
+                idx += 1
+            else:
+                return ""
+        return text
+
+    def _node(self, start: int, end: int) -> Node | None:
+        try:
+            return parse_scalar(self.source, start, end)
+        except Unreadable:
+            return None
+
+    def _equality(self, sides: list[tuple[int, int]]) -> Answer:
+        """`x = value`, `value = x`, a chain that computes a value, or an equation."""
+        nodes = [self._node(*side) for side in sides]
+        relation = None
+        if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
+            relation = ("=", add((nodes[0], neg(nodes[1]))))
+        label = self._label(*sides[0])
+        last = self._label(*sides[-1])
+        is_reversed = bool(last) and not label and len(sides) == 2
+        if label or is_reversed:
+            rest = nodes[1:] if label else nodes[:-1]
+            name, side = (label, sides[-1]) if label else (last, sides[0])
+            found = self.read(*side)
+            known = frozenset() if found.node is None else symbols(found.node)
+            if name not in known and _consistent(rest):
+                return found._replace(label=name, relation=relation)
+            return Answer("relation", label=name, relation=relation)
+        free = any(node is not None and symbols(node) for node in nodes[:-1])
+        if not free and _consistent(nodes):
+            found = self.read(*sides[-1])
+            if found.kind == "scalar" and found.node is not None and not symbols(found.node):
+                return found
+        # The last side counts where the chain is a reference answer.
+        return Answer("relation", items=(self.read(*sides[-1]),), relation=relation)
+
+    def _inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> Answer:
+        nodes = [self._node(*side) for side in sides]
+        if len(sides) == 2:
+            return self._single(sides, nodes, ops[0])
+        falling = [op for op in ops if op in ("<", "<=")]
+        rising = [op for op in ops if op in (">", ">=")]
+        name = self._label(*sides[1])
+        if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
+            raise Unreadable
+        low, high = self.read(*sides[0]), self.read(*sides[2])
+        if rising:
+            low, high, ops = high, low, ops[::-1]
+        shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
+        return Answer("seq", items=(low, high), shape=shape, label=name, is_range=True)
+
+    def _single(
+        self, sides: list[tuple[int, int]], nodes: Sequence[Node | None], op: str
+    ) -> Answer:
+        left, right = nodes
+        relation = None
+        if op in (">", ">="):
+            left, right, op, sides = right, left, op.replace(">", "<"), sides[::-1]
+        if left is not None and right is not None:
+            relation = (op, add((left, neg(right))))
+            if op != "!=" and left.op == "call" and left.args[0] == "abs" and rational(right):
+                name, shape = left.args[1].key, "[]" if op == "<=" else "()"
+                ends = (Answer("scalar", node=neg(right)), Answer("scalar", node=right))
+                return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
+        infinity = Answer("scalar", node=const("inf"))
+        minus = Answer("scalar", node=neg(const("inf")))
+        for idx in (0, 1):
+            name, other = self._label(*sides[idx]), (left, right)[1 - idx]
+            if op == "!=" or not name or other is None or name in symbols(other):
+                continue
+            bound = self.read(*sides[1 - idx])
+            closed = op == "<="
+            if idx == 0:
+                shape, ends = ("(]" if closed else "()"), (minus, bound)
+            else:
+                shape, ends = ("[)" if closed else "()"), (bound, infinity)
+            return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
+        if relation is None:
+            raise Unreadable
+        return Answer("relation", relation=relation)
+
+
+def _consistent(nodes: Sequence[Node | None], tolerance: float = 1e-9) -> bool:
+    """Whether no two sides that are numbers disagree, as in `43 = 42`."""
+    values = [constant(node) for node in nodes if node is not None]
+    known = [value for value in values if value is not None]
+    for value in known[1:]:
+        if abs(value - known[0]) > tolerance * max(abs(value), abs(known[0])):
+            return False
+    return True

@@ -1,0 +1,136 @@
+r"""Splitting a clean answer into tokens, with the partner of every bracket.
+
+A token is (kind, text, spaced): kind `n` number, `c` LaTeX command (without its backslash), `w` run
+of letters, `t` content of a text command, `p` any other character; `spaced` says whether white
+space stood before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from flowzoo.reward.math.clean import TEXT_COMMANDS
+from flowzoo.reward.math.tree import TooBig
+
+MAX_DEPTH: Final = 64
+MAX_TOKENS: Final = 1500
+
+_TOKEN = re.compile(
+    r"(?P<s>\s+)"
+    r"|(?P<n>\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?"
+    r"|(?:\d+(?:\.\d*)?|\.\d+)\\overline\s?\{\d{1,40}\}"
+    r"|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,9}(?![\w.]))?|\d+\.(?!\w))"
+    r"|\\(?P<c>[A-Za-z]+\*?)|(?P<e>\\.)|(?P<w>[A-Za-z]+)|(?P<p>\*\*|[<>!=:]=|=<|=>|.)",
+    re.DOTALL | re.ASCII,
+)
+_OPEN: Final = {"(": "round", "[": "square", "{": "curly", "\\{": "set", "langle": "angle"}
+_CLOSE: Final = {")": "round", "]": "square", "}": "curly", "\\}": "set", "rangle": "angle"}
+# A half-open interval closes with the other bracket.
+_MIXED: Final = frozenset({("round", "square"), ("square", "round")})
+
+
+class Token(NamedTuple):
+    """One token of an answer."""
+
+    kind: str
+    text: str
+    spaced: bool
+
+
+class Tokens(NamedTuple):
+    """The tokens of an answer; `partner[i]` is the index of the matching bracket, or -1."""
+
+    tokens: list[Token]
+    partner: list[int]
+
+
+def tokenize(text: str, thousands: bool = True) -> Tokens | None:
+    """Tokens of a clean text, or None where brackets do not match.
+
+    Args:
+        text: what `clean` returned.
+        thousands: whether `1,234` outside brackets is one number.
+
+    Raises:
+        TooBig: too many tokens or brackets too deep.
+    """
+    tokens: list[Token] = []
+    position, spaced, depth = 0, False, 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:  # a lone backslash at the end
+            return None
+        kind, body = match.lastgroup or "p", match[match.lastgroup or 0]
+        position = match.end()
+        if kind == "s":
+            spaced = True
+            continue
+        if kind == "n" and (depth > 0 or not thousands) and ("," in body or " " in body):
+            body = re.match(r"\d+", body)[0]  # type: ignore[index]
+            position = match.start() + len(body)
+        if body == "!=" and not spaced and tokens and tokens[-1].kind == "n":
+            body, position = "!", position - 1  # `5!=120` says what 5! is
+        if kind == "e":
+            kind = "p"
+        elif kind == "c" and body in TEXT_COMMANDS:
+            inside = _group_text(text, position)
+            if inside is not None:
+                body, position = inside
+                kind = "t"
+                body = body.strip()
+        if kind == "p":
+            depth += (body in ("(", "[", "\\{")) - (body in (")", "]", "\\}"))
+        tokens.append(Token(kind, body, spaced))
+        spaced = False
+        if len(tokens) > MAX_TOKENS:
+            raise TooBig
+    return _matched(tokens)
+
+
+def _group_text(text: str, position: int) -> tuple[str, int] | None:
+    """The letter or the content of the plain brace group at `position`, and where it ends."""
+    while text[position : position + 1] == " ":
+        position += 1
+    first = text[position : position + 1]
+    if first != "{":
+        return (first, position + 1) if first.isalpha() else None
+    close_at = text.find("}", position)
+    inside = text[position + 1 : close_at]
+    if close_at < 0 or "{" in inside or "\\" in inside:
+        return None
+    return inside, close_at + 1
+
+
+def _matched(tokens: list[Token]) -> Tokens | None:
+    partner = [-1] * len(tokens)
+    stack: list[tuple[int, str]] = []
+    for idx, token in enumerate(tokens):
+        if token.kind not in "pc":
+            continue
+        opened = _OPEN.get(token.text)
+        if opened:
+            stack.append((idx, opened))
+            if len(stack) > MAX_DEPTH:
+                raise TooBig
+            continue
+        closed = _CLOSE.get(token.text)
+        if closed:
+            if not stack or (stack[-1][1] != closed and (stack[-1][1], closed) not in _MIXED):
+                return None
+            start = stack.pop()[0]
+            partner[start], partner[idx] = idx, start
+    return None if stack else Tokens(tokens, partner)
+
+
+def significant(tokens: Sequence[Token]) -> int:
+    """Significant digits of a signed decimal literal, else 0."""
+    if len(tokens) == 2 and tokens[0].text in ("-", "+"):
+        tokens = tokens[1:]
+    if len(tokens) != 1 or tokens[0].kind != "n" or "." not in tokens[0].text:
+        return 0
+    if "overline" in tokens[0].text:
+        return 0
+    mantissa = tokens[0].text.lower().partition("e")[0]
+    return len(re.sub(r"[.,\s]", "", mantissa).lstrip("0"))

@@ -1,0 +1,1 @@
+"""Written texts and short answers: grounding, style, transitions, exact match."""

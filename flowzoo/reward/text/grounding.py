@@ -1,0 +1,272 @@
+"""How far a text is honest prose about a source: a factor in [0, 1] for the writing reward.
+
+The factor is the product of checks, each 1 for ordinary abstractive prose and 0 for a way of cheating:
+
+| check | catches |
+|---|---|
+| `precision` | words that the source never uses (nonsense, another subject) |
+| `order` | words of the source in arbitrary order (ROUGE-L against the source) |
+| `relations` | words put together that the source does not put together |
+| `own_words` | the source copied, whole or in long pieces, word for word or with its words moved about |
+| `variety` | repetition |
+| `function_words` | lists of words without the words that make sentences |
+| `grammar` | shuffled words: articles and prepositions before what cannot follow them |
+
+`relations`, `own_words` and `grammar` are those of the worst part of a text. ROUGE-L is the longest common subsequence over the words of the text (precision), computed by
+`rapidfuzz`; Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004. What the factor cannot
+see: a fluent text that turns what the source says into its opposite.
+"""  # noqa: E501 - rows of a table
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from flowzoo.errors import missing_extra
+from flowzoo.reward.text.prose import (
+    AFTER_ARTICLES,
+    ARTICLES,
+    FUNCTION_WORDS,
+    NEVER_AFTER_PREPOSITIONS,
+    PREPOSITIONS,
+    content,
+    sentences,
+    words,
+)
+from flowzoo.reward.text.writing import Form
+
+MOST_WORDS = 1_000
+"""Words of a text that are looked at."""
+_RUN = 4
+"""Words in a row that count as copied; likewise content words with anything in between."""
+_PART = 60
+"""About how many words of a text are compared with the source's order at a time."""
+_REACH = 2
+"""How far apart (in content words) two words count as put together."""
+_WINDOW, _WITHIN = 8, 12
+"""Words in a row of a text, and of the source, that are compared whatever their order."""
+_SAME = 0.85
+"""Share of the different words of such a piece of text that makes it a piece of the source."""
+
+
+def ramp(value: float, zero: float, one: float) -> float:
+    """0 at `zero` and beyond, 1 at `one` and beyond, linear in between; either may be larger."""
+    return min(1.0, max(0.0, (value - zero) / (one - zero)))
+
+
+class Limits(NamedTuple):
+    """Where the checks that depend on the form begin and end (0 at the first, 1 at the second)."""
+
+    precision: tuple[float, float]
+    order: tuple[float, float]
+    relations: tuple[float, float]
+    followed: tuple[float, float]
+    part: int
+    """Words of the parts of which the worst decides: half a good text does not pay for the rest."""
+
+
+LIMITS: dict[Form, Limits] = {
+    "tldr": Limits((0.45, 0.65), (0.28, 0.42), (0.12, 0.32), (0.985, 0.93), 30),
+    # An expansion says more than its source does, in more words.
+    "expansion": Limits((0.15, 0.3), (0.1, 0.2), (0.2, 0.4), (0.8, 0.65), 60),
+}
+
+
+class Source(NamedTuple):
+    """What the checks need to know of a source."""
+
+    words: list[str]
+    vocabulary: frozenset[str]
+    content: frozenset[str]
+    runs: frozenset[tuple[str, ...]]
+    content_runs: frozenset[tuple[str, ...]]
+    sentences: dict[str, frozenset[int]]
+    """Content word -> the sentences it stands in."""
+    bits: dict[str, int]
+    """A bit for every word."""
+    windows: frozenset[int]
+    """Bits of `_WITHIN` words in a row."""
+
+
+def read_source(text: str) -> Source:
+    """Read a source once for all texts about it."""
+    places: dict[str, set[int]] = {}
+    for number, sentence in enumerate(sentences(text)):
+        for word in content(words(sentence)):
+            places.setdefault(word, set()).add(number)
+    tokens = words(text)
+    bits = {word: 1 << number for number, word in enumerate(dict.fromkeys(tokens))}
+    windows = frozenset(_mask(window, bits) for window in _windows(tokens, _WITHIN))
+    return Source(
+        tokens,
+        frozenset(tokens),
+        frozenset(places),
+        frozenset(_runs(tokens)),
+        frozenset(_runs(content(tokens))),
+        {word: frozenset(found) for word, found in places.items()},
+        bits,
+        windows,
+    )
+
+
+def _windows(tokens: list[str], size: int) -> Iterator[list[str]]:
+    """All pieces of `size` words in a row; the whole if there are fewer."""
+    for start in range(max(1, len(tokens) - size + 1)):
+        yield tokens[start : start + size]
+
+
+def _mask(window: Sequence[str], bits: Mapping[str, int]) -> int:
+    found = 0
+    for word in window:
+        found |= bits.get(word, 0)
+    return found
+
+
+def _runs(items: list[str]) -> list[tuple[str, ...]]:
+    return list(zip(*(items[i:] for i in range(_RUN)), strict=False))
+
+
+def grounding(text: str, source: Source, form: Form) -> dict[str, float]:
+    """The checks of `text` by name, each in [0, 1], and their product as `grounding`.
+
+    Raises:
+        MissingExtra: `rapidfuzz` is not installed.
+    """
+    tokens = words(text)[:MOST_WORDS]
+    meant = content(tokens)
+    limits = LIMITS[form]
+    if len(tokens) < 3 or not meant:
+        return {"grounding": 0.0}
+    followed = _subsequence(tokens, source.words) / len(tokens)
+    parts = _parts(tokens, max(1, len(tokens) // limits.part))
+    checks = {
+        "precision": ramp(sum(w in source.content for w in meant) / len(meant), *limits.precision),
+        "order": ramp(followed, *limits.order),
+        "relations": min(ramp(_related(content(p), source), *limits.relations) for p in parts),
+        "own_words": min(
+            ramp(_copied(tokens, source.runs), 0.75, 0.5),
+            ramp(_copied(meant, source.content_runs), 0.8, 0.55),
+            ramp(_followed(tokens, source), *limits.followed),
+            *(ramp(_moved_about(part, source), 0.75, 0.45) for part in parts),
+        ),
+        "variety": _variety(tokens, meant),
+        "function_words": _function_words(tokens),
+        "grammar": min(ramp(_misplaced(part), 0.35, 0.15) for part in parts),
+    }
+    product = 1.0
+    for value in checks.values():
+        product *= value
+    return {**checks, "grounding": product}
+
+
+def pair_grounding(
+    first: str, second: str, source: Source, form: Form
+) -> tuple[float, dict[str, float]]:
+    """What share of its structure reward a pair deserves, and the parts of that.
+
+    The share is the lesser of `grounding_0` and `grounding_1`, times `apart`: 0 for one text that
+    is given twice, 1 where at most half of the second stands in the first.
+
+    Raises:
+        MissingExtra: `rapidfuzz` is not installed.
+    """
+    grounds = [grounding(text, source, form)["grounding"] for text in (first, second)]
+    one, other = words(first)[:MOST_WORDS], words(second)[:MOST_WORDS]
+    repeated = _copied(other, frozenset(_runs(one))) if other else 1.0
+    parts = {
+        "grounding_0": grounds[0],
+        "grounding_1": grounds[1],
+        "apart": ramp(repeated, 0.85, 0.55),
+    }
+    return min(grounds) * parts["apart"], parts
+
+
+def _parts(tokens: list[str], count: int) -> list[list[str]]:
+    bounds = [len(tokens) * place // count for place in range(count + 1)]
+    return [tokens[start:end] for start, end in pairwise(bounds)]
+
+
+def _subsequence(tokens: list[str], source: list[str]) -> int:
+    try:
+        from rapidfuzz.distance import LCSseq
+    except ImportError as error:
+        raise missing_extra("rapidfuzz", "writing", "the grounded writing reward") from error
+    return LCSseq.similarity(tokens, source)
+
+
+def _followed(tokens: list[str], source: Source) -> float:
+    """Of the words that the source has at all, the share that comes just as it comes there.
+
+    Taken part by part: the source told twice over is followed twice.
+    """
+    followed = known = 0
+    for words_of_part in _parts(tokens, max(1, round(len(tokens) / _PART))):
+        part = [word for word in words_of_part if word in source.vocabulary]
+        known += len(part)
+        followed += _subsequence(part, source.words)
+    return followed / known if known else 0.0
+
+
+def _moved_about(tokens: list[str], source: Source) -> float:
+    """Share of the pieces of a text whose words stand close together in the source, moved about."""
+    pieces = moved = 0
+    for window in _windows(tokens, _WINDOW):
+        pieces += 1
+        mask, wanted = _mask(window, source.bits), _SAME * len(set(window))
+        if mask.bit_count() >= wanted:
+            moved += any((mask & other).bit_count() >= wanted for other in source.windows)
+    return moved / pieces
+
+
+def _related(meant: list[str], source: Source) -> float:
+    """Share of neighbouring content words of the source that share a sentence there."""
+    pairs = together = 0
+    for reach in range(1, _REACH + 1):
+        for one, two in zip(meant, meant[reach:], strict=False):
+            places, others = source.sentences.get(one), source.sentences.get(two)
+            if one == two or places is None or others is None:
+                continue
+            pairs += 1
+            together += not places.isdisjoint(others)
+    return together / pairs if pairs else 0.0
+
+
+def _copied(items: list[str], known: frozenset[tuple[str, ...]]) -> float:
+    """Share of the items that lie in a run of `_RUN` items of the source."""
+    covered = [False] * len(items)
+    for start, run in enumerate(_runs(items)):
+        if run in known:
+            covered[start : start + _RUN] = [True] * _RUN
+    return sum(covered) / len(items)
+
+
+def _function_words(tokens: list[str]) -> float:
+    """Low for a text without function words, and for one that is padded with a single one."""
+    used = Counter(word for word in tokens if word in FUNCTION_WORDS)
+    if not used:
+        return 0.0
+    commonest = max(used.values()) / used.total()
+    return ramp(used.total() / len(tokens), 0.15, 0.28) * ramp(commonest, 0.6, 0.45)
+
+
+def _variety(tokens: list[str], meant: list[str]) -> float:
+    """Low where pairs of words, or one content word, come again and again."""
+    pairs = list(pairwise(tokens))
+    distinct = len(set(pairs)) / len(pairs)
+    commonest = Counter(meant).most_common(1)[0][1] / len(meant)
+    return ramp(distinct, 0.55, 0.8) * ramp(commonest, 0.4, 0.25 + 1 / len(meant))
+
+
+def _misplaced(tokens: list[str]) -> float:
+    """Share of articles, possessives and prepositions before a word that cannot follow one."""
+    wrong = total = 0
+    for word, after in zip(tokens, [*tokens[1:], "of"], strict=True):
+        if word in ARTICLES:
+            total += 1
+            wrong += after in FUNCTION_WORDS and after not in AFTER_ARTICLES
+        elif word in PREPOSITIONS:
+            total += 1
+            wrong += after in NEVER_AFTER_PREPOSITIONS
+    return wrong / total if total else 0.0

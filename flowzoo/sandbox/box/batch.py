@@ -1,0 +1,92 @@
+"""Batches of programs, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from flowzoo.sandbox.box.job import Plan, digest_tests, job_key
+from flowzoo.sandbox.program import Limits, Program, Test, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One program of a batch."""
+
+    row: int
+    """Its place among the programs of the call."""
+    program: Program
+    plan: Plan
+    limits: Limits
+
+
+class Batch:
+    """Programs of one `run`, and their verdicts as they come in.
+
+    Args:
+        works: the programs, each with its row.
+        stop: end a program's tests at the first failing one.
+    """
+
+    def __init__(self, works: Sequence[Work], stop: bool) -> None:
+        self.waiting = deque(works)
+        self.stop = stop
+        self.future: Future[dict[int, Verdict]] = Future()
+        """The verdicts by row, once all are there."""
+        self._verdicts: dict[int, Verdict] = {}
+        self._total = len(works)
+
+    def settle(self, work: Work, verdict: Verdict) -> None:
+        """Enter a verdict; the last one completes the future."""
+        self._verdicts[work.row] = verdict
+        if len(self._verdicts) < self._total or self.future.done():
+            return
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._verdicts)
+
+    def fail(self, error: BaseException) -> None:
+        """End the batch with an error."""
+        self.waiting.clear()
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+def make_keys(works: Sequence[Work], tests: Sequence[Sequence[Test]], stop: bool) -> list[bytes]:
+    """Keys under which a cache keeps verdicts; a tests object that is shared is read once."""
+    known = {id(own): own for own in tests}
+    digests = {place: digest_tests(own) for place, own in known.items()}
+    return [
+        job_key(work.program, digests[id(tests[work.row])], work.limits, stop) for work in works
+    ]
+
+
+class Turns:
+    """Batches that have waiting programs; they take turns, a program each."""
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+
+    def add(self, batch: Batch) -> None:
+        """Queue a batch."""
+        self._batches.append(batch)
+
+    def take(self) -> tuple[Batch, Work] | None:
+        """The next program; None where none waits. Batches that were cancelled are dropped."""
+        while self._batches:
+            batch = self._batches.popleft()
+            if batch.future.done() or not batch.waiting:
+                continue
+            work = batch.waiting.popleft()
+            if batch.waiting:
+                self._batches.append(batch)
+            return batch, work
+        return None
+
+    def drain(self) -> Iterable[tuple[Batch, Work]]:
+        """Take everything that waits now."""
+        taken = []
+        while (found := self.take()) is not None:
+            taken.append(found)
+        return taken

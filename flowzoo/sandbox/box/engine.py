@@ -1,0 +1,257 @@
+"""The engine of a sandbox: one thread with an event loop of its own that drives all boxes.
+
+Whoever submits leaves a batch and gets a future, so it makes no difference whether the caller has
+a loop, which one, or a hundred threads. A program is a task on the engine's loop while it has a
+box, and an entry in a queue before: no thread waits for it, and what is sent into boxes is made
+only when one is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import selectors
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any
+
+from flowzoo.errors import FlowzooError
+from flowzoo.sandbox.backends import Backend, BoxFailed
+from flowzoo.sandbox.box.batch import Batch, Turns, Work
+from flowzoo.sandbox.box.box import Box, BoxSet, StartFailed
+from flowzoo.sandbox.box.run import run_program
+from flowzoo.sandbox.judge import settle
+from flowzoo.sandbox.program import Case, Verdict
+
+_log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 30.0
+"""How long `close` waits for the engine's thread."""
+
+Opener = Callable[[set[Box]], Awaitable[tuple[Backend, Box]]]
+"""Chooses a backend and starts its first box, which it enters in the set."""
+
+
+class SandboxFailed(FlowzooError):
+    """The sandbox, not a program, failed; what is known of the other programs is kept.
+
+    Args:
+        message: what failed, and what to do.
+        verdicts: of the whole batch; the programs that could not be judged have the status SE.
+    """
+
+    def __init__(self, message: str, verdicts: tuple[Verdict, ...] = ()) -> None:
+        super().__init__(message)
+        self.verdicts = verdicts
+
+
+class Engine:
+    """Boxes, queue and thread of one sandbox in one process.
+
+    Args:
+        opener: finds the backend; runs first thing on the engine's loop.
+        workers: most programs in flight, each in a box of its own.
+        recycle_after: programs after which a box is replaced.
+    """
+
+    def __init__(self, opener: Opener, workers: int, recycle_after: int) -> None:
+        self.owner = os.getpid()
+        self.opened: Future[Backend] = Future()
+        """The backend, once its first box is ready; UsageError where none works."""
+        self._opener = opener
+        self._workers = workers
+        self._recycle_after = recycle_after
+        self._turns = Turns()
+        self._batches: set[Batch] = set()
+        self._inbox: list[Batch] = []
+        self._lock = threading.Lock()
+        self._ended = False
+        self._sets: list[BoxSet] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._selector = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="sandbox", daemon=True)
+        self._thread.start()
+
+    # Called from any thread.
+
+    def submit(self, batch: Batch) -> bool:
+        """Queue `batch`; False if the engine has ended."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._inbox.append(batch)
+            if len(self._inbox) == 1:
+                self._loop.call_soon_threadsafe(self._take_in)
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether it takes no batches any more."""
+        return self._ended
+
+    def boxes(self) -> list[Box]:
+        """All boxes that run now, of programs and of checks."""
+        return [box for kind in self._sets for box in tuple(kind.boxes)]
+
+    def close(self) -> None:
+        """Kill all boxes, fail what is unfinished, wait until nothing is left.
+
+        Takes no lock: the garbage collector may call it, at any point of any thread.
+        """
+        if os.getpid() != self.owner:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._closing.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_SECONDS)
+
+    def forget(self) -> None:
+        """In a fork of the owner: close inherited descriptors, and touch no box of the owner.
+
+        The loop's selector only loses this process's descriptor of it: taking files out of it
+        would take them out of the owner's too.
+        """
+        self._selector.close()
+        for box in self.boxes():
+            box.wire.forget()
+        if self.opened.done() and self.opened.exception() is None:
+            self.opened.result().forget()
+
+    # The thread.
+
+    def _run(self) -> None:
+        failure: BaseException = SandboxFailed("the sandbox was closed")
+        try:
+            self._loop.run_until_complete(self._main())
+        except FlowzooError as error:
+            failure = error
+        except BaseException as error:
+            failure = SandboxFailed(f"the sandbox broke: {error!r}")
+            failure.__cause__ = error
+        finally:
+            with self._lock:
+                self._ended = True
+            if not self.opened.done():
+                self.opened.set_exception(failure)
+            for batch in (*self._inbox, *self._batches):
+                batch.fail(failure)
+            self._loop.close()
+
+    async def _main(self) -> None:
+        """Open a backend, serve until `close`, leave nothing behind."""
+        first: set[Box] = set()
+        backend = None
+        opening = asyncio.ensure_future(self._opener(first))
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            await asyncio.wait([opening, closing], return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                opening.cancel()
+                await asyncio.wait([opening])
+                return
+            backend, box = opening.result()
+            self._sets = [BoxSet(backend, self._recycle_after) for _ in range(2)]
+            self._sets[0].add(box)
+            self.opened.set_result(backend)
+            self._take_in()
+            await closing
+        finally:
+            closing.cancel()
+            for task in tuple(self._tasks):
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            for kind in self._sets:
+                await kind.close()
+            if backend is not None:
+                backend.close()
+
+    def _take_in(self) -> None:
+        """Queue what was submitted, and start what can be."""
+        with self._lock:
+            fresh, self._inbox = self._inbox, []
+        for batch in fresh:
+            self._batches.add(batch)
+            self._turns.add(batch)
+            batch.future.add_done_callback(lambda _, batch=batch: self._forget_batch(batch))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Start programs while there are boxes left for them."""
+        if not self._sets:
+            return  # the backend is not open yet
+        while len(self._tasks) < self._workers:
+            found = self._turns.take()
+            if found is None:
+                break
+            task = self._loop.create_task(self._serve(*found))
+            self._tasks.add(task)
+            task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._closing.is_set():
+            self._hand_out()
+
+    async def _serve(self, batch: Batch, work: Work) -> None:
+        """Judge one program: a box that fails is given one more chance."""
+        boxes, checkers = self._sets
+        trouble = ""
+        for tries in range(2):
+            starts = boxes.started + checkers.started
+            try:
+                cases = await run_program(
+                    work.program, work.plan, work.limits, batch.stop, boxes, checkers
+                )
+            except StartFailed as error:
+                trouble = str(error)
+                if boxes.started + checkers.started == starts:  # none of the others started either
+                    for other in self._turns.drain():
+                        self._settle(*other, _lost(trouble), {})
+                break
+            except BoxFailed as error:
+                trouble = f"the box failed twice; the second time {error}"
+            except Exception as error:
+                _log.exception("a program could not be judged")
+                trouble = f"a defect of the sandbox, of which the log has more: {error!r}"
+            else:
+                self._settle(batch, work, cases, {"retried": True} if tries else {})
+                return
+        self._settle(batch, work, _lost(trouble), {"retried": True})
+
+    def _settle(self, batch: Batch, work: Work, cases: list[Case], facts: dict[str, Any]) -> None:
+        backend = self.opened.result()
+        verdict = settle(cases, work.plan.total, backend.tier, batch.stop, facts)
+        batch.settle(work, verdict)
+
+    def _forget_batch(self, batch: Batch) -> None:
+        """A batch is done, or was cancelled, in whichever thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._batches.discard, batch)
+
+
+def _lost(trouble: str) -> list[Case]:
+    """The cases of a program that could not be judged."""
+    return [Case("SE", trouble[:1000])]
+
+
+def follow(future: Future[Backend]) -> Future[Backend]:
+    """A future of its own for one waiter: cancelling it does not cancel the others'."""
+    own: Future[Backend] = Future()
+
+    def copy(done: Future[Backend]) -> None:
+        if not own.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is not None:
+            own.set_exception(error)
+        else:
+            own.set_result(done.result())
+
+    future.add_done_callback(copy)
+    return own

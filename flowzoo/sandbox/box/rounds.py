@@ -1,0 +1,96 @@
+"""From the arguments of one `run` to its batches, and from their verdicts to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from flowzoo.sandbox.backends import Backend
+from flowzoo.sandbox.box.batch import Batch, Work, make_keys
+from flowzoo.sandbox.box.engine import SandboxFailed
+from flowzoo.sandbox.box.job import digest, make_limits, make_plans
+from flowzoo.sandbox.program import Limits, Program, Test, Verdict
+from flowzoo.sandbox.verdict_cache import VerdictCache
+
+OnError = Literal["raise", "verdict"]
+
+
+def make_works(
+    backend: Backend,
+    programs: Sequence[Program],
+    tests: Sequence[Sequence[Test]],
+    limits: Limits | Sequence[Limits],
+) -> list[Work]:
+    """What is to be run, checked.
+
+    Raises:
+        UsageError: wrong arguments, or limits that the tier cannot enforce.
+    """
+    plans = make_plans(programs, tests)
+    each = make_limits(limits, len(programs))
+    for one in set(each):
+        backend.check(one)
+    rows = zip(programs, plans, each, strict=True)
+    return [Work(row, *rest) for row, rest in enumerate(rows)]
+
+
+def rounds(
+    cache: VerdictCache | None,
+    works: list[Work],
+    tests: Sequence[Sequence[Test]],
+    stop: bool,
+    verdicts: dict[int, Verdict],
+) -> Iterator[Batch]:
+    """The batches to run, one after the other, each once the one before is in `verdicts`.
+
+    Without a cache it is one batch. With one, equal programs are run once, and what the cache does
+    not keep is run for each of them in a second batch.
+    """
+    if cache is None:
+        yield from _batches(works, stop)
+        return
+    keys = make_keys(works, tests, stop)
+    for once in (True, False):
+        _recall(cache, keys, verdicts)
+        todo = [work for work in works if work.row not in verdicts]
+        if once:
+            todo = list({keys[work.row]: work for work in reversed(todo)}.values())[::-1]
+        yield from _batches(todo, stop)
+        for work in todo:
+            cache.put(keys[work.row], verdicts[work.row])
+
+
+def finish(
+    programs: Sequence[Program], found: dict[int, Verdict], on_error: OnError
+) -> list[Verdict]:
+    """The verdicts in order.
+
+    Raises:
+        SandboxFailed: some are none, and `on_error` is not `verdict`.
+    """
+    verdicts = [found[row] for row in range(len(programs))]
+    lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
+    if not lost or on_error == "verdict":
+        return verdicts
+    row, verdict = lost[0], verdicts[lost[0]]
+    detail = next(case.detail for case in verdict.cases if case.status == "SE")
+    raise SandboxFailed(
+        f"the sandbox ({verdict.tier}) could not judge {len(lost)} of {len(verdicts)} programs; "
+        f"the first is programs[{row}] (sha256 {digest(programs[row])}): {detail}. The other "
+        "verdicts are in this error's `verdicts`. Run the programs again, look at `flowzoo sandbox "
+        "check`, or pass on_error='verdict' and give such programs no score",
+        tuple(verdicts),
+    )
+
+
+def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]) -> None:
+    """Fill in what the cache knows."""
+    for row, key in enumerate(keys):
+        if row not in verdicts and (known := cache.get(key)) is not None:
+            verdicts[row] = known
+
+
+def _batches(works: list[Work], stop: bool) -> Iterator[Batch]:
+    """One batch, or none where there is nothing to run."""
+    if works:
+        yield Batch(works, stop)

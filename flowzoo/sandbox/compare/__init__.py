@@ -1,0 +1,1 @@
+"""Whether outputs are the expected ones, compared outside the box."""

@@ -1,0 +1,1 @@
+"""The Docker tier: connection, image, containers, their removal."""

@@ -1,0 +1,208 @@
+"""Boxes that are containers of the Docker engine: the tier `docker`.
+
+A container runs the runner and nothing else, as `docker_container` describes it. Its stdin and
+stdout are attached to one connection of the engine, over which the frames run; when that
+connection ends, so does the container, and the engine removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar, get_args
+
+from flowzoo.errors import UsageError, unknown
+from flowzoo.sandbox.backends import LEAST_MEMORY_MB
+from flowzoo.sandbox.docker.container import (
+    FILES_MB,
+    MEMORY_MB,
+    THREADS,
+    BoxUser,
+    container_config,
+)
+from flowzoo.sandbox.docker.engine import DockerFailed, connect, explained, is_missing_image
+from flowzoo.sandbox.docker.image import Image, ensure_image
+from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, sweep
+from flowzoo.sandbox.docker.wire import DockerWire
+from flowzoo.sandbox.program import Limits
+from flowzoo.sandbox.tier import TRUST
+
+STARTERS = 4
+"""Containers that are started or removed at the same time."""
+
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+class DockerBackend:
+    """Starts containers; see `flowzoo.sandbox.backends.Backend`.
+
+    A container's /tmp has a fixed size; a program's smaller `files_mb` bounds each of its files.
+
+    Args:
+        image: an image of the engine; None: the one from the running interpreter, built if missing.
+        runtime: the engine's name for another runtime, e.g. `runsc` (gVisor).
+        user: `root`: the runner is root without capabilities but three, and programs are another
+            user; `nonroot`: nothing in the container is root, runner and program are one user.
+
+    Raises:
+        MissingExtra: the Python module `docker` is not installed.
+        DockerFailed: no engine, no permission, no such image, or an engine without limits.
+    """
+
+    tier = "docker"
+    trust = TRUST["docker"]
+
+    def __init__(
+        self, image: str | None = None, runtime: str | None = None, user: BoxUser = "root"
+    ) -> None:
+        if user not in get_args(BoxUser):
+            raise unknown("box user", user, get_args(BoxUser))
+        self._name, self._runtime = image, runtime
+        self._user: BoxUser = user
+        self._client, self._info = connect()
+        try:
+            if runtime is not None and runtime not in self._info.get("Runtimes", {}):
+                raise unknown("Docker runtime", runtime, self._info.get("Runtimes", {}))
+            with explained("sweeping old containers"):
+                swept = sweep(self._client)
+            if swept:
+                _log.info("removed %d containers whose owner had died", swept)
+            self.image: Image = ensure_image(self._client, self._info, image)
+        except BaseException:
+            self._client.close()
+            raise
+        self.nonce = uuid.uuid4().hex
+        self._labels = owner_labels(self.nonce)
+        self._threads = ThreadPoolExecutor(STARTERS, thread_name_prefix="flowzoo-docker")
+
+    async def start(self) -> DockerWire:
+        """Create, attach and start a container, in a thread; about 0.2 s.
+
+        Raises:
+            DockerFailed: the engine went away or refused; the message says what to do.
+        """
+        work = self._submit(self._start)
+        try:
+            container, connection = await asyncio.shield(asyncio.wrap_future(work))
+        except asyncio.CancelledError:
+            work.add_done_callback(self._discard)
+            raise
+        return DockerWire(container, connection, self.remove)
+
+    def check(self, limits: Limits) -> None:
+        """See `Backend`: a container's own limits are above every program's."""
+        if limits.memory_mb < LEAST_MEMORY_MB:
+            raise UsageError(
+                f"the docker tier cannot enforce memory_mb={limits.memory_mb}: the interpreter "
+                f"itself needs more; ask for at least {LEAST_MEMORY_MB}"
+            )
+        for name, most in (("memory_mb", MEMORY_MB), ("files_mb", FILES_MB), ("threads", THREADS)):
+            if getattr(limits, name) > most:
+                raise UsageError(
+                    f"the docker tier gives a program at most {name}={most}, "
+                    f"got {getattr(limits, name)}."
+                )
+
+    def describe(self) -> dict[str, Any]:
+        """Engine, image, runtime and user."""
+        return {
+            "engine": self._info.get("ServerVersion", ""),
+            "image": self.image.tag,
+            "image_id": self.image.id,
+            "runtime": self._runtime or self._info.get("DefaultRuntime", ""),
+            "user": self._user,
+        }
+
+    def close(self) -> None:
+        """Remove every container of this backend; an engine that is gone has none running."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        try:
+            with explained("removing containers"):
+                remove_all(self._client, self.nonce)
+        except DockerFailed as error:
+            _log.warning("containers may be left until the next start sweeps them: %s", error)
+        self._client.close()
+
+    def forget(self) -> None:
+        """In a fork: close the copies of the owner's connections."""
+        self._client.close()
+
+    async def remove(self, container: str) -> None:
+        """Kill and remove one container, in a thread."""
+        with contextlib.suppress(DockerFailed):  # close() says what is left, once
+            await asyncio.wrap_future(self._submit(self._remove, container))
+
+    def _submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
+        """Have a thread do it; an interpreter that is ending gives no thread any more."""
+        try:
+            return self._threads.submit(work, *args)
+        except RuntimeError as error:
+            raise DockerFailed(f"the Docker backend is closed ({error})") from error
+
+    def _start(self) -> tuple[str, socket.socket]:
+        """A running container and the connection to it."""
+        with explained("starting a container"):
+            container = self._create()
+            try:
+                # Attached before it starts: nothing it says is lost, and its stdin is there.
+                connection = self._attach(container)
+                try:
+                    self._client.api.start(container)
+                except BaseException:
+                    connection.close()
+                    raise
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    remove(self._client, container)
+                raise
+            return container, connection
+
+    def _create(self) -> str:
+        """Create the container; an image that was removed meanwhile is built again."""
+        for last in (False, True):
+            config = container_config(self.image.id, self._labels, self._user, self._runtime)
+            try:
+                return self._client.api.create_container_from_config(config)["Id"]
+            except Exception as error:
+                if last or not is_missing_image(error):
+                    raise
+                self.image = ensure_image(self._client, self._info, self._name)
+        raise AssertionError("unreachable")
+
+    def _attach(self, container: str) -> socket.socket:
+        """The container's stdin, stdout and stderr as one socket of our own."""
+        params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        raw = self._client.api.attach_socket(container, params=params)
+        inner = getattr(raw, "_sock", raw)
+        if type(inner) is not socket.socket:
+            raise DockerFailed(
+                "the engine is reached over TLS or ssh, which the sandbox does not speak: forward "
+                "its socket (ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set "
+                "DOCKER_HOST=unix:///tmp/docker.sock."
+            )
+        connection = socket.socket(fileno=os.dup(inner.fileno()))
+        raw.close()
+        connection.setblocking(False)
+        return connection
+
+    def _remove(self, container: str) -> None:
+        with explained("removing a container"):
+            remove(self._client, container)
+
+    def _discard(self, work: Future[tuple[str, socket.socket]]) -> None:
+        """Nobody waits for this container any more."""
+        if work.cancelled() or work.exception() is not None:
+            return
+        container, connection = work.result()
+        connection.close()
+        with contextlib.suppress(DockerFailed):
+            self._remove(container)

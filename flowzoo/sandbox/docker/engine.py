@@ -1,0 +1,153 @@
+"""The Docker engine: a connection that was looked at before it is trusted, and errors in words.
+
+Nothing here falls back: an engine that is missing, refuses the user or cannot enforce what the
+sandbox promises is an error that says so and names the remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from flowzoo.errors import FlowzooError, errno_of, error_chain, missing_extra
+from flowzoo.sandbox.backends import BoxFailed
+from flowzoo.sandbox.tier import engine_host
+
+TIMEOUT = 60
+"""Seconds for one request; creating a container on a busy engine can take several."""
+
+# What `docker info` must say yes to: without these a container is no limit at all.
+_LIMITS = {
+    "MemoryLimit": "limit memory",
+    "PidsLimit": "limit processes",
+    "CpuCfsQuota": "limit CPU",
+}
+_SCHEMES = ("unix", "tcp", "http", "https", "npipe")
+_OTHER = "or take another sandbox (`namespaces`, `landlock`)"
+
+
+class DockerFailed(BoxFailed):
+    """The engine cannot do what the sandbox needs; the message names the remedy."""
+
+
+def connect() -> tuple[Any, Mapping[str, Any]]:
+    """A client of the engine that `DOCKER_HOST` names, and what the engine says of itself.
+
+    Raises:
+        MissingExtra: the Python module is not installed.
+        DockerFailed: no engine answers, it refuses this user, or it cannot confine programs.
+    """
+    if find_spec("docker") is None:
+        raise missing_extra("docker", "docker", "the Docker sandbox")
+    import docker
+
+    _check_host(engine_host())
+    with explained("connecting to the engine"):
+        client = docker.from_env(timeout=TIMEOUT)
+        try:
+            info = client.info()
+        except BaseException:
+            client.close()
+            raise
+    problem = unfit(info)
+    if problem:
+        client.close()
+        raise DockerFailed(problem)
+    return client, info
+
+
+def _check_host(host: str) -> None:
+    """Raise `DockerFailed` unless the address is of a form that the sandbox can speak to."""
+    scheme, _, rest = host.partition("://")
+    if scheme == "ssh":
+        raise DockerFailed(
+            f"DOCKER_HOST={host!r}: the sandbox does not speak ssh; forward the engine's socket "
+            "(ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set "
+            "DOCKER_HOST=unix:///tmp/docker.sock."
+        )
+    if scheme not in _SCHEMES or not rest:
+        raise DockerFailed(f"DOCKER_HOST={host!r}: expected unix://PATH or tcp://HOST:PORT.")
+
+
+def unfit(info: Mapping[str, Any]) -> str:
+    """Why an engine with this `docker info` cannot confine programs; empty if it can."""
+    where = f"the Docker engine at {engine_host()}"
+    if info.get("OSType", "linux") != "linux":
+        return f"{where} runs {info['OSType']} containers; switch it to Linux containers."
+    missing = [words for name, words in _LIMITS.items() if not info.get(name)]
+    if missing:
+        return (
+            f"{where} cannot {', '.join(missing)}. A rootless engine needs cgroup v2 with the "
+            f"controllers cpu, memory and pids delegated to its user; otherwise use an engine "
+            f"of root, {_OTHER}."
+        )
+    security = info.get("SecurityOptions") or ()
+    if not any(option.startswith("name=seccomp") for option in security):
+        return f"{where} has no seccomp; use an engine on a kernel with seccomp, {_OTHER}."
+    return ""
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Turn what the client raises while `doing` something into `DockerFailed` with a remedy."""
+    try:
+        yield
+    except FlowzooError:
+        raise
+    except Exception as error:  # the client lets errors of requests, urllib3 and ssh through
+        raise DockerFailed(explain(error, doing)) from error
+
+
+def explain(error: BaseException, doing: str) -> str:
+    """What went wrong with the engine and what to do about it, in one line."""
+    # Of a refused request only the engine's own words: the client puts the whole URL before them.
+    words = " ".join(str(getattr(error, "explanation", None) or error).split())
+    said, low = words[:300] or type(error).__name__, words.lower()
+    code = errno_of(error)
+    host = engine_host()
+    if code == errno.EACCES:
+        return (
+            f"no permission on the Docker engine at {host}: add yourself to the group `docker` "
+            "(sudo usermod -aG docker $USER, then log in again) or use a rootless engine, "
+            f"{_OTHER}."
+        )
+    if code in {errno.ENOENT, errno.ECONNREFUSED, errno.EHOSTUNREACH} or "timed out" in low:
+        reason = os.strerror(code or errno.ETIMEDOUT)
+        return (
+            f"no Docker engine answers at {host} while {doing} ({reason}): start it (sudo "
+            f"systemctl start docker, or Docker Desktop), set DOCKER_HOST, {_OTHER}."
+        )
+    if "no space left" in low or "enospc" in low or code == errno.ENOSPC:
+        return f"the disk is full while {doing} ({said}): free space, e.g. docker image prune."
+    if "invalid reference format" in low:
+        return (
+            f"an image's name is not one while {doing} ({said}): expected NAME or NAME:TAG, in "
+            "lower case."
+        )
+    if "unknown or invalid runtime" in low or "unknown runtime" in low:
+        return f"the engine does not know the runtime ({said}): install it or leave it out."
+    if _is_broken(error):
+        return f"the Docker engine at {host} went away while {doing} ({said}): start it again."
+    return f"the Docker engine at {host} failed while {doing}: {said}"
+
+
+def is_missing_image(error: BaseException) -> bool:
+    """Whether the engine says that it does not have the image."""
+    from docker.errors import ImageNotFound, NotFound
+
+    return isinstance(error, ImageNotFound) or (
+        isinstance(error, NotFound) and "no such image" in str(error).lower()
+    )
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Whether a connection that had worked broke."""
+    broken = {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
+    return errno_of(error) in broken or any(
+        type(item).__name__ in {"RemoteDisconnected", "ProtocolError"}
+        for item in error_chain(error)
+    )

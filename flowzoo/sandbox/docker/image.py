@@ -1,0 +1,217 @@
+"""The sandbox image: named after what is in it, built when it is missing, never a stale one.
+
+By default it is made from the running interpreter (`docker_rootfs`), which needs no registry; with
+`base` it is built from a Python image of a registry by the Dockerfile beside this file. The tag
+holds a digest of the runner, the recipe and the interpreter's version, so that a changed runner or
+another Python is another image; a label holds the runner's digest, so that an image under any
+other name is recognised or refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import platform
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowzoo.sandbox.docker import rootfs as docker_rootfs
+from flowzoo.sandbox.docker.engine import DockerFailed, explain, explained, is_missing_image
+
+REPOSITORY = "flowzoo-sandbox"
+RUNNER_LABEL = "flowzoo.sandbox.runner"
+DOCKERFILE = Path(__file__).with_name("Dockerfile")
+
+# Names of the architecture: the engine's word -> what Python says.
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+_log = logging.getLogger(__name__)
+_building = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of the engine that holds this version's runner."""
+
+    tag: str
+    id: str
+    size: int
+    """Bytes."""
+    seconds: float = 0.0
+    """What building it took; 0 if it was there."""
+
+
+def runner_digest(runner: Mapping[str, bytes]) -> str:
+    """Digest of the runner's modules, names included."""
+    digest = hashlib.sha256()
+    for name, content in runner.items():
+        digest.update(f"{name} {len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def image_tag(runner: Mapping[str, bytes], base: str | None = None) -> str:
+    """Name and tag of the image from the running interpreter, or from `base`."""
+    recipe = DOCKERFILE if base else Path(docker_rootfs.__file__)
+    source = base or f"{sys.version} {platform.machine()} {platform.libc_ver()}"
+    text = f"{runner_digest(runner)} {source}".encode() + recipe.read_bytes()
+    version = "base" if base else f"py{platform.python_version()}"
+    return f"{REPOSITORY}:{version}-{hashlib.sha256(text).hexdigest()[:12]}"
+
+
+def find_image(client: Any, name: str) -> Image | None:
+    """The image `name` of the engine, or None.
+
+    Raises:
+        DockerFailed: there is one, but not with this version's runner.
+    """
+    with explained(f"looking for the image {name}"):
+        try:
+            facts = client.api.inspect_image(name)
+        except Exception as error:
+            if is_missing_image(error):
+                return None
+            raise
+    labels: Mapping[str, str] = facts["Config"].get("Labels") or {}
+    if labels.get(RUNNER_LABEL) != runner_digest(docker_rootfs.read_runner()):
+        what = "no sandbox image" if RUNNER_LABEL not in labels else "made by another version"
+        raise DockerFailed(
+            f"the image {name!r} is {what} of flowzoo: build it again (flowzoo sandbox build "
+            "--tag NAME), or leave out `image` to use one from the running interpreter."
+        )
+    return Image(name, facts["Id"], facts["Size"])
+
+
+def ensure_image(client: Any, info: Mapping[str, Any], name: str | None = None) -> Image:
+    """The image `name`, or the default one, which is built if the engine does not have it.
+
+    `info` is what the engine says of itself: an engine of another architecture cannot run this
+    machine's interpreter, and is given the base image of the same Python version.
+    """
+    if name is not None:
+        found = find_image(client, name)
+        if found is None:
+            raise DockerFailed(
+                f"the engine has no image {name!r}: pull it (docker pull {name}), build it "
+                f"(flowzoo sandbox build --tag {name}), or leave out `image` to have one built."
+            )
+        return found
+    base = None if runs_this_interpreter(info) else f"python:{docker_rootfs.VERSION}-slim"
+    with _building:
+        name = image_tag(docker_rootfs.read_runner(), base)
+        found = find_image(client, name)
+        if found is not None:
+            return found
+        _log.warning("building the sandbox image %s (once; a few seconds)", name)
+        return build_image(client, base)
+
+
+def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
+    """Whether containers of this engine can execute this machine's binaries."""
+    machine = info.get("Architecture", "")
+    same = _MACHINES.get(machine, machine) == platform.machine()
+    return sys.platform == "linux" and same
+
+
+def build_image(client: Any, base: str | None = None, tag: str | None = None) -> Image:
+    """Build the image, from the running interpreter or from `base`; `tag` names it further.
+
+    Raises:
+        DockerFailed: the engine refuses, the disk is full, or the base cannot be had.
+    """
+    start = time.perf_counter()
+    runner = docker_rootfs.read_runner()
+    name = image_tag(runner, base)
+    with explained(f"building the image {name}"):
+        if base is None:
+            _import_rootfs(client, name, runner)
+        else:
+            _build_from(client, name, base, runner)
+        if tag is not None:
+            from docker.utils import parse_repository_tag
+
+            repository, label = parse_repository_tag(tag)
+            client.api.tag(name, repository, label or "latest")
+        _remove_superseded(client, name)
+        facts = client.api.inspect_image(name)
+    return Image(tag or name, facts["Id"], facts["Size"], time.perf_counter() - start)
+
+
+def _remove_superseded(client: Any, name: str) -> None:
+    """Remove what `name` takes the place of: the same Python with another runner, and what a
+    failed build left. Images that a container uses stay; whoever misses one builds it again.
+    """
+    from docker.errors import APIError
+
+    kind = name.rpartition("-")[0]
+    for image in client.api.images(name=REPOSITORY, filters={"label": RUNNER_LABEL}):
+        for tag in image.get("RepoTags") or ():
+            if tag != name and tag.rpartition("-")[0] == kind:
+                with contextlib.suppress(APIError):
+                    client.api.remove_image(tag)
+    client.images.prune(filters={"dangling": True, "label": RUNNER_LABEL})
+
+
+def _import_rootfs(client: Any, name: str, runner: Mapping[str, bytes]) -> None:
+    """Hand the file system over as it is: the one layer of an image FROM scratch."""
+    changes = [
+        f"ENTRYPOINT {json.dumps(docker_rootfs.ENTRYPOINT)}",
+        'CMD ["docker"]',
+        f"ENV LD_LIBRARY_PATH={docker_rootfs.LIBRARY_PATH} LANG=C.UTF-8",
+        "WORKDIR /",
+        f"LABEL {RUNNER_LABEL}={runner_digest(runner)}",
+    ]
+    repository, _, tag = name.partition(":")
+    descriptor, path = tempfile.mkstemp(suffix=".tar", prefix="flowzoo-rootfs-")
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            docker_rootfs.write_rootfs(out, runner)
+        answer = client.api.import_image(path, repository=repository, tag=tag, changes=changes)
+    finally:
+        os.unlink(path)
+    # The engine answers 200 and says in the stream what went wrong.
+    _refuse_errors(json.loads(line) for line in answer.splitlines() if line.strip())
+
+
+def _build_from(client: Any, name: str, base: str, runner: Mapping[str, bytes]) -> None:
+    """Build by the Dockerfile; the context is the Dockerfile and the runner, nothing else."""
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        tar.add(DOCKERFILE, "Dockerfile")
+        for module, content in runner.items():
+            docker_rootfs.add_bytes(tar, f"runner/{module}", content)
+    context.seek(0)
+    lines = client.api.build(
+        fileobj=context,
+        custom_context=True,
+        tag=name,
+        buildargs={"BASE": base},
+        labels={RUNNER_LABEL: runner_digest(runner)},
+        rm=True,
+        forcerm=True,
+        decode=True,
+    )
+    try:
+        _refuse_errors(lines)
+    except DockerFailed as error:
+        raise DockerFailed(
+            f"{error} If the base image {base!r} cannot be pulled from here, leave out --base: the "
+            "image is then made from the running interpreter, without a registry."
+        ) from error
+
+
+def _refuse_errors(lines: Iterable[Mapping[str, Any]]) -> None:
+    """Read the engine's progress lines to the end; raise the error that one of them holds."""
+    for line in lines:
+        if "error" in line:
+            raise DockerFailed(explain(RuntimeError(line["error"]), "building the image"))

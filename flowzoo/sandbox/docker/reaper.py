@@ -1,0 +1,108 @@
+"""Whose containers are whose, and removing those whose owner died.
+
+Every container carries the machine, the process (its id and when it started, since ids are used
+again) and a nonce of the backend that started it. A container also ends by itself when its owner's
+connection closes; what this module sweeps is what was left by an engine or a machine that was
+interrupted at a bad moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flowzoo.sandbox.docker.engine import DockerFailed
+
+MACHINE, OWNER, NONCE = "flowzoo.machine", "flowzoo.owner", "flowzoo.nonce"
+GONE_SECONDS = 15.0
+"""How long a killed container may take to be gone; about 0.1 s is usual."""
+
+
+def machine() -> str:
+    """Where process ids mean the same: this boot of this machine, in this process namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"{platform.node()} {sys.platform}"
+
+
+def birth(pid: int) -> str | None:
+    """When process `pid` started, in the system's own words; None if there is no such process."""
+    try:
+        if sys.platform == "linux":
+            # The name may hold spaces and parentheses; the 20th field after it is the start time.
+            fields = (
+                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            )
+            return None if fields[0] in "ZX" else fields[19]
+        command = ["ps", "-o", "lstart=", "-p", str(pid)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return " ".join(done.stdout.split()) or None
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return None
+
+
+def owner_labels(nonce: str) -> dict[str, str]:
+    """Labels of a container that this process owns."""
+    return {MACHINE: machine(), OWNER: f"{os.getpid()} {birth(os.getpid())}", NONCE: nonce}
+
+
+def is_orphan(labels: Mapping[str, str]) -> bool:
+    """Whether a container's owner is known to be dead; one of another machine is not judged."""
+    if labels.get(MACHINE) != machine():
+        return False
+    pid, _, born = labels.get(OWNER, "").partition(" ")
+    return not pid.isdigit() or birth(int(pid)) != born
+
+
+def sweep(client: Any) -> int:
+    """Remove the containers of dead owners on this machine; returns how many there were."""
+    found = client.api.containers(all=True, filters={"label": f"{MACHINE}={machine()}"})
+    orphans = [row["Id"] for row in found if is_orphan(row.get("Labels") or {})]
+    for container in orphans:
+        remove(client, container)
+    return len(orphans)
+
+
+def remove_all(client: Any, nonce: str) -> None:
+    """Remove every container of one backend.
+
+    Raises:
+        DockerFailed: one did not go away.
+    """
+    found = client.api.containers(all=True, filters={"label": f"{NONCE}={nonce}"})
+    for row in found:
+        remove(client, row["Id"])
+
+
+def remove(client: Any, container: str) -> None:
+    """Kill and remove one container; returns when it is gone, whoever removed it.
+
+    Raises:
+        DockerFailed: it is still there after `GONE_SECONDS`.
+    """
+    from docker.errors import APIError, NotFound
+
+    end = time.monotonic() + GONE_SECONDS
+    pause = 0.01
+    while True:
+        # 409: the engine is at it already, since containers are removed when they end.
+        with contextlib.suppress(APIError):
+            client.api.remove_container(container, force=True, v=True)
+        try:
+            client.api.inspect_container(container)
+        except NotFound:
+            return
+        if time.monotonic() > end:
+            short = container[:12]
+            raise DockerFailed(f"the container {short} was not removed: docker rm -f {short}")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.5)

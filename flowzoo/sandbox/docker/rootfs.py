@@ -1,0 +1,148 @@
+"""A file system that holds the running Python interpreter and nothing else, as a tar file.
+
+The interpreter, its standard library without tests, the shared libraries that `ldd` finds, a
+three-line passwd and the runner: no shell, no package manager, no other program. Made on any Linux
+machine without a registry, and the Python inside is the Python outside.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from flowzoo.sandbox.backends import FLAGS, RUNNER
+from flowzoo.sandbox.docker.engine import DockerFailed
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+PREFIX = "python"
+"""Folder of the interpreter; it finds its library from its own place, so that any will do."""
+ENTRYPOINT = [f"/{PREFIX}/bin/python{VERSION}", *FLAGS, "/runner"]
+LIBRARY_PATH = "/lib"
+"""Where all shared libraries are put; the image sets LD_LIBRARY_PATH, since loaders' defaults
+differ between distributions."""
+
+_PASSWD = (
+    b"root:x:0:0:root:/:/none\nnobody:x:65534:65534:nobody:/:/none\nbox:x:10001:10001:box:/:/none\n"
+)
+_GROUP = b"root:x:0:\nnogroup:x:65534:\nbox:x:10001:\n"
+
+# Parts of the standard library that no program in a box can use, or that are its own tests.
+_LEFT_OUT = re.compile(
+    r"""
+      (?:tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|venv|site-packages|dist-packages
+         |config-.*|sitecustomize\.py|.*\.orig)
+    | (?:_tkinter|_test\w*|_ctypes_test|_xx\w*|xxlimited\w*|xxsubtype|nis)\..*\.so
+    """,
+    re.VERBOSE,
+)
+_LIBRARY = re.compile(r"^\s+(?P<name>\S+)(?: => (?P<path>/\S+))? \(0x[0-9a-f]+\)$", re.MULTILINE)
+
+
+def write_rootfs(out: IO[bytes], runner: Mapping[str, bytes]) -> None:
+    """Write the tar file; `runner` is its modules by name.
+
+    Raises:
+        DockerFailed: this interpreter cannot be packed: no Linux, no `ldd`, a library missing.
+    """
+    if sys.platform != "linux":
+        raise DockerFailed(
+            f"an image from the running interpreter needs Linux, this is {sys.platform}; build "
+            f"from a base image: flowzoo sandbox build --base python:{VERSION}-slim"
+        )
+    program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    library = Path(sysconfig.get_path("stdlib"))
+    files = list(library_files(library))
+    binaries = [program, *(path for path in files if path.suffix == ".so")]
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        _add_folder(tar, "tmp", 0o1777)  # what is mounted there takes this mode, not its own
+        for folder in ("proc", "sys", "dev", "etc"):
+            _add_folder(tar, folder, 0o755)
+        add_bytes(tar, "etc/passwd", _PASSWD)
+        add_bytes(tar, "etc/group", _GROUP)
+        _add_file(tar, program, ENTRYPOINT[0][1:], 0o755)
+        for place, path in sorted(shared_libraries(binaries).items()):
+            _add_file(tar, path, place, 0o755)
+        home = f"{PREFIX}/{sys.platlibdir}/python{VERSION}"
+        for path in files:
+            _add_file(tar, path, f"{home}/{path.relative_to(library)}", 0o644)
+        for name, content in runner.items():
+            add_bytes(tar, f"runner/{name}", content)
+
+
+def library_files(library: Path) -> Iterator[Path]:
+    """The files of the standard library that go in, with their compiled caches."""
+    for folder, folders, names in os.walk(library):
+        folders[:] = sorted(name for name in folders if not _LEFT_OUT.fullmatch(name))
+        for name in sorted(names):
+            path = Path(folder, name)
+            stale = path.suffix == ".pyc" and sys.implementation.cache_tag not in name
+            if not stale and not _LEFT_OUT.fullmatch(name) and path.is_file():
+                yield path
+
+
+def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
+    """Place in the image -> file of this machine, for everything that `binaries` are linked to.
+
+    The loader is named in the binaries by its path and keeps it; the rest goes to `LIBRARY_PATH`.
+    """
+    try:
+        done = subprocess.run(
+            ["ldd", *map(str, binaries)], capture_output=True, text=True, timeout=120, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DockerFailed(f"{_REMEDY} (ldd: {error})") from error
+    if "not found" in done.stdout:
+        line = next(line for line in done.stdout.splitlines() if "not found" in line)
+        raise DockerFailed(f"{_REMEDY} (ldd: {line.strip()})")
+    found: dict[str, Path] = {}
+    for match in _LIBRARY.finditer(done.stdout):
+        name, path = match["name"], match["path"]
+        if path:
+            found[f"{LIBRARY_PATH[1:]}/{os.path.basename(name)}"] = Path(path)
+        elif name.startswith("/"):
+            found[name[1:]] = Path(name)
+    if not found:
+        raise DockerFailed(f"{_REMEDY} (ldd: {' '.join(done.stderr.split())[:200] or 'no answer'})")
+    return found
+
+
+def read_runner() -> dict[str, bytes]:
+    """The modules of the runner, by name; read once for an image, whatever happens to the files."""
+    return {path.name: path.read_bytes() for path in sorted(RUNNER.glob("*.py"))}
+
+
+_REMEDY = (
+    "the running interpreter cannot be packed into an image; build from a base image instead: "
+    f"flowzoo sandbox build --base python:{VERSION}-slim"
+)
+
+
+def _add_folder(tar: tarfile.TarFile, place: str, mode: int) -> None:
+    """An empty folder, a place to mount on."""
+    entry = tarfile.TarInfo(place)
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
+    tar.addfile(entry)
+
+
+def add_bytes(tar: tarfile.TarFile, place: str, content: bytes) -> None:
+    """Add a small file that everybody may read."""
+    entry = tarfile.TarInfo(place)
+    entry.size, entry.mode = len(content), 0o644
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _add_file(tar: tarfile.TarFile, path: Path, place: str, mode: int) -> None:
+    """A file of this machine, owned by root; its time stays, which compiled caches depend on."""
+    with open(path, "rb") as source:
+        facts = os.fstat(source.fileno())
+        entry = tarfile.TarInfo(place)
+        entry.size, entry.mode, entry.mtime = facts.st_size, mode, int(facts.st_mtime)
+        tar.addfile(entry, source)

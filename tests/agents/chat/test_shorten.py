@@ -1,0 +1,197 @@
+"""Prompts over their budget: quotes give way before anything else, the problem last."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from transformers import AutoTokenizer
+
+from flowzoo.agents.chat.prompts import EngineStats, fitted_prompts
+from flowzoo.agents.chat.shorten import MARK, find_spans, middle_out, shorten
+from flowzoo.agents.chat.template import Chat
+from flowzoo.agents.lengths import Lengths, read_lengths, with_default
+from flowzoo.agents.openai.policy import OpenAIPolicy
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.policy import Completion, Request, Sampling, prompt_budget
+from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import make_workflow
+from flowzoo.errors import UsageError
+
+PROBLEM = "A train of 12 wagons leaves at 3 o'clock. When does it arrive?"
+LONG = "First I look at the wagons. " * 20 + "So the answer is \\boxed{5}."
+SHORT = "It takes two hours, hence the answer is \\boxed{5}."
+BALLOT = f"{PROBLEM}\n\nCandidate 1:\n{LONG}\n\nCandidate 2:\n{SHORT}\n\nWhich one is right?"
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def fits(most: int):
+    return lambda messages: sum(len(m["content"]) for m in messages) <= most
+
+
+def test_middle_out_keeps_both_ends_and_never_makes_a_text_longer() -> None:
+    assert middle_out("abcdefghijklmnop", 5) == f"abc{MARK}op"
+    assert middle_out("abcdefghijklmnop", 0) == MARK
+    for size in range(40):
+        text = "x" * size
+        for cap in range(45):
+            assert len(middle_out(text, cap)) <= size
+
+
+def test_the_longest_candidate_gives_way_and_everything_else_stays() -> None:
+    (message,) = shorten(user(BALLOT), PROBLEM, (LONG, SHORT), fits(len(BALLOT) - 200)) or []
+    text = message["content"]
+    assert len(BALLOT) - 230 < len(text) <= len(BALLOT) - 200
+    for kept in (PROBLEM, SHORT, "Which one is right?", "So the answer is \\boxed{5}.\n"):
+        assert kept in text
+    assert text.count(MARK) == 1
+    assert "\n\nCandidate 1:\nFirst I look" in text
+
+
+def test_equal_candidates_are_cut_equally() -> None:
+    replies = tuple("abc"[i] * 400 + f" {i}" for i in range(3))
+    ballot = f"{PROBLEM}\n" + "\n".join(replies)
+    (message,) = shorten(user(ballot), PROBLEM, replies, fits(600)) or []
+    parts = message["content"].split("\n")[1:]
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert all(MARK in part for part in parts)
+
+
+def test_a_candidate_that_quotes_the_problem_is_cut_and_the_problem_itself_is_not() -> None:
+    reply = f"The problem says: {PROBLEM} " + "Well. " * 50
+    ballot = f"{PROBLEM}\n\nCandidate 1:\n{reply.strip()}"
+    (message,) = shorten(user(ballot), PROBLEM, (reply,), fits(150)) or []
+    assert message["content"].startswith(PROBLEM)
+    assert message["content"].count(PROBLEM) == 1
+
+
+def test_without_known_quotes_all_but_the_problem_gives_way() -> None:
+    chat = [{"role": "system", "content": "s" * 300}, *user(f"{PROBLEM}\n{'u' * 300}")]
+    shown = shorten(chat, PROBLEM, (), fits(300)) or []
+    assert PROBLEM in shown[1]["content"]
+    assert [message["content"].count(MARK) for message in shown] == [1, 1]
+    assert shorten(chat, PROBLEM, (), fits(40)) is None
+
+
+def test_short_replies_and_thoughts_are_not_looked_for() -> None:
+    spans = find_spans(user(f"{PROBLEM} 5 5 {SHORT}"), PROBLEM, ("5", f"<think>hm</think>{SHORT}"))
+    assert [span.quote for span in spans] == [True]
+
+
+def test_random_chats_fit_or_are_refused_and_keep_the_problem() -> None:
+    rng = random.Random(7)
+    words = ["ab", "problem", "π", "\n", " ", "Candidate", "[...]"]
+    for _ in range(300):
+        quotes = tuple("".join(rng.choices(words, k=rng.randrange(60))) for _ in range(4))
+        keep = "K" + "".join(rng.choices(words, k=rng.randrange(1, 20)))
+        chat = user("".join(rng.sample([keep, *quotes, quotes[0], "tail " * 9], k=7)))
+        most = rng.randrange(len(chat[0]["content"]) + 1)
+        found = shorten(chat, keep, quotes, fits(most))
+        if found is not None:
+            assert fits(most)(found)
+            assert keep in found[0]["content"]
+        else:
+            assert most < len(keep) + 12 * (len(MARK) + 24)
+
+
+def test_prompts_are_cut_in_tokens_and_say_how_many() -> None:
+    chat, stats = Chat(AutoTokenizer.from_pretrained(pocket_path()), {}), EngineStats()
+    request = Request(("k",), "a_0", "a", user(BALLOT), keep=PROBLEM, quotes=(LONG, SHORT))
+    full = len(chat.encode([request.messages])[0])
+    budgets = [full, full - 40, full - 40, 10]
+    prompts = fitted_prompts(chat, [request] * 4, budgets, stats, "p")
+    assert [prompt.shortened for prompt in prompts[:1]] == [0]
+    for prompt, budget in zip(prompts, budgets, strict=True):
+        assert len(prompt.ids) <= budget
+        assert len(prompt.ids) + prompt.shortened == full
+    assert full - 60 < len(prompts[1].ids)
+    assert chat.decode(prompts[1].ids).count(PROBLEM) == 1
+    assert stats.shortened == 3
+
+
+def test_role_budgets_are_read_and_checked() -> None:
+    roles = {"generator": 2, "aggregator": 1}
+    found = read_lengths(("generator=30720/5120", "aggregator=/64", "generator_1=99"), roles)
+    assert found == {
+        "generator": Lengths(30720, 5120),
+        "aggregator": Lengths(None, 64),
+        "generator_1": Lengths(99),
+    }
+    full, longest = with_default(found, roles, 256)
+    assert longest == 5120
+    assert full["generator_1"] == Lengths(99, 5120)
+    assert with_default({"aggregator": Lengths(9)}, roles, 256)[0] == {
+        "generator": Lengths(None, 256),
+        "aggregator": Lengths(9, 256),
+    }
+    for words, said in (
+        (("generator",), "ROLE=PROMPT/REPLY"),
+        (("generator=/",), "ROLE=PROMPT/REPLY"),
+        (("generatr=4",), "Did you mean 'generator'"),
+        (("generator=4", "generator=5"), "twice"),
+        (("generator=0",), "at least 1"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            read_lengths(words, roles)
+    parrot = Parrot()
+    roster = Roster(dict.fromkeys(roles, parrot), {"agregator": Lengths(1)})
+    with pytest.raises(UsageError, match="unknown role or agent 'agregator'"):
+        roster.check(roles)
+
+
+def test_budgets_that_a_policy_cannot_keep_are_refused() -> None:
+    roles = {"generator": 1}
+    endpoint = OpenAIPolicy("m", "http://127.0.0.1:1/v1", sampling=Sampling(max_tokens=10))
+    Roster({"generator": endpoint}, {"generator": Lengths(reply=10)}).check(roles)
+    with pytest.raises(UsageError, match=r"cannot count tokens.*vllm:PATH@URL"):
+        Roster({"generator": endpoint}, {"generator_0": Lengths(prompt=9)}).check(roles)
+    with pytest.raises(UsageError, match="11, is above the 10 tokens"):
+        Roster({"generator": endpoint}, {"generator": Lengths(reply=11)}).check(roles)
+
+
+def test_budgets_share_the_context() -> None:
+    def ask(**caps: int) -> Request:
+        return Request(("k",), "a_0", "a", user("x"), **caps)
+
+    sampling = Sampling(max_tokens=30)
+    assert prompt_budget(ask(), sampling, 100) == 70
+    assert prompt_budget(ask(max_tokens=10), sampling, 100) == 90
+    assert prompt_budget(ask(max_prompt=50), sampling, 100) == 50
+    assert prompt_budget(ask(max_prompt=90), sampling, 100) == 70
+    with pytest.raises(UsageError, match="max_prompt"):
+        prompt_budget(ask(max_prompt=0), sampling, 100)
+
+
+class Parrot:
+    """Answers with a long text and remembers what it was asked."""
+
+    name = "parrot"
+    batching = "static"
+
+    def __init__(self) -> None:
+        self.seen: list[Request] = []
+
+    async def generate(self, requests):
+        self.seen += requests
+        return [Completion(f"{request.agent}: {LONG}", shortened=3) for request in requests]
+
+    async def close(self) -> None: ...
+
+
+def test_rollouts_tell_engines_what_may_be_shortened_and_records_what_was() -> None:
+    workflow = make_workflow("voting_v0", "math")
+    problem = workflow.task.problem(0, "validation")
+    parrot = Parrot()
+    roles = workflow.role_counts()
+    roster = Roster(dict.fromkeys(roles, parrot), {"aggregator": Lengths(77, 9)})
+    (record,) = Rollout(workflow, roster).run([Job(problem)])
+    *drafts, choice = parrot.seen
+    assert {(r.max_prompt, r.max_tokens, r.quotes) for r in drafts} == {(None, None, ())}
+    assert (choice.max_prompt, choice.max_tokens, choice.keep) == (77, 9, problem.text)
+    spans = find_spans(choice.messages, choice.keep, choice.quotes)
+    assert sum(span.quote for span in spans) == 3
+    assert [call.shortened for call in record.calls] == [3, 3, 3, 3]

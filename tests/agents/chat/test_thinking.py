@@ -1,0 +1,100 @@
+"""The switch for thoughts, and thoughts in the text of a reply, with every kind of engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from flowzoo.agents.chat.template import Chat
+from flowzoo.agents.chat.thinking import read_thinking, thinking_kwargs
+from flowzoo.agents.openai.wire import read_completion
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.errors import UsageError
+
+CHATML = (
+    "{%- for message in messages -%}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "<|im_end|>\n{%- endfor -%}<|im_start|>assistant\n"
+)
+SWITCHED = (
+    CHATML + "{%- if not (enable_thinking | default(true)) -%}<think>\n\n</think>{%- endif -%}"
+)
+ALWAYS = CHATML + "<think>\n"
+
+
+def chat(template: str, special: bool = False, thinking: bool | None = None) -> Chat:
+    tokenizer = AutoTokenizer.from_pretrained(pocket_path())
+    tokenizer.chat_template = template
+    tokenizer.add_tokens(["<think>", "</think>"], special_tokens=special)
+    return Chat(tokenizer, {}, thinking)
+
+
+def test_the_switch_reaches_templates_that_have_one() -> None:
+    asked = [[{"role": "user", "content": "1+1"}]]
+    default, on, off = (
+        chat(SWITCHED, thinking=thinking).encode(asked)[0] for thinking in (None, True, False)
+    )
+    assert default == on != off
+    assert off[: len(on)] == on
+
+
+def test_templates_without_a_switch_are_taken_at_their_word() -> None:
+    assert thinking_kwargs(CHATML, False) == {}
+    assert thinking_kwargs(ALWAYS, True) == {}
+    assert thinking_kwargs("{% if thinking %}{% endif %}", True) == {"thinking": True}
+    assert thinking_kwargs("{{ message.thinking }}", False) == {}
+    with pytest.raises(UsageError, match="does not think"):
+        chat(CHATML, thinking=True)
+    with pytest.raises(UsageError, match="always thinks"):
+        chat(ALWAYS, thinking=False)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_tags_survive_decoding_even_if_they_are_special_tokens(special: bool) -> None:
+    model = chat(SWITCHED, special)
+    ids = model._tokenizer("<think>no</think>5<|im_end|>", add_special_tokens=False)["input_ids"]
+    assert model.decode(ids) == "<think>no</think>5"
+
+
+def test_a_thought_that_the_template_opened_is_part_of_the_text() -> None:
+    model = chat(ALWAYS)
+    ids = model._tokenizer("so it is 7", add_special_tokens=False)["input_ids"]
+    assert model.decode(ids) == "<think>so it is 7"
+    assert chat(SWITCHED).decode(ids) == "so it is 7"
+
+
+def said(finish: str = "stop", thinking: bool | None = None, **message: Any) -> str:
+    body = {"choices": [{"message": message, "finish_reason": finish}]}
+    return read_completion(body, thinking)[0].text
+
+
+def test_endpoints_that_part_thoughts_from_the_rest_give_the_same_text() -> None:
+    assert said(content="5", reasoning="hm") == "<think>hm</think>5"
+    assert said(content="5", reasoning_content="hm") == "<think>hm</think>5"
+    assert said(content=None, reasoning="hm", finish="length") == "<think>hm"
+    assert said(content="5", reasoning=None) == "5"
+    assert said(content="<think>hm</think>5") == "<think>hm</think>5"
+
+
+def test_a_cut_off_reply_that_was_to_think_and_has_no_tag_is_a_thought() -> None:
+    assert said(content="maybe 5", finish="length", thinking=True) == "<think>maybe 5"
+    assert said(content="maybe 5", finish="length") == "maybe 5"
+    assert said(content="maybe 5", finish="stop", thinking=True) == "maybe 5"
+    assert said(content="hm</think>5", finish="length", thinking=True) == "hm</think>5"
+
+
+def test_the_switch_is_read_per_name() -> None:
+    names = ("generator", "aggregator")
+    assert read_thinking((), names) == {"generator": None, "aggregator": None}
+    assert read_thinking(("off",), names) == {"generator": False, "aggregator": False}
+    for words in (("off", "aggregator=on"), ("aggregator=on", "off")):
+        assert read_thinking(words, names) == {"generator": False, "aggregator": True}
+    for words, said in (
+        (("yes",), "`on`, `off`"),
+        (("agregator=on",), "Did you mean 'aggregator'"),
+        (("on", "off"), "twice"),
+        (("generator=on", "generator=off"), "twice"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            read_thinking(words, names)

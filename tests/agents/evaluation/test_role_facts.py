@@ -1,0 +1,121 @@
+"""Conditional shares of roles, from planted episodes and from scripted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowzoo.agents import Roster
+from flowzoo.agents.evaluation.role_facts import Share, role_shares
+from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.envs import EpisodeRecord, make_workflow
+
+COUNTS = ("true_accept", "false_accept", "true_reject", "false_reject", "abstained")
+
+
+def planted(*facts: dict[str, Any]) -> list[EpisodeRecord]:
+    return [
+        EpisodeRecord("w", "t", f"p{n}", f"p{n}#0", "", "", 0.0, None, False, one, {})
+        for n, one in enumerate(facts)
+    ]
+
+
+def verdicts(*counts: int) -> dict[str, Any]:
+    return dict(zip(COUNTS, counts, strict=True))
+
+
+def test_verdicts_are_weighed_by_call_and_not_by_episode() -> None:
+    # One episode of one right verdict, one of four verdicts of which one is right.
+    found = role_shares(planted(verdicts(1, 0, 0, 0, 0), verdicts(0, 1, 1, 2, 0)))
+    assert found["evaluator_tpr"] == Share(1 / 3, 3)
+    assert found["evaluator_tnr"] == Share(1 / 2, 2)
+    assert found["evaluator_abstained"] == Share(0.0, 5)
+
+
+def test_unreadable_verdicts_judge_nothing_and_are_counted() -> None:
+    found = role_shares(planted(verdicts(1, 0, 0, 0, 2), verdicts(0, 0, 0, 0, 1)))
+    assert found["evaluator_tpr"] == Share(1.0, 1)
+    assert "evaluator_tnr" not in found  # no wrong answer was judged: no share, rather than 0
+    assert found["evaluator_abstained"] == Share(3 / 4, 4)
+
+
+def test_recovery_is_of_contested_episodes_alone() -> None:
+    def vote(anyone: bool, contested: bool, recovered: bool) -> dict[str, Any]:
+        return {"any_correct": anyone, "contested": contested, "recovered": recovered}
+
+    found = role_shares(
+        planted(
+            vote(True, True, True), vote(True, True, False), vote(True, True, False),
+            vote(True, False, False), vote(False, False, False), {},
+            {"any_correct": None, "contested": None, "recovered": None},
+        )
+    )  # fmt: skip
+    assert found["any_correct"] == Share(4 / 5, 5)
+    assert found["contested"] == Share(3 / 5, 5)
+    assert found["aggregator_recovery"] == Share(1 / 3, 3)
+    assert set(found) == {"any_correct", "contested", "aggregator_recovery"}
+
+
+def test_refinement_is_of_wrong_and_of_right_first_attempts() -> None:
+    def refined(first: bool, last: bool) -> dict[str, Any]:
+        return {
+            "first_correct": first,
+            "recovered": last and not first,
+            "regressed": first and not last,
+        }
+
+    cases = [(False, True), (False, False), (False, False), (False, False), (True, True),
+             (True, False)]  # fmt: skip
+    found = role_shares(planted(*(refined(*case) for case in cases)))
+    assert found == {
+        "refinement_recovery": Share(1 / 4, 4), "refinement_regression": Share(1 / 2, 2)
+    }  # fmt: skip
+
+
+def test_a_verifier_of_evidence_has_its_own_names() -> None:
+    counts = {"true_yes": 3, "false_yes": 1, "true_no": 1, "false_no": 1}
+    found = role_shares(planted(counts))
+    assert found == {"verifier_tpr": Share(3 / 4, 4), "verifier_tnr": Share(1 / 2, 2)}
+
+
+def test_facts_of_other_kinds_are_passed_over() -> None:
+    odd = {"contested": "yes", "recovered": [1], "any_correct": 0.5, "first_correct": "no"}
+    assert role_shares(planted(odd)) == {}
+    assert role_shares([]) == {}
+
+
+@pytest.mark.parametrize("workflow", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])
+def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
+    made = make_workflow(workflow, "math")
+    problems = distinct_problems(made.task, "validation", 60)
+    roster = Roster.shared(ScriptedPolicy(made, 0.6, seed=2), made.role_counts())
+    records = Rollout(made, roster, seed=0).run([Job(problem) for problem in problems])
+    shares = summarise(records)["shares"]
+    if workflow == "eval_opt_v0":
+        judged = {True: [0, 0], False: [0, 0]}
+        for record in records:
+            for before, call in zip(record.calls, record.calls[1:], strict=False):
+                if call.role == "evaluator":
+                    tally = judged[before.truth == 1.0]
+                    tally[0] += int(call.truth or 0)
+                    tally[1] += 1
+        for name, right in (("evaluator_tpr", True), ("evaluator_tnr", False)):
+            hits, cases = judged[right]
+            assert shares[name] == {"share": hits / cases, "of": cases}
+        first = [(record.calls[0].truth == 1.0, record.score == 1.0) for record in records]
+        wrong = [last for start, last in first if not start]
+        assert shares["refinement_recovery"] == {"share": sum(wrong) / len(wrong), "of": len(wrong)}
+    else:
+        role = {"voting_v0": "generator", "orch_workers_v0": "worker"}[workflow]
+        contested = [
+            record.score == 1.0
+            for record in records
+            if len({call.truth for call in record.calls if call.role == role}) == 2
+        ]
+        assert shares["aggregator_recovery"] == {
+            "share": sum(contested) / len(contested), "of": len(contested)
+        }  # fmt: skip

@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flowzoo.agents.openai import policy as openai
+from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, chat_url, retry_after
+from flowzoo.agents.policy import Policy, Request, Sampling
+from flowzoo.errors import UsageError
+
+KEY = "sk-secret-1234567890"
+PATIENCE = 60.0
+"""Seconds after which what a test waits for will not come."""
+Answer = tuple[int, dict[str, str], Any]
+
+
+def chat(text: str | None, **choice: Any) -> Answer:
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    body = {"choices": [{"message": message, "finish_reason": "stop", **choice}], "usage": usage}
+    return 200, {}, body
+
+
+class Endpoint:
+    """A real HTTP server on the loopback whose answers a test decides."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.answer: Callable[[dict[str, Any], int], Answer] = lambda body, count: chat(
+            body["messages"][-1]["content"].upper()
+        )
+        self.active = self.peak = 0
+        self.lock = threading.Lock()
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with endpoint.lock:
+                    endpoint.seen.append({"path": self.path, **body})
+                    endpoint.headers.append(dict(self.headers))
+                    count = len(endpoint.seen)
+                    endpoint.active += 1
+                    endpoint.peak = max(endpoint.peak, endpoint.active)
+                try:
+                    status, headers, reply = endpoint.answer(body, count)
+                finally:
+                    with endpoint.lock:
+                        endpoint.active -= 1
+                data = (reply if isinstance(reply, str) else json.dumps(reply)).encode()
+                try:
+                    self.send_response(status)
+                    for name, value in {**headers, "Content-Length": str(len(data))}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(data)
+                except OSError:
+                    pass  # the client hung up, as some tests make it
+
+            def log_message(self, format: str, *args: Any) -> None:
+                return None
+
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 64
+            daemon_threads = True
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server = Endpoint()
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses a policy makes between attempts, which take no time."""
+    made: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        made.append(seconds)
+
+    monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    return made
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.005)
+
+
+def ask(*key: str | int, text: str = "hi", **fields: Any) -> Request:
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": text}]
+    return Request(key=key, agent="a_0", role="a", messages=messages, **fields)
+
+
+async def run(policy: OpenAIPolicy, *requests: Request) -> list[Any]:
+    try:
+        return await policy.generate(requests)
+    finally:
+        await policy.close()
+
+
+async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: Endpoint) -> None:
+    others = threading.Semaphore(0)
+
+    def first_comes_last(body: dict[str, Any], count: int) -> Answer:
+        text = body["messages"][-1]["content"]
+        if text != "t0":
+            others.release()
+        else:
+            assert all(others.acquire(timeout=PATIENCE) for _ in range(9))
+        return chat(f"re {text}")
+
+    endpoint.answer = first_comes_last
+    policy = OpenAIPolicy("m", endpoint.url)
+    assert isinstance(policy, Policy)
+    done = await run(policy, *[ask(i, text=f"t{i}") for i in range(10)])
+    assert [item.text for item in done] == [f"re t{i}" for i in range(10)]
+    assert (policy.stats.requests, policy.stats.prompt_tokens) == (10, 70)
+    assert policy.stats.output_tokens == 30
+
+
+async def test_the_request_says_what_the_policy_was_told(endpoint: Endpoint) -> None:
+    sampling = Sampling(temperature=0.7, top_p=0.9, top_k=5, max_tokens=30)
+    policy = OpenAIPolicy(
+        "m", endpoint.url, sampling=sampling, extra_body={"chat_template_kwargs": {"x": 1}}
+    )
+    await run(policy, ask("k", 1, text="π \ud800"), ask("k", 1, max_tokens=4), ask("k", 2))
+    first, second, third = by_request(endpoint.seen)
+    assert first["path"] == "/v1/chat/completions"
+    assert first["messages"][1] == {"role": "user", "content": "π \ufffd"}
+    assert first["messages"][0] == {"role": "system", "content": "s"}
+    expected = {"model": "m", "temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 30}
+    assert expected.items() <= first.items()
+    assert first["chat_template_kwargs"] == {"x": 1}
+    assert first["logprobs"] is True
+    assert second["max_tokens"] == 4
+    assert first["seed"] == second["seed"] != third["seed"]
+    assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+def by_request(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    unicode = next(body for body in seen if "π" in body["messages"][1]["content"])
+    capped = next(body for body in seen if body["max_tokens"] == 4)
+    return [unicode, capped, next(body for body in seen if body not in (unicode, capped))]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_overload_and_server_errors_are_retried(
+    endpoint: Endpoint, status: int, pauses: list[float]
+) -> None:
+    endpoint.answer = lambda body, count: (status, {}, "busy") if count < 2 else chat("fine")
+    policy = OpenAIPolicy("m", endpoint.url)
+    (done,) = await run(policy, ask("r"))
+    assert done.text == "fine"
+    assert policy.stats.retries == 1
+    assert len(pauses) == 1
+    assert 0.25 <= pauses[0] <= 0.5
+
+
+async def test_retry_after_is_waited_for(endpoint: Endpoint, pauses: list[float]) -> None:
+    wait = {"Retry-After": "1.2"}
+    endpoint.answer = lambda body, count: (429, wait, "slow") if count < 2 else chat("fine")
+    await run(OpenAIPolicy("m", endpoint.url), ask("r"))
+    assert pauses == [1.2]
+
+
+async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body, count: (500, {}, "x" * 495 + f" your key {KEY} failed")
+    policy = OpenAIPolicy("m", endpoint.url, retries=1)
+    with pytest.raises(EndpointError) as caught:
+        await run(policy, ask("f"))
+    text = str(caught.value)
+    assert f"{endpoint.url}/chat/completions failed after 2 attempts: status 500" in text
+    assert "sk-" not in text
+    assert len(endpoint.seen) == 2
+    assert KEY not in repr(policy)
+    assert KEY not in repr(vars(policy))
+
+
+async def test_a_refusal_is_not_retried_and_names_the_key_variable(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint.answer = lambda body, count: (401, {}, f"bad key {KEY}")
+    with pytest.raises(EndpointError, match=r"status 401: bad key \[redacted\] .*which is set"):
+        await run(OpenAIPolicy("m", endpoint.url), ask("f"))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(EndpointError, match="OPENAI_API_KEY, which is not set"):
+        await run(OpenAIPolicy("m", endpoint.url), ask("f"))
+    assert len(endpoint.seen) == 2
+    assert "Authorization" not in endpoint.headers[-1]
+
+
+async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) -> None:
+    over = threading.Event()
+
+    def never(body: dict[str, Any], count: int) -> Answer:
+        over.wait(PATIENCE)
+        return chat("late")
+
+    endpoint.answer = never
+    try:
+        with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
+            await run(OpenAIPolicy("m", endpoint.url, timeout_s=0.1, retries=0), ask("slow"))
+    finally:
+        over.set()
+    with socket.socket() as silent:  # keeps its port from others, and does not listen
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match=f"{url}/chat/completions failed: Connect"):
+            await run(OpenAIPolicy("m", url, retries=0), ask("gone"))
+
+
+async def test_an_unbearable_retry_after_ends_at_once(
+    endpoint: Endpoint, pauses: list[float]
+) -> None:
+    endpoint.answer = lambda body, count: (429, {"Retry-After": "7200"}, "come back later")
+    with pytest.raises(EndpointError, match="status 429: come back later"):
+        await run(OpenAIPolicy("m", endpoint.url), ask("r"))
+    assert len(endpoint.seen) == 1
+    assert pauses == []
+
+
+async def test_one_failure_cancels_the_other_requests(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, cancelled = threading.Event(), threading.Event()
+
+    async def endless(seconds: float) -> None:
+        waits.set()
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def mixed(body: dict[str, Any], count: int) -> Answer:
+        if body["messages"][-1]["content"] == "bad":
+            assert waits.wait(PATIENCE)
+            return 404, {}, "no such model"
+        return 503, {"Retry-After": "60"}, "busy"
+
+    endpoint.answer = mixed
+    monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": endless}))
+    with pytest.raises(EndpointError, match="status 404: no such model"):
+        await run(OpenAIPolicy("m", endpoint.url), ask("a"), ask("b", text="bad"))
+    assert cancelled.is_set()
+    assert len(endpoint.seen) == 2
+
+
+async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
+    over = threading.Event()
+
+    def slow(body: dict[str, Any], count: int) -> Answer:
+        if body["messages"][-1]["content"] != "quick":
+            over.wait(PATIENCE)
+        return chat("done")
+
+    endpoint.answer = slow
+    policy = OpenAIPolicy("m", endpoint.url, max_concurrency=2)
+    task = asyncio.create_task(policy.generate([ask(i) for i in range(6)]))
+    await until(lambda: len(endpoint.seen) == 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(endpoint.seen) == 2
+    assert (await run(policy, ask("q", text="quick")))[0].text == "done"
+    assert len(endpoint.seen) == 3
+    over.set()
+
+
+async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> None:
+    together = threading.Barrier(3)
+
+    def slow(body: dict[str, Any], count: int) -> Answer:
+        together.wait(PATIENCE)  # breaks where fewer are under way at a time
+        return chat("done")
+
+    endpoint.answer = slow
+    await run(OpenAIPolicy("m", endpoint.url, max_concurrency=3), *[ask(i) for i in range(12)])
+    assert endpoint.peak == 3
+
+
+async def test_logps_ids_and_finish_reasons_are_read(endpoint: Endpoint) -> None:
+    answers = {
+        "full": chat(
+            "ab",
+            logprobs={"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": 0}]},
+            token_ids=[5, 6],
+        ),
+        "cut": chat("a", finish_reason="length"),
+        "filtered": chat(None, finish_reason="content_filter", logprobs=None),
+    }
+    endpoint.answer = lambda body, count: answers[body["messages"][-1]["content"]]
+    policy = OpenAIPolicy("m", endpoint.url)
+    full, cut, filtered = await run(policy, *[ask(text, text=text) for text in answers])
+    assert (full.logps, full.output_ids, full.finish) == ((-0.5, 0.0), (5, 6), "stop")
+    assert (cut.text, cut.logps, cut.finish) == ("a", (), "length")
+    assert filtered.text == ""
+    assert policy.stats.filtered == 1
+
+
+async def test_refused_optional_parameters_are_dropped_and_said(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    def picky(body: dict[str, Any], count: int) -> Answer:
+        if "logprobs" in body:
+            return 403, {}, {"error": {"message": "You are not allowed to request logprobs"}}
+        if "max_tokens" in body:
+            return 400, {}, {"error": {"message": "use max_completion_tokens instead"}}
+        return chat(str(body["max_completion_tokens"]))
+
+    endpoint.answer = picky
+    policy = OpenAIPolicy("m", endpoint.url, sampling=Sampling(max_tokens=9))
+    assert [item.text for item in await run(policy, ask(1), ask(2))] == ["9", "9"]
+    said = [record.getMessage() for record in caplog.records if "refuses" in record.message]
+    assert len(said) == 1
+    assert "refuses the parameter logprobs" in said[0]
+    count = len(endpoint.seen)
+    await run(policy, ask(3))
+    assert len(endpoint.seen) == count + 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["<html>hello</html>", {"choices": []}, {"choices": [{"message": {"content": 3}}]}, [], "3"],
+)
+async def test_an_answer_of_another_layout_is_an_error(endpoint: Endpoint, reply: Any) -> None:
+    endpoint.answer = lambda body, count: (200, {}, reply)
+    with pytest.raises(EndpointError, match="not a chat completion"):
+        await run(OpenAIPolicy("m", endpoint.url), ask("x"))
+
+
+def test_a_policy_works_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
+    policy = OpenAIPolicy("m", endpoint.url, max_concurrency=1)
+    for _ in range(2):
+        assert [d.text for d in asyncio.run(policy.generate([ask(1), ask(2)]))] == ["HI", "HI"]
+
+
+def test_retry_after_reads_numbers_and_dates() -> None:
+    date = email.utils.formatdate(1000.0, usegmt=True)
+    assert retry_after(date, now=970.0) == 30.0
+    assert retry_after("2.5", now=0.0) == 2.5
+    for useless in (None, "soon", "-3", "nan", "inf", date):
+        assert retry_after(useless, now=2000.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:8000", "expected an endpoint URL"),
+        ("ftp://host/v1", "expected an endpoint URL"),
+        ("http://host:port/v1", "expected an endpoint URL"),
+        ("http://user:word@host/v1", "no user, password or query"),
+        ("http://host/v1?key=1", "no user, password or query"),
+    ],
+)
+def test_wrong_urls_are_explained(url: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        chat_url(url)
+
+
+async def test_wrong_numbers_and_keys_are_explained(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="max_concurrency >= 1"):
+        OpenAIPolicy("m", endpoint.url, max_concurrency=0)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
+    with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters"):
+        await run(OpenAIPolicy("m", endpoint.url), ask("x"))
+
+
+async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fits(
+    endpoint: Endpoint,
+) -> None:
+    def small(body: dict[str, Any], count: int) -> Answer:
+        text = body["messages"][-1]["content"]
+        if len(text) > 150:
+            said = "This model's maximum context length is 40 tokens. However, you requested 99."
+            return 400, {}, {"error": {"message": said, "code": "context_length_exceeded"}}
+        return chat(text)
+
+    endpoint.answer = small
+    policy = OpenAIPolicy("m", endpoint.url)
+    quote = "a long candidate " * 20
+    text = f"What is 6 times 7?\n{quote}\nIs it right?"
+    messages = [{"role": "user", "content": text}]
+    request = Request(("k",), "a_0", "a", messages, keep="What is 6 times 7?", quotes=(quote,))
+    long, short = await run(policy, request, ask(1))
+    assert "What is 6 times 7?" in long.text
+    assert "[...]" in long.text
+    assert long.text.endswith("Is it right?")
+    assert long.shortened == len(text) - len(long.text)
+    assert (short.shortened, policy.stats.shortened, policy.stats.retries) == (0, 1, 0)
+
+
+async def test_a_server_that_refuses_every_length_is_an_error(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body, count: (400, {}, "maximum context length is 0")
+    messages = [{"role": "user", "content": "xy" * 9} for _ in range(60)]
+    request = Request(("k",), "a_0", "a", messages)
+    with pytest.raises(EndpointError, match="maximum context length"):
+        await run(OpenAIPolicy("m", endpoint.url), request)
+    assert len(endpoint.seen) < 30
+
+
+async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint: Endpoint) -> None:
+    request = Request(("k",), "a_0", "a", [{"role": "user", "content": "x"}], max_prompt=9)
+    with pytest.raises(UsageError, match="vllm:PATH@URL"):
+        await run(OpenAIPolicy("m", endpoint.url), request)
+
+
+async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body, count: chat("maybe", finish_reason="length")
+    policy = OpenAIPolicy("m", endpoint.url, thinking=True, template_kwargs={"style": "x"})
+    (done,) = await run(policy, ask(1))
+    assert done.text == "<think>maybe"
+    assert endpoint.seen[0]["chat_template_kwargs"] == {"style": "x", "enable_thinking": True}
+    await run(OpenAIPolicy("m", endpoint.url), ask(1))
+    assert "chat_template_kwargs" not in endpoint.seen[1]

@@ -1,0 +1,256 @@
+"""Joint nodes: which joint actions are tried, what rows are worth, and the budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents.rollout.episodes import Job, Sampled
+from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, shares
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.envs import Ask, EpisodeRecord, Outcome, Truth, Workflow, make_workflow
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_int
+
+TASK = MathTask()
+
+
+class Numbers:
+    """Answers with a number from 0 to 99 that is a function of the request's key."""
+
+    name, batching = "numbers", "static"
+
+    def __init__(self) -> None:
+        self.batches: list[list[Request]] = []
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.batches.append(list(requests))
+        return [Completion(str(key_int(*r.key) % 100), (1,), (7,), (-0.5,)) for r in requests]
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Pair(Workflow):
+    """Two writers at once, `turns` times; the score is a function of all they said."""
+
+    name: ClassVar[str] = "pair_v0"
+    roles: ClassVar[dict[str, int]] = {"left": 1, "right": 1}
+    turns: int = 1
+
+    def play(self, problem):
+        said: list[int] = []
+        for _ in range(self.turns):
+            texts = yield [Ask(f"{side}_0", f"{said}", str) for side in ("left", "right")]
+            said += [int(reply.text) for reply in texts]
+            for reply in texts:
+                yield Truth(reply, int(reply.text) / 100)
+        return Outcome(str(said), sum(said) / (100 * len(said)))
+
+
+@dataclass(frozen=True)
+class Line(Workflow):
+    """One writer, three times."""
+
+    name: ClassVar[str] = "line_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+    def play(self, problem):
+        said: list[int] = []
+        for _ in range(3):
+            reply = yield Ask("writer_0", f"{said}", str)
+            said.append(int(reply.text))
+        return Outcome(str(said), (said[0] * said[1] * said[2] % 101) / 100)
+
+
+def grown(workflow: Workflow, policy: Any = None, count: int = 2, **settings: Any) -> Sampled:
+    roster = Roster.shared(policy or Numbers(), workflow.roles)
+    jobs = [Job(TASK.problem(index), 3) for index in range(count)]
+    return JointRollout(workflow, roster, JointSettings(**settings), seed=5).sample(jobs)
+
+
+def containing(sampled: Sampled, row: Any) -> list[EpisodeRecord]:
+    """The leaves in which a row was executed."""
+    spot = (row.node, row.agent, row.candidate)
+    return [
+        record
+        for record in sampled.records
+        if spot in [(call.node, call.agent, call.candidate) for call in record.calls]
+    ]
+
+
+# -- which joint actions ---------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 200), st.integers(0, 9))
+def test_joint_actions_are_distinct_and_hold_every_candidate_equally_often(c, agents, most, seed):
+    found = joint_actions(c, agents, most, ("test", seed))
+    assert found[:c] == [(j,) * agents for j in range(c)]
+    assert len(set(found)) == len(found) == max(1, min(most // c, c ** (agents - 1))) * c
+    for slot in range(agents):
+        counts = Counter(choice[slot] for choice in found)
+        assert set(counts) == set(range(c))
+        assert len(set(counts.values())) == 1
+
+
+@given(st.integers(0, 100), st.integers(1, 20))
+def test_shares_add_up_and_differ_by_one_at_most(budget, parts):
+    found = shares(budget, parts)
+    assert (len(found), sum(found)) == (parts, budget)
+    assert max(found) - min(found) <= 1
+    assert found == sorted(found, reverse=True)
+
+
+def test_aligned_joins_the_jth_candidates():
+    sampled = grown(Pair(TASK), candidates=3, leaves=3, count=1)
+    taken = [[call.candidate for call in record.calls] for record in sampled.records]
+    assert taken == [[0, 0], [1, 1], [2, 2]]
+    assert len(sampled.rows) == 6
+    for row in sampled.rows:
+        (record,) = containing(sampled, row)
+        assert row.value == pytest.approx(record.score)
+    assert all(row.executed for row in sampled.rows)
+
+
+def test_cross_averages_over_the_combinations_and_never_sums():
+    """Published: the values of a candidate's combinations are summed."""
+    sampled = grown(Pair(TASK), candidates=3, joint="cross", leaves=9, count=1)
+    assert len(sampled.records) == 9
+    assert len(sampled.rows) == 6
+    said = {(row.agent, row.candidate): int(row.reply) for row in sampled.rows}
+    for row in sampled.rows:
+        other = "right_0" if row.agent == "left_0" else "left_0"
+        scores = [(int(row.reply) + said[other, j]) / 200 for j in range(3)]
+        assert row.value == pytest.approx(sum(scores) / 3)
+    some = grown(Pair(TASK), candidates=3, joint="cross", leaves=9, children=6, count=1)
+    assert len(some.records) == 6
+    assert len({record.answer for record in some.records}) == 6
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_a_nodes_value_is_the_mean_over_its_children():
+    sampled = grown(Line(TASK), candidates=2, leaves=5, count=1)
+    # 2 at the root with budgets 3 and 2; below them 2 each (2 + 1 and 1 + 1), then 2, 1, 1, 1.
+    assert len(sampled.records) == 5
+    scores = {record.episode.rpartition("/")[2]: record.score for record in sampled.records}
+    assert sorted(scores) == ["0.0.0", "0.0.1", "0.1.0", "1.0.0", "1.1.0"]
+    deep = (scores["0.0.0"] + scores["0.0.1"]) / 2
+    expected = {
+        ("", 0): (deep + scores["0.1.0"]) / 2,  # the mean of means, not of the three leaves
+        ("", 1): (scores["1.0.0"] + scores["1.1.0"]) / 2,
+        ("0", 0): deep,
+        ("0", 1): scores["0.1.0"],
+        ("1", 0): scores["1.0.0"],
+        ("1", 1): scores["1.1.0"],
+        ("0.0", 0): scores["0.0.0"],
+        ("0.0", 1): scores["0.0.1"],
+        ("0.1", 0): scores["0.1.0"],
+        ("1.0", 0): scores["1.0.0"],
+        ("1.1", 0): scores["1.1.0"],
+    }
+    found = {(row.node.rpartition("/")[2], row.candidate): row.value for row in sampled.rows}
+    assert found == pytest.approx(expected)
+    assert {row.node.rpartition("/")[0] for row in sampled.rows} == {f"{TASK.problem(0).id}#3"}
+
+
+def test_local_rewards_of_later_calls_count_and_the_teams_share_once():
+    sampled = grown(Pair(TASK, credit="mix", turns=2), candidates=2, leaves=2, count=3)
+    first = 0
+    for row in sampled.rows:
+        (record,) = containing(sampled, row)
+        mine = [call for call in record.calls if call.agent == row.agent]
+        own = sum(call.parts["local"] for call in mine if call.phase >= row.phase)
+        assert row.value == pytest.approx(record.score + own)
+        first += row.phase == 0
+    assert first == 12
+
+
+def test_rows_of_a_node_share_prompt_and_state_and_stand_in_a_record():
+    sampled = grown(Pair(TASK, turns=2), candidates=3, joint="cross", leaves=18)
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for row in sampled.rows:
+        groups.setdefault((row.node, row.agent), []).append(row)
+    for rows in groups.values():
+        assert [row.candidate for row in rows] == list(range(len(rows)))
+        assert len({(str(row.messages), row.state_hash) for row in rows}) == 1
+    records = {record.episode: record for record in sampled.records}
+    assert len(records) == len(sampled.records)
+    for row in sampled.rows:
+        assert row in records[row.episode].calls
+    for record in sampled.records:
+        known = {(row.node, row.agent, row.candidate): row.reply for row in sampled.rows}
+        for call in record.calls:
+            assert known[call.node, call.agent, call.candidate] == call.reply
+        said = [int(call.reply) for call in record.calls]
+        assert record.answer == str(said)
+        assert record.calls[2].messages[0]["content"] == str(said[:2])
+
+
+# -- the budget ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaves", [4, 7, 16, 64, 100])
+def test_the_leaves_are_budgeted(leaves):
+    policy = Numbers()
+    sampled = grown(Line(TASK), policy, candidates=4, leaves=leaves, count=2)
+    assert len(sampled.records) == 2 * min(leaves, 4**3)
+    assert len(policy.batches) == 3  # as many as one episode takes
+    requests = [request for batch in policy.batches for request in batch]
+    assert len({request.key for request in requests}) == len(requests) == len(sampled.rows)
+    assert len(sampled.rows) == 2 * (4 + min(leaves, 16) + min(leaves, 64))
+
+
+def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order():
+    def rows(**options: Any) -> Sampled:
+        workflow = Pair(TASK, turns=2)
+        roster = Roster.shared(Numbers(), workflow.roles)
+        settings = JointSettings(candidates=2, joint="cross", leaves=8)
+        made = [Job(TASK.problem(index)) for index in range(5)]
+        return JointRollout(workflow, roster, settings, **options).sample(made)
+
+    expected = rows(seed=5)
+    assert rows(seed=5, in_flight=1) == expected
+    assert rows(seed=5, deterministic=False) == expected
+    assert rows(seed=6) != expected
+
+
+@pytest.mark.parametrize("name", ["writing_pair_v0", "voting_v0", "eval_opt_v0", "orch_workers_v0"])
+def test_shipped_workflows_grow_trees(name):
+    workflow = make_workflow(name)
+    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    seen: list[str] = []
+    sampler = JointRollout(
+        workflow, roster, JointSettings(candidates=2, leaves=4),
+        on_episode=lambda record: seen.append(record.episode),
+    )  # fmt: skip
+    sampled = sampler.sample([Job(workflow.task.problem(index)) for index in range(3)])
+    assert sorted(seen) == sorted(record.episode for record in sampled.records)
+    assert 6 <= len(sampled.records) <= 12
+    assert {row.role for row in sampled.rows} == set(workflow.roles)
+    assert all(row.value is not None and 0 <= row.value <= 1 for row in sampled.rows)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"candidates": 0}, "`candidates` must be >= 1, got 0"),
+        ({"leaves": 3}, r"`leaves` must be at least `candidates` \(4\)"),
+        ({"joint": "crossed"}, "unknown joint 'crossed'. Did you mean 'cross'"),
+        ({"children": 8}, '`children` goes with joint="cross"'),
+        ({"joint": "cross", "children": 3}, r"must be at least `candidates` \(4\); got 3"),
+    ],
+)
+def test_impossible_settings_are_errors(settings, message):
+    with pytest.raises(UsageError, match=message):
+        JointSettings(**settings)

@@ -1,0 +1,479 @@
+"""The rollout engine: rules 6 and 17 of the design's core document."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import pytest
+from pettingzoo import AECEnv
+
+from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.envs import Ask, EpisodeRecord, Graded, Outcome, Problem, Workflow, WorkflowError
+from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.errors import UsageError
+
+SIZES: list[int] = []
+THREADS: set[int] = set()
+
+
+@dataclass(frozen=True)
+class WatchedMath(MathTask):
+    """Notes the size of every batch it grades, and on which thread."""
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        SIZES.append(len(answers))
+        THREADS.add(threading.get_ident())
+        return super().grade_batch(problems, answers)
+
+
+class Recorded:
+    """A policy that answers by `reply`, remembers its batches and takes a while if `slow`.
+
+    It answers nothing before `together` calls are under way at once.
+    """
+
+    def __init__(
+        self,
+        batching: Literal["static", "stream"] = "static",
+        name: str = "recorded",
+        slow: bool = False,
+        together: int = 1,
+    ) -> None:
+        self.name, self.batching, self.slow, self.together = name, batching, slow, together
+        self.batches: list[list[Request]] = []
+        self.flying = self.most = 0
+        self.enough = asyncio.Event()
+
+    def reply(self, request: Request) -> str:
+        return f"\\boxed{{{len(request.agent)}}}"
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.batches.append(list(requests))
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        if self.most >= self.together:
+            self.enough.set()
+        else:
+            await asyncio.wait_for(self.enough.wait(), 60)
+        if self.slow:
+            await asyncio.sleep(random.random() / 200)
+        self.flying -= 1
+        return [
+            Completion(self.reply(request), (1, 2), (3,), (-0.5,), "stop") for request in requests
+        ]
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[Job]:
+    return [
+        Job(workflow.task.problem(index), sample)
+        for index in range(count)
+        for sample in range(samples)
+    ]
+
+
+def scripted(workflow: Workflow, skill: float = 0.6) -> Roster:
+    return Roster.shared(ScriptedPolicy(workflow, skill), workflow.role_counts())
+
+
+def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
+    workflow = make_workflow(name)
+    return Rollout(workflow, scripted(workflow), **options).run(jobs(workflow, count, 2))
+
+
+# -- rule 17: equal transcripts however they are driven --------------------------------------------
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
+    """Rule 17, token ids and keys included."""
+    workflow = make_workflow(name)
+    roster = scripted(workflow)
+    problems = [workflow.task.problem(index) for index in range(12)]
+    engine = Rollout(workflow, roster, seed=3, deterministic=deterministic)
+    direct = engine.run([Job(problem, number) for number, problem in enumerate(problems)])
+    envs = []
+    for index in range(12):
+        env = make_env(workflow)
+        env.reset(options={"index": index})
+        envs.append(env)
+    assert asyncio.run(engine.arun_envs(envs)) == direct
+    assert len({str(record.facts) for record in direct}) >= 2
+
+
+def test_phases_are_generated_at_once_through_episodes_and_in_turn_through_aec():
+    """Rule 17: voting takes 2 batches; AEC order takes 4."""
+    workflow = make_workflow("voting_v0")
+    policy = Recorded()
+    engine = Rollout(workflow, Roster.shared(policy, workflow.roles))
+    engine.run(jobs(workflow, 5))
+    assert [len(batch) for batch in policy.batches] == [15, 5]
+    policy.batches.clear()
+    envs = []
+    for index in range(5):
+        env = make_env(workflow)
+        env.reset(options={"index": index})
+        envs.append(env)
+    asyncio.run(engine.arun_envs(envs))
+    assert [len(batch) for batch in policy.batches] == [5, 5, 5, 5]
+
+
+def test_deterministic_batches_are_in_canonical_order():
+    workflow = make_workflow("voting_v0")
+    made = []
+    for shuffle in (0, 1):
+        policy = Recorded()
+        order = jobs(workflow, 12, 2)
+        random.Random(shuffle).shuffle(order)
+        Rollout(workflow, Roster.shared(policy, workflow.roles)).run(order)
+        made.append([[request.key for request in batch] for batch in policy.batches])
+    assert made[0] == made[1]
+    assert made[0][0] == sorted(made[0][0])
+    assert len(set(made[0][0])) == 72
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_records_do_not_depend_on_episodes_in_flight_or_arrival_order(name):
+    """With policies whose replies are a function of the request's key.
+
+    (A model's floats may depend on what shares its batch, and batches on `in_flight`.)
+    """
+    expected = rolled(name)
+    assert rolled(name, in_flight=1) == expected
+    assert rolled(name, in_flight=7) == expected
+    assert rolled(name, deterministic=False) == expected
+    assert rolled(name, deterministic=False, in_flight=3) == expected
+    assert rolled(name, seed=1) != expected
+
+
+@pytest.mark.parametrize("batching", ["static", "stream"])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_slow_policies_that_finish_out_of_order_change_nothing(batching, deterministic):
+    """Rules 9 and 17."""
+    workflow = make_workflow("voting_v0")
+    order = jobs(workflow, 10)
+    records = []
+    for slow in (False, True):
+        policy = Recorded(batching, slow=slow)
+        roster = Roster.shared(policy, workflow.roles)
+        records.append(Rollout(workflow, roster, deterministic=deterministic).run(order))
+    assert records[0] == records[1]
+
+
+def test_stream_policies_get_requests_as_they_come():
+    workflow = make_workflow("voting_v0")
+    policy = Recorded("stream", slow=True, together=21)
+    Rollout(workflow, Roster.shared(policy, workflow.roles), deterministic=False).run(
+        jobs(workflow, 20)
+    )
+    assert {len(batch) for batch in policy.batches} == {1}
+    assert policy.most > 20
+
+
+def test_a_static_policy_is_never_called_twice_at_a_time():
+    workflow = make_workflow("eval_opt_v0")
+    policy = Recorded("static", slow=True)
+    Rollout(workflow, Roster.shared(policy, workflow.roles), deterministic=False).run(
+        jobs(workflow, 20)
+    )
+    assert policy.most == 1
+
+
+def test_thousands_of_episodes_in_flight():
+    """Rule 17: admitted through `in_flight`, graded in chunks, off the loop."""
+    workflow = make_workflow("voting_v0", WatchedMath())
+    SIZES.clear()
+    THREADS.clear()
+    policy = Recorded()
+    engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=2000)
+    records = engine.run(jobs(workflow, 2000))
+    assert len(records) == 2000
+    assert [len(batch) for batch in policy.batches] == [6000, 2000]
+    assert sum(SIZES) == 6000
+    assert 250 < max(SIZES) <= 260
+    assert threading.get_ident() not in THREADS
+
+
+def test_in_flight_bounds_the_open_episodes():
+    workflow = make_workflow("single_v0")
+    policy = Recorded()
+    engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=3)
+    assert len(engine.run(jobs(workflow, 10))) == 10
+    assert [len(batch) for batch in policy.batches] == [3, 3, 3, 1]
+    with pytest.raises(UsageError, match="`in_flight` must be >= 1, got 0"):
+        Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=0)
+
+
+def test_jobs_are_taken_lazily():
+    workflow = make_workflow("single_v0")
+    taken: list[int] = []
+
+    def endless():
+        for index in range(10**9):
+            taken.append(index)
+            if index == 5:
+                raise RuntimeError("stop here")
+            yield Job(workflow.task.problem(index))
+
+    policy = Recorded()
+    engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=2)
+    with pytest.raises(RuntimeError, match="stop here"):
+        engine.run(endless())
+    assert taken == [0, 1, 2, 3, 4, 5]
+
+
+# -- what records hold -----------------------------------------------------------------------------
+
+
+def test_calls_carry_what_the_engine_reported_and_who_answered():
+    workflow = make_workflow("voting_v0")
+    one, two = Recorded(name="one"), Recorded(name="two")
+    roster = Roster({"generator": one, "aggregator": two, "generator_1": two})
+    (record,) = Rollout(workflow, roster).run(jobs(workflow, 1))
+    assert [call.policy for call in record.calls] == ["one", "two", "one", "two"]
+    for call in record.calls:
+        assert (call.prompt_ids, call.output_ids, call.logps) == ((1, 2), (3,), (-0.5,))
+        assert call.episode == record.episode == f"{record.problem}#0"
+    assert json.loads(json.dumps(record.to_json()))["calls"][0]["reply"] == "\\boxed{11}"
+
+
+def test_samples_of_one_problem_have_ids_and_keys_of_their_own():
+    workflow = make_workflow("single_v0")
+    policy = Recorded()
+    records = Rollout(workflow, Roster.shared(policy, workflow.roles), seed=9).run(
+        [Job(workflow.task.problem(4), sample) for sample in range(3)]
+    )
+    assert len({record.episode for record in records}) == 3
+    problem = workflow.task.problem(4).id
+    keys = [request.key for request in policy.batches[0]]
+    assert keys == [(9, problem, sample, "generator_0", 0) for sample in range(3)]
+
+
+def test_every_environment_of_one_problem_keeps_its_own_episode_id():
+    """The calls too: grouping by `Call.episode` must not merge samples."""
+    workflow = make_workflow("voting_v0")
+    envs = []
+    for _ in range(3):
+        env = make_env(workflow)
+        env.reset(options={"index": 0})
+        envs.append(env)
+    records = asyncio.run(Rollout(workflow, scripted(workflow)).arun_envs(envs))
+    assert [{call.episode for call in record.calls} for record in records] == [
+        {record.episode} for record in records
+    ]
+    assert len({record.episode for record in records}) == 3
+
+
+def test_requests_never_hold_the_gold_answer():
+    workflow = make_workflow("voting_v0")
+    policy = Recorded()
+    gold = "GOLD-4711"
+    planted = [replace(workflow.task.problem(index), gold=gold) for index in range(3)]
+    Rollout(workflow, Roster.shared(policy, workflow.roles)).run([Job(p) for p in planted])
+    assert policy.batches
+    assert gold not in repr(policy.batches)
+
+
+def test_on_episode_is_told_of_every_episode_and_run_keeps_the_order_of_the_jobs():
+    seen: list[str] = []
+    workflow = make_workflow("eval_opt_v0")
+    records = Rollout(
+        workflow, scripted(workflow), on_episode=lambda record: seen.append(record.episode)
+    ).run(jobs(workflow, 30))
+    ids = [record.episode for record in records]
+    assert ids == [job.key for job in jobs(workflow, 30)]
+    assert sorted(seen) == sorted(ids) != seen
+
+
+# -- rule 6: failures ------------------------------------------------------------------------------
+
+
+class Fragile(Workflow):
+    """Fails on odd problems after its reply, on problem 4 before its first ask."""
+
+    name: ClassVar[str] = "fragile_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+    def play(self, problem):
+        if problem.index == 4:
+            raise LookupError("no prompt")
+        reply = yield Ask("writer_0", f"write \ud800 {problem.index}")
+        if problem.index % 2:
+            raise ZeroDivisionError("odd")
+        return Outcome(reply.text, 1.0)
+
+
+def test_a_failing_script_stops_the_rollout_by_default():
+    """Rule 6."""
+    workflow = Fragile(task=MathTask())
+    roster = Roster.shared(Recorded(), workflow.roles)
+    with pytest.raises(WorkflowError, match="ZeroDivisionError"):
+        Rollout(workflow, roster).run(jobs(workflow, 4))
+
+
+def test_failures_are_counted_and_saved_with_their_transcript_when_told(tmp_path):
+    """Rule 6."""
+    workflow = Fragile(task=MathTask())
+    path = tmp_path / "deep" / "failures.jsonl"
+    engine = Rollout(
+        workflow, Roster.shared(Recorded(), workflow.roles), on_error="count", failures=path
+    )
+    records = engine.run(jobs(workflow, 6))
+    assert [record.problem for record in records] == [
+        workflow.task.problem(index).id for index in (0, 2)
+    ]
+    assert engine.failed == 4
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    by_problem = {line["problem"]: line for line in lines}
+    assert set(by_problem) == {workflow.task.problem(index).id for index in (1, 3, 4, 5)}
+    one = by_problem[workflow.task.problem(1).id]
+    assert one["episode"] == f"{one['problem']}#0"
+    assert "ZeroDivisionError" in one["error"]
+    assert one["transcript"][0]["reply"] == "\\boxed{8}"
+    assert "\ud800" in one["transcript"][0]["messages"][0]["content"]
+    four = by_problem[workflow.task.problem(4).id]
+    assert (four["episode"], four["transcript"]) == (f"{four['problem']}#0", [])
+
+
+class Crashing(Recorded):
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        raise ConnectionError("engine lost")
+
+
+class Forgetful(Recorded):
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return (await super().generate(requests))[:-1]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "count"])
+def test_a_broken_engine_always_stops_the_rollout(on_error):
+    workflow = make_workflow("voting_v0")
+    for policy, error, message in (
+        (Crashing(), ConnectionError, "engine lost"),
+        (Forgetful(), UsageError, "returned 14 completions for 15 requests"),
+    ):
+        engine = Rollout(workflow, Roster.shared(policy, workflow.roles), on_error=on_error)
+        with pytest.raises(error, match=message):
+            engine.run(jobs(workflow, 5))
+
+
+async def test_run_inside_a_loop_says_what_to_do_and_arun_works():
+    workflow = make_workflow("single_v0")
+    engine = Rollout(workflow, scripted(workflow))
+    with pytest.raises(UsageError, match=r"await rollout.arun\(jobs\)"):
+        engine.run(jobs(workflow, 1))
+    assert len(await engine.arun(jobs(workflow, 2))) == 2
+
+
+async def test_a_cancelled_rollout_leaves_no_task_behind():
+    asked = asyncio.Event()
+
+    class Stuck(Recorded):
+        async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            asked.set()
+            await asyncio.Event().wait()
+            return []
+
+    workflow = make_workflow("single_v0")
+    engine = Rollout(workflow, Roster.shared(Stuck(), workflow.roles))
+    running = asyncio.create_task(engine.arun(jobs(workflow, 2)))
+    await asyncio.wait_for(asked.wait(), 60)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# -- environments of others ------------------------------------------------------------------------
+
+
+class Echo(AECEnv):
+    """Two agents that each say two things; the observation is a plain string."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "echo_v0"}
+
+    def __init__(self, end: Literal["terminated", "truncated"] = "terminated") -> None:
+        super().__init__()
+        self.possible_agents = ["left_0", "right_0"]
+        self.end, self.said = end, []
+
+    def reset(self, seed: int | None = None, options: dict | None = None) -> None:
+        self.agents = list(self.possible_agents)
+        self.said = []
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {agent: {} for agent in self.agents}
+        self.agent_selection = "left_0"
+
+    def observe(self, agent: str) -> Any:
+        return " ".join(self.said)
+
+    def step(self, action: str | None) -> None:
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        self._cumulative_rewards[agent] = 0.0
+        self._clear_rewards()
+        self.said.append(str(action))
+        self.rewards[agent] = 1.0 if agent == "left_0" else 0.25
+        if len(self.said) == 4:
+            over = self.terminations if self.end == "terminated" else self.truncations
+            over.update(dict.fromkeys(self.agents, True))
+        self.agent_selection = self.possible_agents[len(self.said) % 2]
+        self._accumulate_rewards()
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_environments_of_others_are_driven_by_their_api(end):
+    policy = Recorded()
+    env = Echo(end)
+    env.reset()
+    engine = Rollout(None, Roster({"left": policy, "right": policy}))
+    (record,) = asyncio.run(engine.arun_envs([env]))
+    assert [call.agent for call in record.calls] == ["left_0", "right_0"] * 2
+    assert record.calls[1].messages == ({"role": "user", "content": "\\boxed{6}"},)
+    assert record.returns == {"left_0": 2.0, "right_0": 0.5}
+    assert (record.score, record.truncated) == (1.25, end == "truncated")
+    assert [call.reward for call in record.calls] == [2.0, 0.5, 2.0, 0.5]
+
+
+def test_an_observation_that_is_no_chat_says_what_to_pass():
+    class Numbers(Echo):
+        def observe(self, agent: str) -> Any:
+            return 7
+
+    policy = Recorded()
+    engine = Rollout(None, Roster({"left": policy, "right": policy}))
+    env = Numbers()
+    env.reset()
+    with pytest.raises(UsageError, match=r"type int as chat messages; pass observe="):
+        asyncio.run(engine.arun_envs([env]))
+    shown = engine.arun_envs([env], lambda obs: [{"role": "user", "content": str(obs)}])
+    assert asyncio.run(shown)[0].calls[0].messages[0]["content"] == "7"
+
+
+def test_an_agent_without_a_policy_and_jobs_without_a_workflow_are_errors():
+    engine = Rollout(None, Roster({"left": Recorded()}))
+    env = Echo()
+    env.reset()
+    with pytest.raises(UsageError, match=r"unknown role or agent 'right_0'.*left"):
+        asyncio.run(engine.arun_envs([env]))
+    with pytest.raises(UsageError, match="jobs need a workflow"):
+        engine.run([Job(MathTask().problem(0))])

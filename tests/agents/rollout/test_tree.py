@@ -1,0 +1,547 @@
+"""Tree sampling: what is sampled, valued and executed, on a chain that can be checked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents.rollout.branches import Phase, branched
+from flowzoo.agents.rollout.drivers import opened
+from flowzoo.agents.rollout.engine import Answer
+from flowzoo.agents.rollout.episodes import Job, Rollout, Sampled
+from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.agents.vllm.home import EngineDied
+from flowzoo.envs import (
+    Ask,
+    Episode,
+    Graded,
+    Outcome,
+    Problem,
+    Standing,
+    Truth,
+    Workflow,
+    WorkflowError,
+    make_workflow,
+)  # fmt: skip
+from flowzoo.envs.episode.recording import state_hashes
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_int
+
+
+class Numbers:
+    """Answers with a number from 0 to 99 that is a function of the request's key."""
+
+    batching = "static"
+
+    def __init__(self, name: str = "numbers", reply: Callable[[Request], str] | None = None):
+        self.name = name
+        self.batches: list[list[Request]] = []
+        self.answer = reply or (lambda request: str(key_int(*request.key) % 100))
+
+    @property
+    def requests(self) -> list[Request]:
+        return [request for batch in self.batches for request in batch]
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.batches.append(list(requests))
+        return [
+            Completion(self.answer(r), tuple(repr(r.messages).encode()), (7, 8), (-0.5, -0.1))
+            for r in requests
+        ]
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+def value(text: str) -> float:
+    return int(text) / 100
+
+
+@dataclass(frozen=True)
+class Chain(Workflow):
+    """Two agents in turn; each sees all that was said and is worth the number it says."""
+
+    name: ClassVar[str] = "chain_v0"
+    roles: ClassVar[dict[str, int]] = {"first": 1, "second": 1}
+
+    def play(self, problem):
+        said = []
+        for turn in range(4):
+            agent = ("first_0", "second_0")[turn % 2]
+            reply = yield Ask(agent, f"{problem.index}: {' '.join(said)}", str)
+            said.append(reply.text)
+            yield Truth(reply, value(reply.text))
+        return Outcome(" ".join(said), value(said[-1]))
+
+
+@dataclass(frozen=True)
+class Hidden(Workflow):
+    """Three writers at once; a standing that is the product of their numbers; then a judge."""
+
+    name: ClassVar[str] = "hidden_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 3, "judge": 1}
+
+    def play(self, problem):
+        texts = yield [Ask(f"writer_{n}", f"write {n}", str) for n in range(3)]
+        worth = [value(reply.text) for reply in texts]
+        yield Standing(worth[0] * worth[1] * worth[2])
+        choice = yield Ask("judge_0", " ".join(reply.text for reply in texts), str)
+        yield Truth(choice, value(choice.text))
+        return Outcome(choice.text, worth[0])
+
+
+@dataclass(frozen=True)
+class Planned(Workflow):
+    """A planner whose own truth is known only after the worker has answered."""
+
+    name: ClassVar[str] = "planned_v0"
+    roles: ClassVar[dict[str, int]] = {"planner": 1, "worker": 1}
+
+    def play(self, problem):
+        plan = yield Ask("planner_0", "plan", str)
+        work = yield Ask("worker_0", f"do {plan.text}", str)
+        yield Truth(plan, value(plan.text))
+        yield Truth(work, value(work.text))
+        return Outcome(work.text, (value(plan.text) + value(work.text)) / 2)
+
+
+TASK = MathTask()
+
+
+def jobs(count: int = 3, samples: int = 2) -> list[Job]:
+    return [Job(TASK.problem(i), s) for i in range(count) for s in range(samples)]
+
+
+def grown(workflow: Workflow, policy: Any = None, count: int = 3, **settings: Any) -> Sampled:
+    roster = Roster.shared(policy or Numbers(), workflow.roles)
+    return TreeRollout(workflow, roster, TreeSettings(**settings), seed=5).sample(jobs(count))
+
+
+def decisions(sampled: Sampled) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in sampled.rows:
+        found.setdefault(row.node, []).append(row)
+    return found
+
+
+# -- what is sampled -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("candidates", [1, 3, 5])
+def test_there_are_n_t_k_generations_in_as_many_batches_as_a_plain_rollout(candidates):
+    policy, plain = Numbers(), Numbers()
+    sampled = grown(Chain(TASK), policy, candidates=candidates)
+    Rollout(Chain(TASK), Roster.shared(plain, Chain.roles), seed=5).run(jobs())
+    assert len(policy.requests) == 6 * 4 * candidates == len(sampled.rows)
+    assert [len(batch) for batch in policy.batches] == [6 * candidates] * 4
+    assert len(plain.batches) == 4
+    assert (sampled.value_calls, sampled.value_tokens) == (0, 0)
+
+
+def test_every_request_has_a_key_of_its_own_that_ends_with_its_candidate():
+    policy = Numbers()
+    grown(Hidden(TASK), policy, candidates=4)
+    keys = Counter(request.key for request in policy.requests)
+    assert set(keys.values()) == {1}
+    assert Counter(key[-1] for key in keys) == dict.fromkeys(range(4), len(keys) // 4)
+    assert all(batch == sorted(batch, key=lambda r: r.key) for batch in policy.batches)
+
+
+@pytest.mark.parametrize("workflow", [Chain, Hidden])
+def test_candidates_share_prompt_tokens_and_state_and_no_other_decision_does(workflow):
+    sampled = grown(workflow(TASK), candidates=3)
+    for rows in decisions(sampled).values():
+        assert [row.candidate for row in rows] == [0, 1, 2]
+        for field in ("messages", "prompt_ids", "state_hash", "episode", "agent", "turn", "policy"):
+            assert len({repr(getattr(row, field)) for row in rows}) == 1
+        assert sum(row.executed for row in rows) == 1
+        assert len({row.reply for row in rows}) > 1
+    places = [(row.episode, row.agent, row.turn) for row in sampled.rows]
+    assert set(Counter(places).values()) == {3}
+    assert len(decisions(sampled)) == len(set(places))
+
+
+def test_episodes_and_problems_with_ids_that_look_alike_share_no_decision():
+    problems = [Problem("math", "test", 0, 0, text, "1") for text in ("1", "11")]
+    twins = [Job(problem, sample) for problem in problems for sample in (1, 11)]
+    twins = [*twins, Job(Problem("math", "test", 0, 1, "x", "1"), 1)]
+    roster = Roster.shared(Numbers(), Chain.roles)
+    named = {job.key: job for job in twins}
+    sampled = TreeRollout(Chain(TASK), roster).sample(named.values())
+    assert set(Counter(row.node for row in sampled.rows).values()) == {4}
+    assert len(decisions(sampled)) == 4 * len(named)
+
+
+# -- what is executed ------------------------------------------------------------------------------
+
+
+def test_the_best_candidate_is_executed_and_the_next_prompt_descends_from_it():
+    """The published bug: the next agent prompted from a stale branch."""
+    sampled = grown(Chain(TASK), candidates=4)
+    by_node = decisions(sampled)
+    for record in sampled.records:
+        said: list[str] = []
+        for call in record.calls:
+            rows = by_node[call.node]
+            best = max(rows, key=lambda row: (value(row.reply), -row.candidate))
+            assert (call.reply, call.candidate) == (best.reply, best.candidate)
+            assert call.messages[0]["content"].partition(": ")[2] == " ".join(said)
+            said.append(call.reply)
+        assert record.answer == " ".join(said)
+
+
+def test_the_state_of_a_prompt_is_that_of_its_parent_and_the_reply_that_was_executed():
+    workflow = Chain(TASK)
+    sampled = grown(workflow, candidates=3)
+    for job, record in zip(jobs(), sampled.records, strict=True):
+        replayed = Episode(workflow, job.problem, "again")
+        for number, call in enumerate(record.calls):
+            assert state_hashes(replayed, [number])[number] == call.state_hash
+            replayed.reply(call.agent, call.reply)
+        other = Episode(workflow, job.problem)
+        stale = next(r for r in sampled.rows if r.node == record.calls[0].node and not r.executed)
+        other.reply("first_0", stale.reply)
+        assert state_hashes(other, [1])[1] != record.calls[1].state_hash
+
+
+def test_the_value_of_every_agent_varies_with_its_own_reply_alone():
+    sampled = grown(Chain(TASK), candidates=6, count=4)
+    for rows in decisions(sampled).values():
+        for row in rows:
+            own = 0.2 + 0.8 * value(row.reply)
+            # The last reply ends the episode, so that the team's share is known, too.
+            team = value(row.reply) if row.phase == 3 else 0.0
+            assert row.value == pytest.approx(own + team)
+
+
+def test_ties_go_to_the_lowest_number():
+    sampled = grown(Chain(TASK), Numbers(reply=lambda request: "50"), candidates=4)
+    assert {call.candidate for record in sampled.records for call in record.calls} == {0}
+
+
+def test_first_and_sample_choose_without_looking_at_values():
+    first = grown(Chain(TASK), candidates=4, select="first")
+    assert {call.candidate for record in first.records for call in record.calls} == {0}
+    drawn = grown(Chain(TASK), candidates=4, select="sample", count=20)
+    taken = Counter(call.candidate for record in drawn.records for call in record.calls)
+    assert min(taken[number] for number in range(4)) > 20
+    assert drawn == grown(Chain(TASK), candidates=4, select="sample", count=20)
+
+
+def test_records_are_finished_episodes_whose_calls_are_the_executed_rows():
+    sampled = grown(Chain(TASK), candidates=3)
+    executed = [row for row in sampled.rows if row.executed]
+    assert executed == [call for record in sampled.records for call in record.calls]
+    assert [record.episode for record in sampled.records] == [job.key for job in jobs()]
+    for row in sampled.rows:
+        assert (row.output_ids, row.logps, row.finish) == ((7, 8), (-0.5, -0.1), "stop")
+        assert row.policy == "numbers"
+        assert row.truth == value(row.reply)
+        assert row.parts["local"] == pytest.approx(0.2 + 0.8 * value(row.reply))
+    json.dumps([record.to_json() for record in sampled.records])
+
+
+# -- hidden phases ---------------------------------------------------------------------------------
+
+
+def test_in_a_hidden_phase_candidates_meet_the_mates_first_ones_and_all_best_are_executed():
+    sampled = grown(Hidden(TASK), candidates=4, count=6)
+    by_node = decisions(sampled)
+    mixed = 0
+    for record in sampled.records:
+        rows = [by_node[call.node] for call in record.calls[:3]]
+        first = [value(candidates[0].reply) for candidates in rows]
+        for slot, candidates in enumerate(rows):
+            others = [worth for place, worth in enumerate(first) if place != slot]
+            for row in candidates:
+                assert row.value == pytest.approx(value(row.reply) * others[0] * others[1])
+            best = max(candidates, key=lambda row: (row.value, -row.candidate))
+            assert record.calls[slot].candidate == best.candidate
+        taken = [call.reply for call in record.calls[:3]]
+        assert record.calls[3].messages[0]["content"] == " ".join(taken)
+        mixed += sum(call.candidate > 0 for call in record.calls[:3]) > 1
+    assert mixed  # a combination that was not among the valued ones
+
+
+def test_effects_of_all_branches_are_graded_together_and_a_taken_branch_not_again():
+    sizes: list[int] = []
+
+    @dataclass(frozen=True)
+    class Watched(MathTask):
+        def grade_batch(
+            self, problems: Sequence[Problem], answers: Sequence[str | None]
+        ) -> list[Graded]:
+            sizes.append(len(answers))
+            return super().grade_batch(problems, answers)
+
+    workflow = make_workflow("single_v0", Watched())
+    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.roles)
+    TreeRollout(workflow, roster, TreeSettings(candidates=5)).sample(jobs(4))
+    assert sizes == [8 * 5]
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_a_role_without_an_immediate_reward_is_named_with_the_remedy():
+    with pytest.raises(UsageError, match=r"role 'planner' in planned_v0.*value=\"rollout\""):
+        grown(Planned(TASK))
+    with pytest.raises(UsageError, match="a credit rule of your own"):
+        grown(Chain(TASK, credit=lambda parts: parts["team"]))
+
+
+def test_a_rollout_plays_every_candidate_to_its_end_and_counts_what_that_takes():
+    policy = Numbers()
+    workflow = Planned(TASK, credit="mix")
+    sampled = grown(workflow, policy, candidates=3, value="rollout", value_rollouts=2, count=2)
+    trained = 4 * 2 * 3
+    # The planner's candidates need a worker each time; the worker's end the episode.
+    assert sampled.value_calls == 4 * 3 * 2
+    assert sampled.value_tokens == 2 * sampled.value_calls
+    assert len(sampled.rows) == trained
+    assert len(policy.requests) == trained + sampled.value_calls
+    assert len({request.key for request in policy.requests}) == len(policy.requests)
+    for rows in decisions(sampled).values():
+        for row in rows:
+            if row.role == "worker":
+                plan = value(row.messages[0]["content"].removeprefix("do "))
+                team = (plan + value(row.reply)) / 2
+                assert row.value == pytest.approx(team + 0.2 + 0.8 * value(row.reply))
+            else:
+                work = [
+                    value(str(key_int(*request.key) % 100))
+                    for request in policy.requests
+                    if "value" in request.key
+                    and request.key[1:3] == (row.problem, int(row.episode.rpartition("#")[2]))
+                    and request.key[-2] == row.candidate
+                ]
+                assert len(work) == 2
+                team = (value(row.reply) + sum(work) / 2) / 2
+                assert row.value == pytest.approx(team + 0.2 + 0.8 * value(row.reply))
+    assert all(row.truth is None for row in sampled.rows if not row.executed and not row.phase)
+
+
+def test_value_rollouts_do_not_change_what_is_executed_first():
+    """Their keys are their own: the candidates of the first phase are the same replies."""
+    now = grown(Chain(TASK), candidates=3)
+    later = grown(Chain(TASK), candidates=3, value="rollout")
+    replies = [[r.reply for r in s.rows if r.phase == 0] for s in (now, later)]
+    assert replies[0] == replies[1]
+
+
+def test_the_teams_share_counts_only_if_every_candidate_knows_it():
+    """Half of the candidates end the episode; the others do not know its score."""
+
+    @dataclass(frozen=True)
+    class Stops(Workflow):
+        name: ClassVar[str] = "stops_v0"
+        roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+        def play(self, problem):
+            while True:
+                reply = yield Ask("writer_0", "write", str)
+                yield Truth(reply, value(reply.text))
+                if int(reply.text) % 2:
+                    return Outcome(reply.text, 1.0)
+
+    sampled = grown(Stops(TASK), candidates=6)
+    ends = Counter()
+    for rows in decisions(sampled).values():
+        odd = [int(row.reply) % 2 for row in rows]
+        ends[all(odd), any(odd)] += 1
+        for row in rows:
+            assert row.value == pytest.approx(0.2 + 0.8 * value(row.reply) + all(odd))
+    assert ends[False, True]
+
+
+def test_local_credit_leaves_the_teams_share_out():
+    for row in grown(Chain(TASK, credit="local"), candidates=3).rows:
+        assert row.value == pytest.approx(0.2 + 0.8 * value(row.reply))
+
+
+def test_branches_share_no_state_with_the_episode_or_with_each_other():
+    episode = Episode(Hidden(TASK), TASK.problem(0), "e")
+    answers = [[Answer("p", Completion(text)) for text in ("10", "20")] for _ in range(3)]
+    phase = Phase(0, opened(episode), answers)
+    one, two = (branched(episode, phase, choice) for choice in ((0, 0, 0), (1, 0, 1)))
+    assert (one.standing, two.standing) == (pytest.approx(0.001), pytest.approx(0.004))
+    assert episode.standing is None
+    assert (one.log, two.log, episode.log) == (["10"] * 3, ["20", "10", "20"], [])
+    assert len(episode.waiting) == 3
+    one.turns[0].messages[0]["content"] = "changed"
+    assert two.turns[0].messages == episode.turns[0].messages
+    assert episode.turns[0].messages[0]["content"] == "write 0"
+    two.reply("judge_0", "7")
+    assert (two.done, one.done, episode.done) == (True, False, False)
+
+
+def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
+    @dataclass(frozen=True)
+    class Picky(Workflow):
+        name: ClassVar[str] = "picky_v0"
+        roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+        def play(self, problem):
+            reply = yield Ask("writer_0", "write", lambda text: text if int(text) > 50 else None)
+            yield Truth(reply, 0.5)
+            return Outcome(reply.text, 1.0)
+
+    sampled = grown(Picky(TASK, format_penalty=0.3, alpha=2.0), candidates=4)
+    seen = set()
+    for row in sampled.rows:
+        seen.add(row.strict)
+        assert row.value == pytest.approx(2.0 + 0.2 + 0.4 if row.strict else 0.4 - 0.3)
+    assert seen == {True, False}
+
+
+# -- determinism, failures -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"value": "rollout", "value_rollouts": 2}])
+@pytest.mark.parametrize("workflow", [Chain(TASK), Hidden(TASK)], ids=["chain", "hidden"])
+def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order(workflow, settings):
+    def rows(**options: Any) -> Sampled:
+        roster = Roster.shared(Numbers(), workflow.roles)
+        made = TreeSettings(candidates=3, **settings)
+        return TreeRollout(workflow, roster, made, **options).sample(jobs(4))
+
+    expected = rows(seed=5)
+    assert rows(seed=5, in_flight=1) == expected
+    assert rows(seed=5, in_flight=3, deterministic=False) == expected
+    assert rows(seed=6) != expected
+
+
+class Dying(Numbers):
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        if len(self.batches) == 2:
+            raise EngineDied("gone")
+        return await super().generate(requests)
+
+
+def test_a_dead_engine_ends_the_sampling_with_its_own_error():
+    with pytest.raises(EngineDied, match="gone"):
+        grown(Chain(TASK), Dying())
+    with pytest.raises(EngineDied, match="gone"):
+        grown(Chain(TASK), Dying(), value="rollout")
+
+
+@dataclass(frozen=True)
+class Fragile(Workflow):
+    """Fails in the second phase on problem 1, in a branch that may not be the one executed."""
+
+    name: ClassVar[str] = "fragile_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+    def play(self, problem):
+        for turn in range(2):
+            reply = yield Ask("writer_0", "write", str)
+            yield Truth(reply, value(reply.text))
+            if turn and problem.index == 1 and int(reply.text) % 3 == 0:
+                raise ZeroDivisionError("odd")
+        return Outcome(reply.text, 1.0)
+
+
+@pytest.mark.parametrize("way", ["now", "rollout"])
+def test_a_failing_branch_fails_its_job_and_no_other(way, tmp_path):
+    roster = Roster.shared(Numbers(), Fragile.roles)
+    settings = TreeSettings(candidates=8, value=way)
+    with pytest.raises(WorkflowError, match="ZeroDivisionError"):
+        TreeRollout(Fragile(TASK), roster, settings).sample(jobs())
+    sampler = TreeRollout(
+        Fragile(TASK), roster, settings, on_error="count", failures=tmp_path / "failures.jsonl"
+    )
+    sampled = sampler.sample(jobs())
+    kept = [job.key for job in jobs() if job.problem.index != 1]
+    assert [record.episode for record in sampled.records] == kept
+    assert sampler.failed == 2
+    assert {row.episode for row in sampled.rows} == set(kept)
+    lines = (tmp_path / "failures.jsonl").read_text().splitlines()
+    assert [json.loads(line)["episode"] for line in lines] == [
+        job.key for job in jobs() if job.problem.index == 1
+    ]
+
+
+def test_a_policy_that_reads_one_prompt_in_two_ways_is_an_error():
+    class Fickle(Numbers):
+        async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            return [Completion("5", (place,), (1,), (0.0,)) for place in range(len(requests))]
+
+    with pytest.raises(UsageError, match="one prompt of first_0 into different tokens"):
+        grown(Chain(TASK), Fickle())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"candidates": 0}, "`candidates` must be >= 1, got 0"),
+        ({"value_rollouts": 0}, "`value_rollouts` must be >= 1, got 0"),
+        ({"value": "later"}, "unknown value 'later'"),
+        ({"select": "beast"}, "unknown select 'beast'. Did you mean 'best'"),
+    ],
+)
+def test_impossible_settings_are_errors(settings, message):
+    with pytest.raises(UsageError, match=message):
+        TreeSettings(**settings)
+
+
+async def test_inside_a_loop_sample_says_what_to_await():
+    sampler = TreeRollout(Chain(TASK), Roster.shared(Numbers(), Chain.roles))
+    with pytest.raises(UsageError, match=r"await rollout.asample\(jobs\)"):
+        sampler.sample(jobs())
+    assert len((await sampler.asample(jobs())).records) == 6
+
+
+# -- the shipped workflows -------------------------------------------------------------------------
+
+NOW = (
+    "single_v0", "voting_v0", "eval_opt_v0", "search_team_v0", "writing_pair_v0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOW)
+def test_shipped_workflows_have_immediate_values(name):
+    workflow = make_workflow(name)
+    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    made = [Job(workflow.task.problem(index)) for index in range(6)]
+    sampled = TreeRollout(workflow, roster, TreeSettings(candidates=3)).sample(made)
+    plain = Rollout(workflow, roster).run(made)
+    assert len(sampled.records) == 6
+    by_node = decisions(sampled)
+    assert all(len(rows) == 3 for rows in by_node.values())
+    assert {row.role for row in sampled.rows} == set(workflow.roles)
+    varied = {r.role for rows in by_node.values() for r in rows if r.value != rows[0].value}
+    assert varied == set(workflow.roles)
+    mean = sum(record.score for record in sampled.records) / 6
+    assert mean >= sum(record.score for record in plain) / 6
+
+
+def test_the_orchestrator_needs_rollouts():
+    workflow = make_workflow("orch_workers_v0")
+    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    made = [Job(workflow.task.problem(index)) for index in range(3)]
+    with pytest.raises(UsageError, match="role 'orchestrator' in orch_workers_v0"):
+        TreeRollout(workflow, roster).sample(made)
+    settings = TreeSettings(candidates=2, value="rollout")
+    sampled = TreeRollout(workflow, roster, settings).sample(made)
+    assert {row.role for row in sampled.rows} == set(workflow.roles)
+    assert sampled.value_calls > 0
+    assert all(row.value == row.reward for row in sampled.rows if not row.executed)
+
+
+def test_a_graded_reply_is_valued_by_its_grade():
+    """Voting: the generators' values are their own, whatever the others say."""
+    workflow = make_workflow("voting_v0")
+    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    made = [Job(workflow.task.problem(index)) for index in range(8)]
+    sampled = TreeRollout(workflow, roster, TreeSettings(candidates=4)).sample(made)
+    for row in sampled.rows:
+        if row.role == "generator":
+            assert row.value == pytest.approx(0.2 + 0.8 * row.truth)

@@ -1,0 +1,455 @@
+"""One set of tests for every home of a vLLM engine: thread, own processes, server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+pytest.importorskip("torch", reason="the vllm engine needs flowzoo[train]")
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from flowzoo.agents.hf.policy import TransformersPolicy
+from flowzoo.agents.pocket import load, pocket_path
+from flowzoo.agents.policy import Completion, Policy, Request, Sampling
+from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.agents.vllm.home import EngineDied, EngineOutOfMemory
+from flowzoo.agents.vllm.policy import VLLMPolicy
+from flowzoo.agents.vllm.settings import EngineSettings, serve_command
+from flowzoo.baselines.learner.weights import LoraBase, LoraSettings, LoraWeights
+from flowzoo.envs import Episode, make_workflow
+from flowzoo.errors import UsageError
+
+pytestmark = pytest.mark.vllm
+
+POCKET = pocket_path("math")
+
+SETTINGS = EngineSettings(adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.0625)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    }
+    folder = tmp_path_factory.mktemp("server")
+    with socket.socket() as holder, (folder / "log.txt").open("w") as log:
+        # Keeps the port from others without listening; the server may bind it all the same.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        process = subprocess.Popen(
+            serve_command(str(POCKET), SETTINGS, port, cpu=True),
+            env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True,
+        )  # fmt: skip
+        try:
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(60)
+
+
+@pytest.fixture(scope="module", params=["colocated", "split", "server"])
+def engine(request: pytest.FixtureRequest) -> Iterator[VLLMEngine]:
+    if request.param == "server":
+        from flowzoo.agents.vllm.remote import connect
+
+        found = connect(str(POCKET), request.getfixturevalue("server"), patience_s=600)
+    else:
+        settings = EngineSettings(
+            placement=request.param, adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.0625
+        )
+        found = VLLMEngine.local(POCKET, settings)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def thread_engine() -> Iterator[VLLMEngine]:
+    found = VLLMEngine.local(POCKET, EngineSettings(max_batch=64, kv_gib=0.0625))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return fresh()
+
+
+def fresh() -> Any:
+    return AutoModelForCausalLM.from_pretrained(POCKET, dtype=torch.float32).eval()
+
+
+def moved(model: Any, size: float, seed: int = 0) -> Any:
+    """Move every weight of `model` by noise."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(size * torch.randn_like(weight))
+    return model
+
+
+def asks(count: int, samples: int = 1, tag: str = "t", **fields: Any) -> list[Request]:
+    """First questions of voting episodes."""
+    workflow = make_workflow("voting", "math")
+    found = []
+    for index in range(count):
+        problem = workflow.task.problem(index, "train")
+        turn = Episode(workflow, problem, problem.id).waiting[0]
+        found += [
+            Request((tag, problem.id, sample), turn.agent, "generator", turn.messages, **fields)
+            for sample in range(samples)
+        ]
+    return found
+
+
+def long_asks(count: int, tag: str = "long", **fields: Any) -> list[Request]:
+    """One prompt of several cache blocks, asked `count` times."""
+    content = " ".join(f"{i} + {i}" for i in range(60))
+    chat = [{"role": "user", "content": content}]
+    return [Request((tag, i), "a_0", "a", chat, **fields) for i in range(count)]
+
+
+def gap(model: Any, done: list[Completion], temperature: float = 1.0) -> float:
+    """Largest |model - engine| over the log-probs of the sampled tokens."""
+    largest = 0.0
+    for row in done:
+        ids = torch.tensor([[*row.prompt_ids, *row.output_ids]])
+        with torch.no_grad():
+            logits = model(input_ids=ids, use_cache=False).logits[0].float() / temperature
+        steps = logits.log_softmax(-1)[len(row.prompt_ids) - 1 : -1]
+        mine = steps.gather(1, torch.tensor(row.output_ids)[:, None])[:, 0]
+        largest = max(largest, float((mine - torch.tensor(row.logps)).abs().max()))
+    return largest
+
+
+def policy(engine: VLLMEngine, **fields: Any) -> VLLMPolicy:
+    sampling = Sampling(**{"max_tokens": 40, **fields})
+    return VLLMPolicy(engine, sampling=sampling)
+
+
+def test_greedy_tokens_are_those_of_transformers(engine: VLLMEngine, model: Any) -> None:
+    engine.load_weights(model.state_dict())
+    sampling = Sampling(temperature=0.0, max_tokens=40)
+    theirs = load(sampling=sampling)
+    requests = asks(24)
+    mine = asyncio.run(VLLMPolicy(engine, sampling=sampling).generate(requests))
+    want = asyncio.run(theirs.generate(requests))
+    assert [row.prompt_ids for row in mine] == [row.prompt_ids for row in want]
+    assert [row.output_ids for row in mine] == [row.output_ids for row in want]
+    assert [(row.text, row.finish) for row in mine] == [(row.text, row.finish) for row in want]
+    for one, other in zip(mine, want, strict=True):
+        assert list(one.logps) == pytest.approx(list(other.logps), abs=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_sampled_log_probs_are_those_of_a_full_forward(
+    engine: VLLMEngine, model: Any, temperature: float
+) -> None:
+    engine.load_weights(model.state_dict())
+    done = policy(engine, temperature=temperature, max_tokens=12).answer(asks(12, samples=3))
+    assert {row.finish for row in done} == {"stop", "length"}
+    assert gap(model, done, temperature) < 1e-4
+    if temperature != 1.0:
+        assert gap(model, done, 1.0) > 0.01  # the test can fail
+
+
+def test_truncated_distributions_are_the_ones_reported(engine: VLLMEngine, model: Any) -> None:
+    engine.load_weights(model.state_dict())
+    done = policy(engine, top_k=1).answer(asks(4))
+    assert max(abs(logp) for row in done for logp in row.logps) < 1e-6
+    assert len({row.output_ids for row in policy(engine, top_p=0.9).answer(asks(1, 24))}) > 1
+
+
+def test_a_request_draws_the_same_tokens_alone_and_in_any_batch(engine: VLLMEngine) -> None:
+    asked = asks(3, samples=4)
+    together = policy(engine).answer(asked)
+    alone = [policy(engine).answer([request])[0] for request in asked[::3]]
+    assert [row.output_ids for row in together[::3]] == [row.output_ids for row in alone]
+    mirrored = policy(engine).answer(asked[::-1])[::-1]
+    assert [row.output_ids for row in mirrored] == [row.output_ids for row in together]
+    assert len({row.output_ids for row in together}) > 6
+
+
+def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
+    found = policy(engine, max_tokens=6, temperature=0.0)
+    caps = [None, 1, 3, 50]
+    done = [found.answer(asks(1, max_tokens=cap))[0] for cap in caps]
+    longest = done[0].output_ids
+    assert [row.output_ids for row in done] == [longest, longest[:1], longest[:3], longest]
+    with pytest.raises(UsageError, match="at least 1, got 0"):
+        found.answer(asks(1, max_tokens=0))
+
+
+def test_prompts_over_their_budget_are_those_of_the_other_engine(
+    engine: VLLMEngine, model: Any
+) -> None:
+    (ask,) = long_asks(1, max_prompt=50, quotes=(" ".join(f"{i} + {i}" for i in range(60)),))
+    (done,) = policy(engine, max_tokens=3).answer([ask])
+    other = TransformersPolicy(model, engine.tokenizer, sampling=Sampling(max_tokens=3))
+    (same,) = asyncio.run(other.generate([ask]))
+    assert done.prompt_ids == same.prompt_ids
+    assert done.shortened == same.shortened > 0
+    assert len(done.prompt_ids) <= 50
+    with pytest.raises(UsageError, match="does not think"):
+        VLLMPolicy(engine, thinking=True)
+
+
+def test_equal_prompts_are_read_once_and_new_weights_forget_them(
+    engine: VLLMEngine, model: Any
+) -> None:
+    engine.load_weights(model.state_dict())
+    reader = policy(engine, max_tokens=8)
+    reader.answer(long_asks(1))
+    before = reader.stats.read_tokens
+    reader.answer(long_asks(8, "again"))
+    asked = 8 * (reader.stats.prompt_tokens // 9)
+    assert reader.stats.read_tokens - before < 0.3 * asked
+    assert reader.stats.cache_hits > 0.5
+    other = moved(fresh(), 0.05)
+    engine.load_weights(other.state_dict())
+    done = policy(engine, max_tokens=8).answer(long_asks(8, "after"))
+    assert gap(other, done) < 1e-3
+    assert gap(model, done) > 0.1
+    engine.load_weights(model.state_dict())
+
+
+async def test_cancelled_requests_leave_the_engine(engine: VLLMEngine, model: Any) -> None:
+    endless = VLLMPolicy(engine, sampling=Sampling(max_tokens=1500))
+    stop, engine.stop_ids = engine.stop_ids, ()
+    # Minutes of work, so that what comes back soon was not waiting for its end.
+    task = asyncio.create_task(endless.generate(long_asks(1024, "cancel")))
+    await asyncio.sleep(0.3)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    engine.stop_ids = stop
+    end = time.monotonic() + 60
+    while True:  # other processes need a moment to hear of it
+        try:
+            engine.load_weights(model.state_dict())
+            break
+        except UsageError:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.05)
+    done = await asyncio.wait_for(policy(engine, max_tokens=8).generate(asks(2)), 30)
+    assert gap(model, done) < 1e-3
+
+
+def lora(model: Any, name: str) -> LoraWeights:
+    base = LoraBase(model, str(POCKET), LoraSettings(rank=4, alpha=8))
+    weights = base.add(name, 0)
+    nudge(weights, 0.1)
+    return weights
+
+
+def nudge(weights: LoraWeights, size: float) -> None:
+    with torch.no_grad():
+        for weight in weights.parameters():
+            weight.add_(size * torch.randn_like(weight))
+
+
+def test_adapters_share_a_batch_and_each_new_version_counts(engine: VLLMEngine, model: Any) -> None:
+    engine.load_weights(model.state_dict())
+    roles = {name: lora(fresh(), name) for name in ("generator", "aggregator")}
+    players = {
+        name: VLLMPolicy(engine, name=name, sampling=Sampling(max_tokens=8), adapter=name)
+        for name in roles
+    }
+    with pytest.raises(UsageError, match="unknown adapter 'generator'"):
+        players["generator"].answer(asks(1))
+
+    async def both() -> list[list[Completion]]:
+        requests = long_asks(4) + asks(4)
+        return await asyncio.gather(*(player.generate(requests) for player in players.values()))
+
+    seen = []
+    for _ in range(2):
+        for name, weights in roles.items():
+            seen.append(engine.load_adapter(name, weights.save))
+        for weights, done in zip(roles.values(), asyncio.run(both()), strict=True):
+            assert gap(weights.model, done) < 1e-3
+            assert gap(model, done) > 0.01
+        for weights in roles.values():
+            nudge(weights, 0.1)
+    assert len({adapter.name for adapter in seen}) == 4
+    assert len({adapter.number for adapter in seen}) == 4
+    assert [adapter.folder.exists() for adapter in seen] == [False, False, True, True]
+
+
+def test_the_protocol_is_the_policies(engine: VLLMEngine) -> None:
+    assert isinstance(policy(engine), Policy)
+    assert policy(engine).batching == "stream"
+    assert "pocket" in repr(policy(engine))
+
+
+# -- an engine of this process ---------------------------------------------------------------
+
+
+def test_weights_at_work_cannot_be_changed(thread_engine: VLLMEngine, model: Any) -> None:
+    slow = policy(thread_engine, max_tokens=1500)
+    stop, thread_engine.stop_ids = thread_engine.stop_ids, ()
+    futures = thread_engine.submit(slow.jobs(long_asks(32)))
+    thread_engine.stop_ids = stop
+    with pytest.raises(UsageError, match="await or cancel them first"):
+        thread_engine.load_weights(model.state_dict())
+    for future in futures:
+        future.cancel()
+    thread_engine.load_weights(model.state_dict())
+    assert thread_engine.home.alive
+
+
+def break_once(home: Any, error: BaseException) -> None:
+    """Let the next step of an engine fail."""
+
+    def step() -> Any:
+        raise error
+
+    home._engine.step = step
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (RuntimeError("illegal memory access"), EngineDied, "illegal memory access"),
+        (RuntimeError("cpu: can't allocate memory"), EngineOutOfMemory, "--placement"),
+    ],
+)  # fmt: skip
+def test_a_dead_engine_fails_every_request_and_can_be_restarted(
+    thread_engine: VLLMEngine, model: Any, error: BaseException, kind: type, said: str
+) -> None:
+    player = policy(thread_engine, max_tokens=8)
+    before = player.answer(asks(2))
+    break_once(thread_engine.home, error)
+    futures = thread_engine.submit(player.jobs(asks(8)))
+    for future in futures:
+        with pytest.raises(kind, match=said):
+            future.result(120)
+    assert not thread_engine.home.alive
+    with pytest.raises(kind, match=said):
+        player.answer(asks(1))
+    with pytest.raises(kind, match=said):
+        thread_engine.load_weights(model.state_dict())
+    thread_engine.restart()
+    assert [row.output_ids for row in player.answer(asks(2))] == [row.output_ids for row in before]
+
+
+def test_starting_an_engine_leaves_the_random_generators_alone(tmp_path: Path) -> None:
+    def draws() -> tuple[Any, ...]:
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    def seed() -> None:
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+
+    seed()
+    want = draws()
+    seed()
+    other = VLLMEngine.local(POCKET, EngineSettings(max_batch=4, kv_gib=0.01))
+    assert draws() == want
+    other.close()
+    other.close()
+
+
+def test_two_engines_of_different_models_and_a_tied_head(
+    thread_engine: VLLMEngine, model: Any, tmp_path: Path
+) -> None:
+    thread_engine.load_weights(model.state_dict())
+    config = Qwen3Config.from_pretrained(
+        POCKET, tie_word_embeddings=True, hidden_size=64, num_hidden_layers=2,
+        layer_types=["full_attention"] * 2, initializer_range=0.2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    tied = Qwen3ForCausalLM(config).eval()
+    tied.save_pretrained(tmp_path)
+    load().tokenizer.save_pretrained(tmp_path)
+    second = VLLMEngine.local(tmp_path, EngineSettings(max_batch=8, kv_gib=0.01))
+    assert gap(tied, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
+    second.load_weights(moved(tied, 0.1).state_dict())
+    assert gap(tied, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
+    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
+    second.restart()
+    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
+    second.close()
+    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
+
+
+def test_more_prompt_tokens_than_one_step_takes(model: Any) -> None:
+    small = VLLMEngine.local(
+        POCKET, EngineSettings(max_batch=64, kv_gib=0.06, max_step_tokens=400, max_context=400)
+    )
+    chats = [f"{i}: " + " ".join(f"{i} + {j}" for j in range(12)) for i in range(40)]
+    requests = [
+        Request(("step", i), "a_0", "a", [{"role": "user", "content": text}])
+        for i, text in enumerate(chats)
+    ]
+    done = policy(small, max_tokens=8).answer(requests)
+    assert sum(len(row.prompt_ids) for row in done) > 1000
+    assert gap(model, done) < 1e-3
+    small.close()
+
+
+def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot load a tokenizer and a config from .*nowhere"):
+        VLLMPolicy.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="vLLM cannot start with the model"):
+        VLLMEngine.local(POCKET, EngineSettings(kv_gib=1e-6))
+
+
+def test_a_killed_engine_process_is_noticed_and_replaced() -> None:
+    settings = EngineSettings(placement="split", max_batch=16, kv_gib=0.01)
+    split = VLLMEngine.local(POCKET, settings)
+    try:
+        player = policy(split, max_tokens=8)
+        before = player.answer(asks(2))
+        stop, split.stop_ids = split.stop_ids, ()
+        # Minutes of work: the last of it is not done, however late the kill comes.
+        futures = split.submit(policy(split, max_tokens=1500).jobs(long_asks(256)))
+        split.stop_ids = stop
+        time.sleep(0.3)
+        cores = [p for p in psutil.Process().children(True) if "EngineCore" in p.name()]
+        (core,) = [p for p in cores if p.create_time() == max(c.create_time() for c in cores)]
+        core.kill()
+        ends = [future.exception(120) for future in futures]
+        assert isinstance(ends[-1], EngineDied)
+        assert all(end is None or isinstance(end, EngineDied) for end in ends)
+        assert not split.home.alive
+        split.restart()
+        after = player.answer(asks(2))
+        assert [row.output_ids for row in after] == [row.output_ids for row in before]
+    finally:
+        split.close()
+
+
+def test_an_engine_starts_beside_compiled_kernels() -> None:
+    import llvmlite.binding  # noqa: F401 - what numba loads; its library object has odd attributes
+
+    other = VLLMEngine.local(POCKET, EngineSettings(max_batch=4, kv_gib=0.01))
+    assert other.home.alive
+    other.close()

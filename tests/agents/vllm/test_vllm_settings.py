@@ -1,0 +1,117 @@
+"""Settings of vLLM engines and the records that cross their interface; no vLLM needed."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from flowzoo.agents.policy import Sampling
+from flowzoo.agents.vllm.home import (
+    EngineDied,
+    EngineOutOfMemory,
+    Job,
+    died,
+    fail_all,
+    sampling_fields,
+)
+from flowzoo.agents.vllm.settings import EngineSettings, engine_fields, serve_command
+from flowzoo.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"placement": "splitt"}, "Did you mean 'split'"),
+        ({"dtype": "float8"}, "unknown number format of the engine 'float8'"),
+        ({"max_batch": 0}, "`max_batch` must be at least 1, got 0"),
+        ({"kv_gib": -1.0}, "`kv_gib` must be at least 0"),
+        ({"gpu_share": 1.5}, r"`gpu_share` must be in \(0, 1\], got 1.5"),
+        ({"devices": "1"}, "`devices` is for a split engine"),
+    ],
+)
+def test_bad_settings_say_what_is_wrong(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        EngineSettings(**fields)
+
+
+def test_log_probs_are_those_of_the_sampled_distribution_on_every_machine() -> None:
+    for cpu in (True, False):
+        fields = engine_fields("model", EngineSettings(), cpu=cpu)
+        assert fields["logprobs_mode"] == "processed_logprobs"
+        assert fields["enable_prefix_caching"] is True
+        assert fields["trust_remote_code"] is False
+        assert "enable_lora" not in fields
+
+
+def test_a_cpu_engine_reads_prompts_whole_and_reserves_little() -> None:
+    fields = engine_fields("model", EngineSettings(max_context=20_000), cpu=True)
+    assert fields["enable_chunked_prefill"] is False
+    assert fields["max_num_batched_tokens"] >= 20_000
+    assert fields["kv_cache_memory_bytes"] == 2**28
+    with pytest.raises(UsageError, match="only release a GPU's memory"):
+        engine_fields("model", EngineSettings(sleep=True), cpu=True)
+
+
+def test_a_gpu_engine_takes_its_share_and_may_sleep() -> None:
+    fields = engine_fields("model", EngineSettings(sleep=True, gpu_share=0.3), cpu=False)
+    assert (fields["gpu_memory_utilization"], fields["enable_sleep_mode"]) == (0.3, True)
+    assert "kv_cache_memory_bytes" not in fields
+    assert engine_fields("m", EngineSettings(kv_gib=2.0), cpu=False)["kv_cache_memory_bytes"] == (
+        2 * 2**30
+    )
+
+
+def test_adapters_have_room_for_the_next_version() -> None:
+    fields = engine_fields("model", EngineSettings(adapters=3, adapter_rank=8), cpu=True)
+    assert (fields["max_loras"], fields["max_lora_rank"]) == (3, 8)
+    assert fields["max_cpu_loras"] >= 2 * 3
+
+
+def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings() -> None:
+    words = serve_command("some/model", EngineSettings(adapters=1), 8123, cpu=True)
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    assert words[words.index("--port") + 1] == "8123"
+    assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
+    assert {"--enable-lora", "--enforce-eager", "--no-enable-chunked-prefill"} <= set(words)
+    assert "None" not in words
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_lack_of_memory_is_told_from_other_deaths(error: BaseException) -> None:
+    found = died(error)
+    assert isinstance(found, EngineOutOfMemory)
+    assert "lower --max-batch" in str(found)
+    other = died(ValueError("shape mismatch"))
+    assert type(other) is EngineDied
+    assert "ValueError: shape mismatch" in str(other)
+
+
+def test_failing_futures_skips_those_that_are_done_or_cancelled() -> None:
+    waiting: Future[int] = Future()
+    done: Future[int] = Future()
+    cancelled: Future[int] = Future()
+    done.set_result(1)
+    cancelled.cancel()
+    fail_all([waiting, done, cancelled], lambda: EngineDied("gone"))
+    with pytest.raises(EngineDied, match="gone"):
+        waiting.result(0)
+    assert done.result(0) == 1
+    assert cancelled.cancelled()
+
+
+def test_a_job_asks_for_the_sampled_tokens_log_prob_alone() -> None:
+    job = Job((1, 2), 7, 5, Sampling(temperature=0.5, top_p=0.9, top_k=3), (2,))
+    fields = sampling_fields(job)
+    assert fields == {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 3, "max_tokens": 5, "seed": 7,
+        "stop_token_ids": [2], "logprobs": 0,
+    }  # fmt: skip

@@ -1,0 +1,83 @@
+"""Columns and groups: exact for every id, whatever it looks like."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowzoo.baselines.advantages.columns import Columns, Groups, encode
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
+
+
+def make_call(problem: Any, episode: Any, role: Any, turn: Any) -> Call:
+    return Call(
+        problem=problem, episode=episode, agent=f"{role}_0", role=role, slot=0, turn=turn, phase=0,
+        messages=(), reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+        state_hash="", prompts="",
+    )  # fmt: skip
+
+
+# "1" then "11" and "11" then "1"; separators; ids of other types; ints of one hash (-1 and -2;
+# 0 and 2**61 - 1), and some that are wider than 64 bits.
+TEXTS = ["", "1", "11", "1/1", "/", "a", "a\x00", "'", "1,1", "('1',)", "\ud800"]
+INTS = [1, 11, 0, -1, -2, 2**61 - 1, 2**31, 2**32, 2**64, 2**64 + 1]
+LOOKALIKES = st.sampled_from([*TEXTS, *INTS])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(LOOKALIKES, LOOKALIKES, LOOKALIKES, LOOKALIKES), max_size=30))
+def test_lookalike_ids_never_share_a_group(keys: list[tuple[Any, Any, Any, Any]]) -> None:
+    names = ("problem", "episode", "role", "turn")
+    codes, found = encode([make_call(*key) for key in keys], names)
+    assert found == list(dict.fromkeys(keys))
+    assert [found[code] for code in codes] == keys
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 40)] * 4), min_size=60, max_size=200))
+def test_more_possible_pairs_than_rows(keys: list[tuple[int, int, int, int]]) -> None:
+    """Many distinct ids in each column: pairs are found by hash, not by table."""
+    codes, found = encode([make_call(*key) for key in keys], ("problem", "episode", "role", "turn"))
+    assert [found[code] for code in codes] == keys
+    assert len(set(codes.tolist())) == len(set(keys))
+
+
+def test_columns_of_a_group_may_come_in_any_order_and_twice() -> None:
+    groups = Groups(Columns(make_call(n % 2, n % 3, "r", 0) for n in range(12)))
+    straight = groups.by(("problem", "episode"))
+    assert straight.codes.tolist() == groups.by(("episode", "problem", "episode")).codes.tolist()
+    assert straight.first.tolist() == [0, 1, 2, 3, 4, 5]
+    assert groups.keys(("episode", "problem")) == [(n % 3, n % 2) for n in range(6)]
+
+
+def test_long_and_short_additions_are_stored_alike() -> None:
+    calls = [make_call(n % 7, f"e{n // 3}", "rs"[n % 2], n) for n in range(300)]
+    at_once, by_three = Columns(calls), Columns()
+    for start in range(0, 300, 3):
+        by_three.add(calls[start : start + 3])
+    assert len(at_once) == len(by_three) == 300
+    for name in ("problem", "episode", "role", "turn"):
+        assert at_once.codes(name).tolist() == by_three.codes(name).tolist()
+        assert at_once.ids(name) == by_three.ids(name)
+    assert at_once.numbers("team").tolist() == pytest.approx([math.nan] * 300, nan_ok=True)
+    assert by_three.flags("executed").all()
+    assert not by_three.flags("abstained").any()
+
+
+def test_columns_that_are_not_kept_cannot_be_read() -> None:
+    columns = Columns([make_call("p", "e", "r", 0)], keep=("problem", "reward"))
+    assert columns.ids("problem") == ["p"]
+    with pytest.raises(UsageError, match="without 'role'; they hold problem, reward"):
+        columns.codes("role")
+    with pytest.raises(UsageError, match="problem"):
+        Columns(keep=("problm",))
+
+
+def test_an_unknown_column_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="problem"):
+        encode([], ("problm",))

@@ -1,0 +1,443 @@
+"""Advantages against the worked example of the design, and against hand-made groups."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowzoo.baselines.advantages.compute import (
+    PRESETS,
+    AdvantageSpec,
+    Columns,
+    RunningMean,
+    compute,
+    episode_returns,
+)
+from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.errors import UsageError
+
+ROLES = {"V": "verifier", "S": "searcher", "A": "answerer"}
+GOLDEN = [(1.0, "VSVA"), (1.0, "VA"), (1.0, "VSVA"), (0.0, "VSVSVSV"), (0.0, "VSVSVA")]
+
+
+def make_call(episode: str, role: str, reward: float, **changes: Any) -> Call:
+    call = Call(
+        problem="p", episode=episode, agent=f"{role}_0", role=role, slot=0, turn=0, phase=0,
+        messages=(), reply="", strict=True, lenient=True, truth=None, parts={"team": reward},
+        reward=reward, state_hash="", prompts="", name=f"{role}_0",
+    )  # fmt: skip
+    return replace(call, **changes)
+
+
+def golden_calls() -> list[Call]:
+    return [
+        make_call(f"e{number}", ROLES[letter], score, turn=letters[:idx].count(letter))
+        for number, (score, letters) in enumerate(GOLDEN)
+        for idx, letter in enumerate(letters)
+    ]
+
+
+def by_role(calls: Sequence[Call], values: Sequence[float]) -> dict[tuple[str, float], float]:
+    """(role, reward) -> the one value all such rows have."""
+    found: dict[tuple[str, float], set[float]] = {}
+    for call, value in zip(calls, values, strict=True):
+        found.setdefault((call.role, call.reward), set()).add(round(float(value), 9))
+    assert all(len(values) == 1 for values in found.values())
+    return {key: values.pop() for key, values in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "verifier", "searcher", "answerer"),
+    [
+        ("grpo", (0.7303, -1.0954), (0.7303, -1.0954), (0.7303, -1.0954)),
+        ("grpo_call", (1.1151, -0.8578), (1.1151, -0.8578), (1.1151, -0.8578)),
+        ("dr_mas", (1.1328, -0.8092), (1.4639, -0.5855), (0.5, -1.5)),
+        ("dr_mas_mean", (1.0650, -0.7607), (1.3041, -0.5216), (0.4564, -1.3693)),
+        ("dr_mas_std", (0.7768, -1.1652), (0.8198, -1.2296), (0.8, -1.2)),
+        ("dr_grpo", (0.4, -0.6), (0.4, -0.6), (0.4, -0.6)),
+        ("rloo", (0.5, -0.75), (0.5, -0.75), (0.5, -0.75)),
+        ("reinforce_max", (0.0, -1.0), (0.0, -1.0), (0.0, -1.0)),
+        ("reinforce", (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)),
+        ("paper", (1.1328, -0.8092), (1.4639, -0.5855), (0.5, -1.5)),
+        ("reinforce_role", (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)),
+    ],
+)
+def test_golden_vector(
+    preset: str,
+    verifier: tuple[float, float],
+    searcher: tuple[float, float],
+    answerer: tuple[float, float],
+) -> None:
+    calls = golden_calls()
+    values = by_role(calls, compute(calls, preset, state=RunningMean()).values.tolist())
+    expected = {"verifier": verifier, "searcher": searcher, "answerer": answerer}
+    for role, (won, lost) in expected.items():
+        assert values[role, 1.0] == pytest.approx(won, abs=1e-4)
+        assert values[role, 0.0] == pytest.approx(lost, abs=1e-4)
+
+
+def test_golden_lemma() -> None:
+    stats = {stat.role: stat for stat in compute(golden_calls(), "grpo").roles}
+    expected = {
+        "verifier": (12, 0.4167, 0.4930, 1.1528, -0.3742),
+        "searcher": (7, 0.2857, 0.4518, 1.2619, -0.6415),
+        "answerer": (4, 0.75, 0.4330, 0.8750, 0.3062),
+    }
+    for role, (calls, mu_k, sigma_k, inflation, shift) in expected.items():
+        stat = stats[role]
+        assert stat.calls == calls
+        assert (stat.mu_k, stat.sigma_k) == pytest.approx((mu_k, sigma_k), abs=1e-4)
+        assert (stat.mu, stat.sigma) == pytest.approx((0.6, 0.4899), abs=1e-4)
+        assert (stat.inflation, stat.shift) == pytest.approx((inflation, shift), abs=1e-4)
+
+
+def test_every_preset_is_in_the_golden_table() -> None:
+    marks: list[Any] = test_golden_vector.pytestmark  # type: ignore[attr-defined]
+    of_candidates_and_turns = {"at_grpo", "magrpo", "magrpo_tree"}
+    assert {row[0] for row in marks[0].args[1]} == set(PRESETS) - of_candidates_and_turns
+
+
+def test_call_weight_counts_an_episode_as_often_as_it_called() -> None:
+    calls = [make_call("a", "r", 1.0), *(make_call("b", "r", 0.0) for _ in range(3))]
+    by_episode = compute(calls, AdvantageSpec(std="none")).values
+    by_call = compute(calls, AdvantageSpec(std="none", mean_weight="call")).values
+    assert by_episode.tolist() == [0.5, -0.5, -0.5, -0.5]
+    assert by_call.tolist() == [0.75, -0.25, -0.25, -0.25]
+
+
+def test_episode_weight_uses_the_mean_of_rows_that_differ() -> None:
+    calls = [make_call("a", "r", value) for value in (0.0, 1.0)] + [make_call("b", "r", 1.0)]
+    spec = AdvantageSpec(target="row", std="none")
+    assert compute(calls, spec).values.tolist() == [-0.75, 0.25, 0.25]
+
+
+def test_mean_and_scale_may_use_different_groups() -> None:
+    calls = golden_calls()
+    spec = AdvantageSpec(
+        target="row", mean_group=("problem", "role"), mean_weight="call", std="population"
+    )
+    values = by_role(calls, compute(calls, spec).values.tolist())
+    assert values["verifier", 1.0] == pytest.approx((1 - 5 / 12) / math.sqrt(0.24), abs=1e-5)
+
+
+def test_constant_groups_are_exactly_zero_and_counted() -> None:
+    # 0.1 + 0.1 + 0.1 is not 3 * 0.1: a mean by division would leave a tiny advantage.
+    calls = [make_call(f"a{n}", "r", 0.1, problem="flat") for n in range(3)]
+    calls += [make_call(f"b{n}", "r", float(n), problem="live") for n in range(3)]
+    result = compute(calls, "grpo")
+    assert result.values[:3].tolist() == [0.0, 0.0, 0.0]
+    assert result.values[3] < 0 < result.values[5]
+    assert result.zero_variance.tolist() == [True] * 3 + [False] * 3
+    assert (result.groups, result.zero_variance_groups, result.singleton_groups) == (2, 1, 0)
+    assert math.isnan(result.roles[0].inflation)
+    for name in ("dr_grpo", "rloo", "reinforce_max"):
+        assert compute(calls, name).values[:3].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_constant_scale_group_does_not_explode() -> None:
+    """Only winners reach the answerer: its scale is 0 although its mean differs from the team's."""
+    calls = [make_call(f"e{n}", "verifier", float(n < 2)) for n in range(4)]
+    calls += [make_call(f"e{n}", "answerer", 1.0) for n in range(2)]
+    result = compute(calls, "dr_mas_std")
+    assert result.values[4:].tolist() == [0.0, 0.0]
+    assert result.zero_variance[4:].all()
+
+
+@pytest.mark.parametrize(("singleton", "expected"), [("zero", 0.0), ("raw", 1.0), ("widen", 0.5)])
+def test_singletons(singleton: Any, expected: float) -> None:
+    calls = [make_call("a", "lone", 1.0), make_call("a", "many", 1.0), make_call("b", "many", 0.0)]
+    calls.append(make_call("c", "many", 0.0))
+    spec = AdvantageSpec(
+        target="row", mean_group=("problem", "role"), mean_weight="call", std="none",
+        singleton=singleton,
+    )  # fmt: skip
+    result = compute(calls, spec)
+    assert result.values[0] == pytest.approx(expected)
+    assert result.singleton.tolist() == [True, False, False, False]
+    assert result.singleton_groups == 1
+    assert result.values[1:].tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+
+
+def test_widened_singleton_takes_both_statistics_of_the_wider_group() -> None:
+    calls = [make_call("a", "lone", 1.0), make_call("a", "many", 1.0), make_call("b", "many", 0.0)]
+    spec = replace(PRESETS["dr_mas"], singleton="widen")
+    values = compute(calls, spec).values
+    assert values[0] == pytest.approx((1 - 2 / 3) / math.sqrt(1 / 3), abs=1e-5)
+    assert compute([calls[0]], spec).values.tolist() == [0.0]
+
+
+def test_episode_target_takes_returns_and_not_row_rewards() -> None:
+    calls = [make_call("a", "r", 0.0), make_call("b", "r", 0.0)]
+    result = compute(calls, "dr_grpo", returns={"a": 1.0, "b": 0.0})
+    assert result.values.tolist() == [0.5, -0.5]
+    records = [
+        EpisodeRecord("w", "t", "p", name, "", "", score, None, False, {}, {})
+        for name, score in (("a", 1.0), ("b", 0.0))
+    ]
+    assert episode_returns(records) == {"a": 1.0, "b": 0.0}
+
+
+def test_one_episode_id_in_two_problems_is_two_episodes() -> None:
+    calls = [make_call("0", "r", 1.0, problem="p"), make_call("0", "r", 0.0, problem="q")]
+    calls += [make_call("1", "r", 0.0, problem="p"), make_call("1", "r", 0.0, problem="q")]
+    assert compute(calls, "dr_grpo").values.tolist() == [0.5, 0.0, -0.5, 0.0]
+    across = AdvantageSpec(mean_group=("role",), std="none")
+    assert compute(calls[:2] + calls[3:], across).values[0] == pytest.approx(2 / 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("pq"), st.integers(0, 4), st.sampled_from("rs")),
+        min_size=1,
+        max_size=25,
+    ),
+    st.sampled_from(sorted(PRESETS)),
+    st.randoms(use_true_random=False),
+)
+def test_order_does_not_matter(
+    rows: list[tuple[str, int, str]], preset: str, shuffler: Any
+) -> None:
+    calls = [
+        make_call(str(number), role, float(number % 2), problem=problem, turn=turn, value=turn / 7)
+        for turn, (problem, number, role) in enumerate(rows)
+    ]
+    order = list(range(len(calls)))
+    shuffler.shuffle(order)
+    straight = compute(calls, preset, state=RunningMean()).values
+    shuffled = compute([calls[idx] for idx in order], preset, state=RunningMean()).values
+    np.testing.assert_allclose(shuffled, straight[order], atol=1e-9)
+    assert np.isfinite(straight).all()
+
+
+def test_no_rows() -> None:
+    result = compute([], "dr_mas")
+    assert result.values.shape == (0,)
+    assert (result.groups, len(result.roles)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (lambda: compute([], "grop"), "Did you mean 'grpo'"),
+        (lambda: AdvantageSpec(mean_group=("problem", "rol")), "role"),
+        (lambda: AdvantageSpec(mean_group="problem"), "tuple"),  # type: ignore[arg-type]
+        (lambda: AdvantageSpec(std_group=()), "tuple"),
+        (lambda: AdvantageSpec(mean="median"), "loo"),  # type: ignore[arg-type]
+        (lambda: compute([make_call("a", "r", 1.0)], "grpo", returns={}), "'a'"),
+        (lambda: compute([make_call("a", "r", 1.0, parts={})], "grpo"), "team"),
+        (lambda: compute([make_call("a", "r", 1.0), make_call("a", "r", 0.0)], "grpo"), "unique"),
+        (lambda: compute([make_call("a", "r", float("nan"))], "dr_mas"), r"row 0 \(.*'a'.*finite"),
+        (lambda: compute([make_call("a", "r", 1.0)], "reinforce_role"), "RunningMean"),
+        (lambda: compute([make_call("a", "r", 1.0)], "at_grpo"), 'sampling="tree"'),
+        (lambda: compute([make_call("a", "r", 1.0)], "magrpo_tree"), 'sampling="joint"'),
+        (lambda: AdvantageSpec(gamma=1.5), "gamma"),
+        (lambda: AdvantageSpec(decay=1.0), "decay"),
+        (lambda: AdvantageSpec(eps=-1.0), "eps"),
+    ],
+)
+def test_mistakes_raise(action: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        action()
+
+
+def test_an_abstaining_reply_is_not_paid_for_its_teams_success() -> None:
+    good = make_call("a", "generator", 1.0)
+    mute = make_call("a", "aggregator", 0.0, parts={"team": 0.0}, strict=False)
+    lost = [make_call("b", "generator", 0.0), make_call("b", "aggregator", 0.0)]
+    got = compute([good, mute, *lost], "grpo", {"a": 1.0, "b": 0.0})
+    # Episodes 1 and 0: mean .5, sample deviation .7071. The mute reply's own value is 0.
+    np.testing.assert_allclose(got.values, [0.7071, -0.7071, -0.7071, -0.7071], atol=1e-4)
+
+
+def test_returns_are_those_of_the_replies_that_did_not_abstain() -> None:
+    """Without `returns`: a reply that abstained says nothing about its episode's outcome."""
+    mute = make_call("a", "aggregator", 0.0, parts={"team": 0.0}, strict=False)
+    calls = [mute, make_call("a", "generator", 1.0), make_call("b", "generator", 0.0)]
+    assert compute(calls, "dr_grpo").values.tolist() == [-0.5, 0.5, -0.5]
+
+
+def test_the_papers_groups_are_names_and_its_target_the_episode() -> None:
+    """Three voters of eight samples: three groups of 8 by agent, one of 24 by role."""
+    scores = (1, 1, 0, 0, 0, 0, 0, 0)
+    voters = [
+        make_call(f"e{sample}", "generator", float(score), agent=f"generator_{slot}", slot=slot)
+        for sample, score in enumerate(scores)
+        for slot in range(3)
+    ]
+    math_names = [replace(call, name=call.agent) for call in voters]
+    code_names = [replace(call, name=call.role) for call in voters]
+    assert compute(math_names, "paper").groups == 3
+    assert compute(code_names, "paper").groups == 1
+    # The rewards of the calls are not looked at, only their episodes' outcomes.
+    unpaid = [replace(call, reward=0.0) for call in math_names]
+    np.testing.assert_array_equal(
+        compute(unpaid, "paper").values, compute(math_names, "paper").values
+    )
+
+
+def test_a_lone_call_keeps_its_raw_return_in_the_papers_code() -> None:
+    assert compute([make_call("a", "r", 0.7)], "paper").values.tolist() == [0.7]
+    assert compute([make_call("a", "r", 0.7)], "dr_mas").values.tolist() == [0.0]
+
+
+def test_candidates_of_one_prompt_are_compared_and_nothing_else() -> None:
+    calls = [
+        make_call("e", "tool", 0.0, state_hash=state, candidate=k, executed=k == 0, value=value)
+        for state, values in (("s", (1.0, 0.0, 0.0)), ("t", (0.4, 0.8, 0.6)))
+        for k, value in enumerate(values)
+    ]
+    first = np.array([2, -1, -1]) / 3 / math.sqrt(1 / 3)
+    second = np.array([-0.2, 0.2, 0.0]) / 0.2
+    values = compute(calls, "at_grpo").values
+    np.testing.assert_allclose(values, [*first, *second], atol=1e-4)
+
+
+def test_children_of_a_node_are_compared_by_agent() -> None:
+    calls = [
+        make_call("e", role, 0.0, node=node, value=value)
+        for node, role, value in (
+            ("x", "helper", 3.0), ("x", "helper", 1.0), ("x", "main", 5.0), ("x", "main", 9.0),
+            ("y", "helper", 7.0),
+        )
+    ]  # fmt: skip
+    assert compute(calls, "magrpo_tree").values.tolist() == [1.0, -1.0, -2.0, 2.0, 0.0]
+
+
+def test_magrpo_compares_returns_to_go_within_a_turn() -> None:
+    calls = [
+        make_call(episode, "main", share + now, turn=turn, immediate=now)
+        for episode, share, nows in (("a", 1.0, (0.25, 0.5)), ("b", 0.0, (0.25, 0.0)))
+        for turn, now in enumerate(nows)
+    ]
+    # Returns to go: a 0.75 + 1 and 0.5 + 1; b 0.25 and 0.
+    assert compute(calls, "magrpo").values.tolist() == [0.75, 0.75, -0.75, -0.75]
+
+
+def test_a_running_mean_judges_by_earlier_batches_and_survives_a_checkpoint() -> None:
+    state = RunningMean()
+    batch = [make_call("a", "r", 1.0), make_call("b", "r", 0.5), make_call("b", "s", 2.0)]
+    assert compute(batch, "reinforce_role", state=state).values.tolist() == [1.0, 0.5, 2.0]
+    loaded = RunningMean()
+    loaded.load_state_dict(json.loads(json.dumps(state.state_dict())))
+    for running in (state, loaded):
+        again = compute(batch, "reinforce_role", state=running)
+        assert again.values.tolist() == pytest.approx([0.25, -0.25, 0.0])
+        assert not again.zero_variance.any()
+        assert running.means["s",] == 2.0
+    third = compute(
+        [make_call("c", "r", 0.0), make_call("c", "s", 0.0)], "reinforce_role", None, state
+    )
+    assert third.values.tolist() == pytest.approx([-0.75, -2.0])
+    assert state.means["r",] == pytest.approx(0.99 * 0.75)
+    spec = replace(PRESETS["reinforce_role"], mean_group=("agent",))
+    with pytest.raises(UsageError, match="role"):
+        compute(batch, spec, state=state)
+
+
+def test_loo_of_a_widened_group_leaves_out_the_wider_groups_item() -> None:
+    calls = [make_call("a", "lone", 1.0), make_call("a", "many", 0.0), make_call("b", "many", 0.0)]
+    spec = AdvantageSpec(
+        target="row", mean_group=("problem", "role"), mean="loo", std="none", singleton="widen"
+    )
+    # In the problem's pool episode a counts with its mean, 0.5, and the other episode with 0.
+    assert compute(calls, spec).values.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_columns_gathered_episode_by_episode_give_the_same() -> None:
+    calls = golden_calls()
+    columns = Columns()
+    for number in range(5):
+        columns.add(call for call in calls if call.episode == f"e{number}")
+    for preset in ("grpo", "dr_mas", "paper"):
+        straight, stored = compute(calls, preset), compute(columns, preset)
+        np.testing.assert_array_equal(stored.values, straight.values)
+        assert list(stored.roles) == list(straight.roles)
+    assert columns.add([calls[0]]) is None
+    assert len(columns) == len(calls) + 1
+
+
+def plain(calls: Sequence[Call], spec: AdvantageSpec) -> list[float]:
+    """The definition, written out: lists of rows in dictionaries (no widening)."""
+    returns = {(c.problem, c.episode): c.parts["team"] for c in calls}
+    rows = [returns[c.problem, c.episode] if spec.target == "episode" else c.reward for c in calls]
+
+    def pool(columns: tuple[str, ...], weight: str, call: Call) -> tuple[list[float], int]:
+        key = [getattr(call, name) for name in columns]
+        same = [i for i, c in enumerate(calls) if [getattr(c, n) for n in columns] == key]
+        if weight == "call":
+            me = next(place for place, i in enumerate(same) if calls[i] is call)
+            return [rows[i] for i in same], me
+        items: dict[tuple[str, str], list[float]] = {}
+        for i in same:
+            items.setdefault((calls[i].problem, calls[i].episode), []).append(rows[i])
+        me = list(items).index((call.problem, call.episode))
+        return [sum(values) / len(values) for values in items.values()], me
+
+    found: list[float] = []
+    for call, target in zip(calls, rows, strict=True):
+        value, alone = target, False
+        if spec.mean != "none":
+            items, me = pool(spec.mean_group, spec.mean_weight, call)
+            alone = len(items) < 2
+            others = items[:me] + items[me + 1 :]
+            value -= {
+                "mean": sum(items) / len(items),
+                "max": max(items),
+                "loo": sum(others) / len(others) if others else items[0],
+            }[spec.mean]
+        if spec.std != "none":
+            items, _ = pool(spec.std_group, spec.std_weight, call)
+            alone = alone or len(items) < 2
+            freedom = len(items) - (spec.std == "sample") or 1
+            centre = sum(items) / len(items)
+            deviation = math.sqrt(sum((item - centre) ** 2 for item in items) / freedom)
+            value = 0.0 if max(items) == min(items) else value / (deviation + spec.eps)
+        found.append((target if spec.singleton == "raw" else 0.0) if alone else value)
+    return found
+
+
+COLUMN = st.sampled_from(["problem", "episode", "role", "turn"])
+GROUP = st.lists(COLUMN, min_size=1, max_size=3, unique=True).map(tuple)
+SPECS = st.builds(
+    AdvantageSpec,
+    target=st.sampled_from(["episode", "row"]),
+    mean_group=GROUP,
+    mean=st.sampled_from(["mean", "loo", "max", "none"]),
+    mean_weight=st.sampled_from(["episode", "call"]),
+    std_group=GROUP,
+    std=st.sampled_from(["sample", "population", "none"]),
+    std_weight=st.sampled_from(["episode", "call"]),
+    singleton=st.sampled_from(["zero", "raw"]),
+)
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from("pq"), st.sampled_from("abc"), st.sampled_from("rs"), st.integers(0, 2),
+        st.sampled_from([0.0, 0.25, 1.0]),
+    ),
+    min_size=1,
+    max_size=20,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(ROWS, SPECS)
+def test_every_choice_equals_its_definition(
+    rows: list[tuple[str, str, str, int, float]], spec: AdvantageSpec
+) -> None:
+    calls = [
+        make_call(
+            episode, role, reward, problem=problem, turn=turn,
+            parts={"team": float(ord(episode) + ord(problem)) % 3 / 2},
+        )
+        for problem, episode, role, turn, reward in rows
+    ]  # fmt: skip
+    np.testing.assert_allclose(compute(calls, spec).values, plain(calls, spec), atol=1e-9)

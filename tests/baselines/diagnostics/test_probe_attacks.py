@@ -1,0 +1,292 @@
+"""Probes under every setting of the learner: their Gram is that of the gradient that is applied."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import numpy as np
+import torch
+
+from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.loss import LossConfig, NonFinite
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
+from flowzoo.baselines.run.checkpoint import latest
+from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.trainer import train
+from flowzoo.envs.records import Call
+
+Make = Callable[..., Any]
+Batch = tuple[list[Call], list[float]]
+
+SMALL: dict[str, Any] = {
+    "steps": 2, "problems": 4, "samples": 4, "eval_problems": 2, "eval_every": 1,
+    "checkpoint_every": 1, "threads": 1, "lr": 2e-3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def batch(tiny_model: Make, role_rows: Make, own_logps: Make) -> Callable[..., Batch]:
+    """`batch(problems)`: three voters `v`, two critics `c` and one judge on each problem."""
+
+    def make(problems: int = 6, seed: int = 3, temperature: float = 1.0) -> Batch:
+        seats = [("v", 0), ("v", 1), ("v", 2), ("c", 0), ("c", 1), ("judge", 0)]
+        rows = role_rows(len(seats) * problems, seed=seed)
+        rng = np.random.default_rng(seed)
+        calls = [
+            replace(
+                row, problem=f"p{i // 6}", episode="e", role=seats[i % 6][0],
+                slot=seats[i % 6][1], agent="{}_{}".format(*seats[i % 6]),
+                finish="length" if i % 11 == 0 else "stop",
+            )
+            for i, row in enumerate(rows)
+        ]  # fmt: skip
+        advantages = [0.0 if i % 7 == 0 else float(rng.normal()) for i in range(len(calls))]
+        return own_logps(tiny_model(), calls, temperature), advantages
+
+    return make
+
+
+def settings(**changes: Any) -> LearnerConfig:
+    plain: dict[str, Any] = {"lr": 1e-2, "loss": LossConfig(), "role_gradients": True}
+    return LearnerConfig(**plain | changes)
+
+
+def lora(model: Any) -> Any:
+    """An adapter on `model` whose both factors are away from zero."""
+    weights = LoraBase(model, "tiny", LoraSettings(rank=2, alpha=4)).add("one", 0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in weights.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+    return weights
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "token-mean": {},
+    "token-sum": {"loss": LossConfig(aggregation="token-sum", constant=50.0)},
+    "kl": {"loss": LossConfig(kl_coef=0.3)},
+    "kl of one role": {"role_kl": {"v": 0.3}},
+    "entropy": {"loss": LossConfig(entropy_coef=0.1)},
+    "recomputed": {"old_logp": "recomputed"},
+    "renormalised": {"correction": "renormalise", "top_k": 12},
+    "coherence": {"coherence": 0.5},
+    "weights of roles": {"role_weights": {"v": 0.25, "judge": 3.0}},
+    "penalised": {"truncated": "penalise"},
+    "masked": {"truncated": "mask"},
+    "padded": {"layout": "padded", "microbatch_tokens": 40},
+    "small micro-batches": {"microbatch_tokens": 24},
+    "all rows computed": {"skip_idle_rows": False},
+    "checkpointed": {"gradient_checkpointing": True},
+    "hard clip": {"clip_norm": 1e-3},
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "adapter"),
+    [(case, False) for case in CASES]
+    + [(case, True) for case in ("token-mean", "kl", "recomputed", "checkpointed")],
+)
+def test_blocks_and_slots_add_up_to_the_gradient_that_the_update_reports(
+    case: str, adapter: bool, tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch(4)
+    model = tiny_model()
+    learner = Learner(lora(model) if adapter else model, settings(**CASES[case]))
+    for _ in range(2):  # at the second the weights have moved and Adam has a history
+        grams = {gram.role: gram for gram in slot_grams(learner, calls, advantages)}
+        metrics = learner.update(calls, advantages)
+        assert set(grams) == {"v", "c"}
+        for role, slots in (("v", 3), ("c", 2)):
+            assert grams[role].products.shape == (slots, 4, slots, 4)
+            norm = math.sqrt(grams[role].products.sum())
+            assert norm == pytest.approx(metrics[f"grad/norm/{role}"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("case", "adapter"),
+    [("kl", False), ("kl", True), ("coherence", False), ("recomputed", False), ("hard clip", True)],
+)
+def test_probes_change_no_weight_no_clock_and_no_mean(
+    case: str, adapter: bool, tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch(4)
+    models = [tiny_model() for _ in range(2)]
+    pair = [Learner(lora(m) if adapter else m, settings(**CASES[case])) for m in models]
+    for _ in range(2):
+        noise = torch.get_rng_state()
+        slot_grams(pair[0], calls, advantages)
+        assert torch.equal(torch.get_rng_state(), noise)
+        assert pair[0].update(calls, advantages) == pair[1].update(calls, advantages)
+    for one, two in zip(*(model.state_dict().values() for model in models), strict=True):
+        assert torch.equal(one, two)
+    states = [learner.state_dict() for learner in pair]
+    assert repr(states[0]) == repr(states[1])
+
+
+def test_the_order_of_the_calls_does_not_matter(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch()
+    order = np.random.default_rng(0).permutation(len(calls))
+    learner = Learner(tiny_model(), settings())
+    found = [
+        probe_metrics(slot_grams(learner, [calls[i] for i in p], [advantages[i] for i in p]))
+        for p in (range(len(calls)), order)
+    ]
+    assert found[0] == found[1]
+
+
+def test_a_slot_without_rows_in_some_blocks_has_no_gradient_there(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch(6)
+    kept = [
+        i for i, call in enumerate(calls)
+        if not (call.agent == "v_2" and call.problem != "p0")  # only the first problem has three
+    ]  # fmt: skip
+    calls, advantages = [calls[i] for i in kept], [advantages[i] for i in kept]
+    grams = {g.role: g for g in slot_grams(Learner(tiny_model(), settings()), calls, advantages)}
+    own = np.einsum("sbsb->sb", grams["v"].products)
+    assert (own[2] > 0).sum() <= 1
+    json.dumps(probe_metrics(list(grams.values())), allow_nan=False)
+
+
+def test_weights_that_adam_has_not_moved_have_no_scale(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    """After one update LoRA's first factor has gradients but a second moment of zero."""
+    calls, advantages = batch(8)
+    fresh = LoraBase(tiny_model(), "tiny", LoraSettings(rank=2, alpha=4)).add("one", 0)
+    learner = Learner(fresh, settings())
+    learner.update(calls, advantages)
+    seconds = [learner.optimizer.state[p]["exp_avg_sq"] for p in learner.parameters]
+    assert any(not second.any() for second in seconds)
+    gram = next(g for g in slot_grams(learner, calls, advantages) if g.role == "v")
+    assert gram.applied is not None
+    own = np.einsum("sbsb->", gram.applied)
+    # Each weight's share is about (g / g_before)^2: thousands in all, not the 1e8 of g / eps.
+    assert 0 < own < 1e3 * sum(int((second > 0).sum()) for second in seconds)
+
+
+def test_one_slot_that_alone_learns_amplifies_nothing(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch(8)
+    alone = [a if c.slot == 0 else 0.0 for c, a in zip(calls, advantages, strict=True)]
+    metrics = probe_metrics(slot_grams(Learner(tiny_model(), settings()), calls, alone))
+    json.dumps(metrics, allow_nan=False)
+    # N |sum g| / sum |g| of one vector and zeros is N; the sum is no longer than orthogonal ones'.
+    assert metrics["grad/amplification_naive/v"] == pytest.approx(3, rel=1e-6)
+    if "grad/amplification_over/v" in metrics:
+        assert metrics["grad/amplification_over/v"] == pytest.approx(1, rel=1e-6)
+
+
+def test_fewer_problems_than_blocks_give_a_block_to_each(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    learner = Learner(tiny_model(), settings())
+    for problems, blocks in ((3, None), (4, 4), (5, 5), (8, 8), (9, 8)):
+        found = {gram.role: gram.products.shape for gram in slot_grams(learner, *batch(problems))}
+        assert found.get("v") == (None if blocks is None else (3, blocks, 3, blocks))
+
+
+def test_nothing_to_learn_and_nothing_at_all_give_no_probe(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch()
+    learner = Learner(tiny_model(), settings())
+    assert slot_grams(learner, [], []) == []
+    assert slot_grams(learner, calls, [0.0] * len(calls)) == []
+    judged = [0.0 if call.role != "judge" else a for call, a in zip(calls, advantages, strict=True)]
+    assert slot_grams(learner, calls, judged) == []
+    # A KL term moves rows without an advantage, once the weights are away from their start.
+    pulled = Learner(tiny_model(), settings(loss=LossConfig(kl_coef=0.5)))
+    pulled.update(calls, advantages)
+    still = {gram.role: gram for gram in slot_grams(pulled, calls, [0.0] * len(calls))}
+    assert set(still) == {"v", "c"}
+    assert still["v"].products.sum() > 0
+
+
+def test_a_poisoned_batch_is_refused_with_its_rows(
+    tiny_model: Make, batch: Callable[..., Batch]
+) -> None:
+    calls, advantages = batch()
+    learner = Learner(tiny_model(), settings())
+    with torch.no_grad():
+        learner.parameters[0][calls[1].output_ids[0]] = math.nan
+    with pytest.raises(NonFinite):
+        probe_metrics(slot_grams(learner, calls, advantages))
+    assert all(parameter.grad is None for parameter in learner.parameters)
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in found]
+
+
+def probed(name: str) -> bool:
+    return name.startswith(("gram/", "grad/amplification"))
+
+
+def weights(root: Path) -> dict[str, bytes]:
+    found = latest(root / "checkpoints")
+    assert found is not None
+    return {
+        str(path.relative_to(found.path)): path.read_bytes()
+        for path in found.path.rglob("*.safetensors")
+    }
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "shared": {"sharing": ("shared",), "kl": 0.05, "coherence": 0.5},
+    "isolated": {"sharing": ("isolated",), "algorithm": "dr_mas"},
+    "isolated adapters": {"sharing": ("isolated",), "lora_rank": 2, "lr": 5e-3},
+    "two policies of one role": {  # the one of them has a single agent of the role
+        "sharing": ("generator_0=x", "generator_1=y", "generator_2=y", "aggregator=x"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
+    variant: str, tmp_path: Path
+) -> None:
+    def run(name: str, **changes: Any) -> Path:
+        out = tmp_path / name
+        train(TrainConfig(**{**SMALL, **VARIANTS[variant], **changes, "out": str(out)}))
+        return out
+
+    without, whole = run("without", probe_every=0), run("whole", probe_every=1)
+    run("halves", probe_every=1, steps=1)
+    halves = run("halves", probe_every=1)
+    plain = [{k: v for k, v in row.items() if not probed(k)} for row in rows(whole)]
+    assert rows(without) == plain
+    assert weights(without) == weights(whole)
+    assert rows(halves) == rows(whole)
+    assert not any(probed(name) for row in rows(without) for name in row)
+    grams = {name: row[name] for row in rows(whole) for name in row if name.startswith("gram/")}
+    policy = {"shared": "shared", "two policies of one role": "y"}.get(variant, "generator")
+    assert set(grams) == {f"gram/generator/{policy}"}
+    gram = grams[f"gram/generator/{policy}"]
+    slots = 2 if policy == "y" else 3
+    assert (gram["slots"], gram["blocks"]) == (slots, 4)
+    assert np.array(gram["products"]).shape == (slots, 4, slots, 4)
+    assert gram["applied"] is not None
+
+
+def test_a_run_probes_when_it_is_due(tmp_path: Path) -> None:
+    train(TrainConfig(**{**SMALL, "steps": 4, "probe_every": 3}, out=str(tmp_path)))
+    due = [row["step"] for row in rows(tmp_path) if any(name[:5] == "gram/" for name in row)]
+    assert due == [1, 4]

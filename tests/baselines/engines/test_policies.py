@@ -1,0 +1,134 @@
+"""Which weights each policy gets: full or adapter, own base or shared, trained or frozen."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import torch
+
+from flowzoo.agents import Request, Sampling
+from flowzoo.agents.pocket import load, pocket_path
+from flowzoo.baselines.engines.hf import TransformersEngines, load_policies
+from flowzoo.baselines.engines.vllm import VLLMEngines, engine_keys
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.envs import make_workflow
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
+
+POCKET = str(pocket_path("math"))
+
+NAMES = ["judge", "solver", "writer"]
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another model: the pocket model with half its output head."""
+    folder = tmp_path_factory.mktemp("halved")
+    other = load(dtype="float32")
+    with torch.no_grad():
+        other.model.lm_head.weight.mul_(0.5)
+    other.model.save_pretrained(folder)
+    other.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def play(engines: Any, name: str) -> Any:
+    chat = [{"role": "user", "content": "3 + 4"}]
+    return asyncio.run(engines.players[name].generate([Request(("k",), "a_0", "a", chat)]))[0]
+
+
+def row_of(reply: Any) -> Call:
+    return Call(
+        problem="p", episode="e", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
+        reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0, state_hash="",
+        prompts="", prompt_ids=reply.prompt_ids, output_ids=reply.output_ids, logps=reply.logps,
+    )  # fmt: skip
+
+
+def logits(weights: Any) -> Any:
+    with weights.active(), torch.no_grad():
+        return weights.model(torch.arange(12)[None], use_cache=False).logits
+
+
+def test_adapters_on_different_bases_train_apart(halved: str) -> None:
+    config = TrainConfig(lora_rank=4, models=(f"judge={halved}",), device="cpu", threads=1)
+    trained = load_policies(config, NAMES, "math")
+    models = {name: one.weights.model for name, one in trained.items()}
+    assert models["solver"] is models["writer"] is not models["judge"]
+    assert engine_keys(trained) == {"judge": halved, "solver": POCKET, "writer": POCKET}
+    before = {name: logits(one.weights) for name, one in trained.items()}
+    assert torch.equal(before["judge"], before["solver"] * 0.5)
+    reply = play(TransformersEngines(config, trained, Sampling(), Sampling()), "judge")
+    learner = Learner(trained["judge"].weights, LearnerConfig(lr=1e-2))
+    for _ in range(2):
+        learner.update([row_of(reply)], [1.0])
+    for name, one in trained.items():
+        assert torch.equal(logits(one.weights), before[name]) is (name != "judge")
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
+    config = TrainConfig(lora_rank=rank, device="cpu", threads=1)
+    trained = load_policies(config, NAMES, "math", frozen=["judge", "writer"])
+    assert [one.frozen for one in trained.values()] == [True, False, True]
+    judge, solver, writer = (one.weights for one in trained.values())
+    assert judge.model is writer.model, "frozen ones share a model"
+    assert (judge.model is solver.model) is bool(rank), "and adapters of its path share it too"
+    assert judge.parameters() == []
+    keys = engine_keys(trained)
+    assert keys == {"judge": POCKET, "solver": POCKET if rank else "solver", "writer": POCKET}
+    engines = TransformersEngines(config, trained, Sampling(temperature=0.0), Sampling())
+    start, first = logits(judge), play(engines, "judge")
+    assert play(engines, "solver") == first
+    learner = Learner(solver, LearnerConfig(lr=1e-2))
+    for _ in range(3):
+        learner.update([row_of(first)], [-1.0])
+    assert torch.equal(logits(judge), start)
+    assert not torch.equal(logits(solver), start)
+    assert play(engines, "judge") == first
+    with pytest.raises(UsageError, match="frozen policy"):
+        judge.save(Path("nowhere"))
+    with pytest.raises(UsageError, match="frozen policy"):
+        judge.load(Path("nowhere"))
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
+    """Beside a trained one: with adapters in the same engine, with full weights in its own."""
+    config = TrainConfig(lora_rank=rank, device="cpu", threads=1, engine="vllm", max_batch=8,
+                         engine_memory=0.125)  # fmt: skip
+    trained = load_policies(config, ["judge", "solver"], "math", frozen=["judge"])
+    learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))
+    greedy, problems = Sampling(temperature=0.0, max_tokens=16), [
+        make_workflow("voting", "math").task.problem(i, "validation") for i in range(4)
+    ]  # fmt: skip
+    engines: Any = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)
+    try:
+        assert set(engines.sync()) >= {"sync/gap_max/solver"}
+        first = play(engines, "judge")
+        assert play(engines, "solver").output_ids == first.output_ids
+        engines.before_learning()
+        for _ in range(6):
+            learner.update([row_of(first)], [-1.0])
+        assert engines.sync()["sync/gap_max/solver"] < 1e-3
+        assert play(engines, "judge").output_ids == first.output_ids
+        assert play(engines, "solver").output_ids != first.output_ids
+    finally:
+        engines.close()
+
+
+def test_mistakes() -> None:
+    config = TrainConfig()
+    with pytest.raises(UsageError, match="Did you mean 'judge'"):
+        load_policies(config, NAMES, "math", frozen=["juge"])
+    with pytest.raises(UsageError, match="every policy is frozen"):
+        load_policies(config, NAMES, "math", frozen=NAMES)

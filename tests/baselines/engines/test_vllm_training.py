@@ -1,0 +1,194 @@
+"""Training with vLLM as the sampler: sync, its proof, crashes, and equal runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+import torch
+
+from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.agents.vllm.home import EngineDied, EngineOutOfMemory
+from flowzoo.baselines.engines.sync import SyncError
+from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
+from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.errors import UsageError
+
+SMALL: dict[str, Any] = {
+    "engine": "vllm", "steps": 5, "problems": 4, "samples": 4, "eval_problems": 8,
+    "eval_every": 5, "checkpoint_every": 2, "threads": 1, "max_batch": 64, "engine_memory": 0.06,
+}  # fmt: skip
+
+
+def config(root: Path, **changes: Any) -> TrainConfig:
+    return TrainConfig(**{**SMALL, **changes, "out": str(root)})
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if not (root / "metrics.jsonl").exists():
+        return found
+    for line in (root / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        found.append({k: v for k, v in row.items() if not k.startswith(VOLATILE)})
+    return found
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("lora_rank", [0, 8])
+@pytest.mark.parametrize("sharing", ["shared", "isolated"])
+def test_engine_and_learner_agree_for_every_role_after_five_steps(
+    tmp_path: Path, sharing: str, lora_rank: int
+) -> None:
+    lr = 5e-3 if lora_rank else 2e-4
+    train(config(tmp_path, sharing=(sharing,), lora_rank=lora_rank, lr=lr))
+    names = ["shared"] if sharing == "shared" else ["aggregator", "generator"]
+    kept = rows(tmp_path)[1:]
+    assert len(kept) == 5
+    for row in kept:
+        for name in names:
+            assert row[f"sync/gap_max/{name}"] < 1e-3
+            assert row[f"learn/logp_gap_max/{name}"] < 1e-3  # of the rows trained on
+    assert sum(row[f"learn/steps/{name}"] for row in kept for name in names) >= 4 * len(names)
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("lora_rank", [0, 8])
+def test_a_skipped_sync_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora_rank: int
+) -> None:
+    trainer = Trainer(config(tmp_path, lora_rank=lora_rank, lr=1e-3 if lora_rank else 2e-4))
+    trainer.iterate(1)
+    monkeypatch.setattr(VLLMEngine, "load_weights", lambda self, tensors: None)
+    monkeypatch.setattr(VLLMEngine, "load_adapter", lambda self, name, save: None)
+    with pytest.raises(SyncError, match=r"policy 'shared' does not have the learner's weights"):
+        trainer.iterate(2)
+    trainer.close()
+
+
+@pytest.mark.vllm
+def test_a_prompt_cache_that_outlives_its_weights_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(config(tmp_path, lr=5e-3))
+    home = next(iter(trainer.engines._engines.values())).home
+    monkeypatch.setattr(home, "_forget_prompts", lambda: None)
+    with pytest.raises(SyncError):
+        trainer.iterate(1)
+    trainer.close()
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, times: int, error: BaseException) -> None:
+    """Let engines fail in the middle of the rollout of `step`, `times` times."""
+    import flowzoo.agents.vllm.thread as thread
+
+    left = {"crashes": times, "rollouts": 0}
+    submit, before = thread.ThreadHome.submit, VLLMEngines.before_learning
+
+    def counted(self: Any) -> None:
+        left["rollouts"] += 1
+        before(self)
+
+    def failing(self: Any, jobs: Any) -> Any:
+        futures = submit(self, jobs)
+        in_rollout = left["rollouts"] == step - 1 and len(jobs) > 20
+        if in_rollout and left["crashes"]:
+            left["crashes"] -= 1
+            engine, steps = self._engine, iter(range(3))
+            real = engine.step
+
+            def step_or_die() -> Any:
+                if next(steps, None) is None:
+                    raise error
+                return real()
+
+            engine.step = step_or_die
+        return futures
+
+    monkeypatch.setattr(thread.ThreadHome, "submit", failing)
+    monkeypatch.setattr(VLLMEngines, "before_learning", counted)
+
+
+@pytest.mark.vllm
+def test_a_step_whose_engine_dies_is_repeated_and_gives_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(config(tmp_path / "calm", steps=3))
+    crash_at(monkeypatch, step=2, times=2, error=RuntimeError("injected fault"))
+    train(config(tmp_path / "crashed", steps=3))
+    said = [r.getMessage() for r in caplog.records if "started again" in r.getMessage()]
+    assert len(said) == 2
+    assert "injected fault" in said[0]
+    assert rows(tmp_path / "crashed") == rows(tmp_path / "calm")
+    assert rows(tmp_path / "calm")[2]["learn/rows/shared"] == 4 * 4 * 4
+
+
+@pytest.mark.vllm
+def test_too_many_deaths_and_lack_of_memory_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        crash_at(patch, step=1, times=9, error=RuntimeError("again and again"))
+        with pytest.raises(EngineDied, match="again and again") as caught:
+            train(config(tmp_path / "a", engine_restarts=1))
+        assert "engine_restarts" in caught.value.__notes__[0]
+    assert all("learn/rows/shared" not in row for row in rows(tmp_path / "a"))
+    crash_at(monkeypatch, step=1, times=1, error=torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(EngineOutOfMemory, match="lower --max-batch, --engine-memory"):
+        train(config(tmp_path / "b"))
+    assert all("learn/rows/shared" not in row for row in rows(tmp_path / "b"))
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_equal_runs_are_equal_and_a_resumed_one_too(tmp_path: Path, lora_rank: int) -> None:
+    changes: dict[str, Any] = {"lora_rank": lora_rank, "sharing": ("isolated",), "eval_every": 2}
+    train(config(tmp_path / "whole", steps=3, **changes))
+    train(config(tmp_path / "parts", steps=2, **changes))
+    train(config(tmp_path / "parts", steps=3, **changes))
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.vllm
+def test_requests_may_leave_as_they_come(tmp_path: Path) -> None:
+    train(config(tmp_path, deterministic=False, steps=2, workflow="eval_opt"))
+    assert all(row["learn/logp_gap_max/shared"] < 1e-3 for row in rows(tmp_path)[1:])
+
+
+def test_an_engine_that_is_not_there_is_an_error_and_not_another_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    for name in ("vllm_thread", "vllm_convert"):
+        monkeypatch.delitem(sys.modules, f"flowzoo.agents.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(ImportError, match=r"--engine transformers.*flowzoo\[vllm"):
+        Trainer(config(tmp_path))
+
+
+def test_engines_and_endpoints_belong_together() -> None:
+    with pytest.raises(UsageError, match="`engine` openai and `endpoint` belong together"):
+        TrainConfig(engine="openai")
+    with pytest.raises(UsageError, match="belong together"):
+        TrainConfig(endpoint=("http://localhost:1/v1",))
+    url = "http://localhost:1/v1"
+    assert endpoints((url,), ["a"]) == {"a": url}
+    assert endpoints((f"a={url}", f"b={url}"), ["a", "b"]) == {"a": url, "b": url}
+    with pytest.raises(UsageError, match="add b=URL"):
+        endpoints((f"a={url}",), ["a", "b"])
+
+
+def test_adapter_slots_hold_the_rank() -> None:
+    assert [adapter_rank(rank) for rank in (1, 2, 8, 9, 64, 65, 512)] == [
+        1, 8, 8, 16, 64, 128, 512,
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="512 at most"):
+        adapter_rank(513)

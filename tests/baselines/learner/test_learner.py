@@ -1,0 +1,351 @@
+"""The learner on a tiny random Qwen3: masks, normalisation, schedules, determinism."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from flowzoo.baselines.learner.batch import collate, cut
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.logps import token_logps
+from flowzoo.baselines.learner.loss import LossConfig, NonFinite
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
+
+VOCAB = 23
+EOS = PAD = 0
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def tiny_model(seed: int = 0) -> Qwen3ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
+        max_position_embeddings=64, pad_token_id=PAD, eos_token_id=EOS, initializer_range=0.3,
+    )  # fmt: skip
+    return Qwen3ForCausalLM(config)
+
+
+def make_calls(count: int = 11, seed: int = 0) -> list[Call]:
+    """Rows of unequal lengths; some end with EOS, some are empty, one holds the pad id inside."""
+    rng = random.Random(seed)
+    calls: list[Call] = []
+    for number in range(count):
+        output = tuple(rng.randrange(VOCAB) for _ in range(rng.choice((1, 2, 5, 9))))
+        output = () if number == 4 else (*output, EOS) if number % 2 else output
+        prompt = tuple(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 7)))
+        calls.append(
+            Call(
+                problem=f"p{number % 3}", episode=f"e{number}", agent="a_0", role="a", slot=0,
+                turn=0, phase=0, messages=(), reply="", strict=True, lenient=True, truth=None,
+                parts={}, reward=0.0, state_hash="", prompts="", prompt_ids=prompt,
+                output_ids=output, logps=tuple(rng.uniform(-4, -2) for _ in output),
+            )
+        )  # fmt: skip
+    return calls
+
+
+def advantages_for(calls: list[Call]) -> list[float]:
+    rng = random.Random(1)
+    return [0.0 if idx % 3 == 2 else rng.uniform(-2, 2) for idx in range(len(calls))]
+
+
+def with_own_logps(model: Qwen3ForCausalLM, calls: list[Call], temperature: float) -> list[Call]:
+    """The calls with the log-probs a sampler of this model would have recorded."""
+    return [
+        replace(call, logps=tuple(plain_logps(model, call, temperature).tolist())) for call in calls
+    ]
+
+
+def plain_logps(model: Qwen3ForCausalLM, call: Call, temperature: float) -> torch.Tensor:
+    """Log-probs of one row without batching: the whole model on exactly its tokens."""
+    ids = [*call.prompt_ids, *call.output_ids]
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0] / temperature
+    logps = logits.log_softmax(-1)
+    start = len(call.prompt_ids)
+    return torch.stack(
+        [logps[start + t - 1, token] for t, token in enumerate(call.output_ids)]
+        or [torch.zeros(())]
+    )[: len(call.output_ids)]
+
+
+def weights_after(
+    calls: list[Call],
+    advantages: list[float],
+    **changes: Any,
+) -> torch.Tensor:
+    """All weights after an update, as one vector. Plain SGD: Adam would amplify rounding."""
+    config = LearnerConfig(lr=1.0, clip_norm=1e9, **changes)
+    learner = Learner(tiny_model(), config)
+    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+    learner.update(calls, advantages)
+    return torch.cat([p.detach().flatten() for p in learner.parameters])
+
+
+def test_logps_equal_those_of_single_rows() -> None:
+    model, calls = tiny_model(), make_calls()
+    batch = collate(calls, [0.0] * len(calls))
+    logps, entropies = token_logps(model, batch, 0.7, entropy="value")
+    for row, call in enumerate(calls):
+        length = len(call.output_ids)
+        assert logps[row, :length].tolist() == pytest.approx(
+            plain_logps(model, call, 0.7).tolist(), abs=1e-5
+        )
+        assert bool((logps[row, length:] == 0).all())
+        assert bool((entropies[row, :length] > 0).all())
+
+
+def test_masks_come_from_the_sampler() -> None:
+    """EOS is trained, the pad id inside a reply is trained, prompts and fillers are not."""
+    calls = [
+        replace(
+            make_calls(1)[0], prompt_ids=(3, EOS, 4), output_ids=(PAD, 5, EOS), logps=(-1,) * 3
+        ),
+        replace(make_calls(1)[0], prompt_ids=(3,), output_ids=(7, EOS), logps=(-1,) * 2),
+    ]
+    batch = collate(calls, [1.0, 1.0])
+    assert batch.targets.tolist() == [PAD, 5, EOS, 7, EOS]
+    assert batch.positions.tolist() == [2, 3, 4, 5, 6], "the last token of a row is no input"
+    assert batch.mask.tolist() == [[True] * 3, [True, True, False]]
+
+
+@pytest.mark.parametrize(
+    "aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
+)
+def test_micro_batches_do_not_change_the_update(aggregation: Any) -> None:
+    calls = make_calls()
+    advantages = advantages_for(calls)
+    loss = LossConfig(aggregation=aggregation, constant=40.0)
+    start = torch.cat([p.detach().flatten() for p in tiny_model().parameters()])
+    whole = weights_after(calls, advantages, loss=loss)
+    assert float((whole - start).abs().max()) > 1e-3
+    for changes in ({"microbatch_rows": 1}, {"microbatch_rows": 3}, {"microbatch_tokens": 25}):
+        other = weights_after(calls, advantages, loss=loss, **changes)  # type: ignore[arg-type]
+        torch.testing.assert_close(other, whole, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+def test_skipping_idle_rows_does_not_change_the_update(aggregation: Any) -> None:
+    calls = make_calls()
+    calls[0] = replace(calls[0], finish="length")
+    advantages = advantages_for(calls)
+    advantages[0] = 3.0
+    assert 0.0 in advantages
+    loss = LossConfig(aggregation=aggregation)
+    skipped = weights_after(calls, advantages, loss=loss, skip_idle_rows=True)
+    full = weights_after(calls, advantages, loss=loss, skip_idle_rows=False)
+    torch.testing.assert_close(skipped, full, atol=1e-6, rtol=0)
+    alone = [idx for idx, advantage in enumerate(advantages) if advantage and idx]
+    fewer = weights_after([calls[i] for i in alone], [advantages[i] for i in alone], loss=loss)
+    assert float((fewer - full).abs().max()) > 1e-4, "idle rows must stay in the counts"
+
+
+def test_arrival_order_does_not_change_a_bit() -> None:
+    calls = make_calls()
+    advantages = advantages_for(calls)
+    order = list(range(len(calls)))
+    random.Random(5).shuffle(order)
+    straight = weights_after(calls, advantages, updates_per_iteration=3)
+    shuffled = weights_after(
+        [calls[i] for i in order], [advantages[i] for i in order], updates_per_iteration=3
+    )
+    assert torch.equal(straight, shuffled)
+
+
+def test_two_runs_are_equal() -> None:
+    calls = make_calls()
+    runs = []
+    for _ in range(2):
+        learner = Learner(tiny_model(), LearnerConfig())
+        metrics = [learner.update(calls, advantages_for(calls)) for _ in range(3)]
+        runs.append((metrics, [p.detach().clone() for p in learner.parameters]))
+    assert runs[0][0] == runs[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(runs[0][1], runs[1][1], strict=True))
+
+
+def test_update_makes_good_replies_likelier() -> None:
+    model = tiny_model()
+    calls = with_own_logps(model, make_calls(), 0.8)
+    advantages = [1.0 if idx % 2 else -1.0 for idx in range(len(calls))]
+    learner = Learner(model, LearnerConfig(lr=1e-2, temperature=0.8))
+    metrics = learner.update(calls, advantages)
+    assert metrics["learn/logp_gap_max"] < 1e-5
+    assert metrics["learn/ess"] == pytest.approx(1.0, abs=1e-5)
+    gains = [float(plain_logps(model, call, 0.8).sum()) - sum(call.logps) for call in calls]
+    assert sum(gains[1::2]) > 0.1
+    assert sum(gains[0::2]) < -0.1
+
+
+def test_metrics_of_several_steps() -> None:
+    model = tiny_model()
+    calls = with_own_logps(model, make_calls(), 1.0)
+    learner = Learner(model, LearnerConfig(lr=1e-2, updates_per_iteration=4, truncated="train"))
+    metrics = learner.update(calls, [1.0] * len(calls))
+    assert (metrics["learn/steps"], metrics["learn/skipped"], learner.steps) == (4, 0, 4)
+    assert metrics["learn/rows"] == 11
+    assert metrics["learn/rows_trained"] == 10, "the empty reply has nothing to train"
+    assert metrics["learn/tokens"] == sum(len(call.output_ids) for call in calls)
+    assert metrics["learn/logp_gap_max"] < 1e-5, "the gap is measured before the first step"
+    assert metrics["learn/kl"] > 1e-6
+    assert 0 < metrics["learn/ess"] < 1
+    assert 0 < metrics["learn/entropy"] < math.log(VOCAB)
+
+
+def test_grad_norm_is_that_before_clipping() -> None:
+    calls = make_calls()
+    advantages = advantages_for(calls)
+    norms, moves = [], []
+    for clip in (0.01, 1e9):
+        model = tiny_model()
+        before = torch.cat([p.detach().flatten() for p in model.parameters()])
+        learner = Learner(model, LearnerConfig(lr=1.0, clip_norm=clip))
+        learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+        norms.append(learner.update(calls, advantages)["learn/grad_norm"])
+        after = torch.cat([p.detach().flatten() for p in model.parameters()])
+        moves.append(float((after - before).norm()))
+    assert norms[0] == norms[1] > 0.1
+    assert moves == pytest.approx([0.01, norms[1]], rel=1e-3)
+
+
+@pytest.mark.parametrize(("rule", "moved"), [("train", True), ("mask", False), ("penalise", True)])
+def test_truncated_replies(rule: Any, moved: bool) -> None:
+    model = tiny_model()
+    calls = [replace(with_own_logps(model, make_calls(1), 1.0)[0], finish="length")]
+    before = copy.deepcopy(model.state_dict())
+    learner = Learner(model, LearnerConfig(truncated=rule, weight_decay=0.0))
+    metrics = learner.update(calls, [1.0 if rule == "train" else 0.0])
+    assert metrics["learn/truncated"] == 1
+    assert metrics["learn/skipped"] == (0 if moved else 1)
+    same = all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert same is not moved
+
+
+def test_nothing_to_train_on_changes_nothing() -> None:
+    calls = make_calls()
+    model = tiny_model()
+    learner = Learner(model, LearnerConfig(weight_decay=0.1))
+    learner.update(calls, advantages_for(calls))
+    before = copy.deepcopy(model.state_dict())
+    for rows in (calls, []):
+        metrics = learner.update(rows, [0.0] * len(rows))
+        assert metrics["learn/steps"] == 0
+        assert "learn/loss" not in metrics
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert learner.iteration == 3
+
+
+def test_kl_pulls_towards_the_reference_even_without_advantage() -> None:
+    calls = make_calls()
+    model, reference = tiny_model(0), tiny_model(1)
+    learner = Learner(model, LearnerConfig(lr=1e-2, loss=LossConfig(kl_coef=1.0)), reference)
+    before = copy.deepcopy(reference.state_dict())
+    seen = [learner.update(calls, [0.0] * len(calls))["learn/reference_kl"] for _ in range(6)]
+    assert seen[-1] < 0.7 * seen[0]
+    assert all(torch.equal(before[name], v) for name, v in reference.state_dict().items())
+
+
+def test_entropy_bonus_raises_entropy() -> None:
+    calls = make_calls()
+    learner = Learner(tiny_model(), LearnerConfig(lr=1e-2, loss=LossConfig(entropy_coef=1.0)))
+    seen = [learner.update(calls, [0.0] * len(calls))["learn/entropy"] for _ in range(4)]
+    assert seen == sorted(seen)
+    assert seen[-1] > seen[0] + 0.05
+
+
+def test_non_finite_loss_carries_the_rows_and_changes_nothing() -> None:
+    calls = make_calls()
+    calls[7] = replace(calls[7], logps=(float("-inf"),) * len(calls[7].output_ids))
+    model = tiny_model()
+    before = copy.deepcopy(model.state_dict())
+    learner = Learner(model, LearnerConfig(microbatch_rows=2, loss=LossConfig(dual_clip=None)))
+    with pytest.raises(NonFinite, match="e7") as caught:
+        learner.update(calls, [-1.0] * len(calls))
+    assert caught.value.calls == (calls[7],)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in learner.parameters)
+
+
+def test_non_finite_gradient_carries_the_rows() -> None:
+    calls = make_calls()
+    marked = calls[7]
+    model = tiny_model()
+    learner = Learner(model, LearnerConfig(microbatch_rows=3, layout="padded"))
+    size = len(marked.prompt_ids) + len(marked.output_ids)
+    rows_of_size = [
+        c for c in calls if c.output_ids and len(c.prompt_ids) + len(c.output_ids) == size
+    ]
+
+    def spoil(_module: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        ids = kwargs["input_ids"].tolist()
+        wanted = [*marked.prompt_ids, *marked.output_ids[:-1]]
+        if any(row[: len(wanted)] == wanted for row in ids):
+            output.last_hidden_state.register_hook(lambda grad: grad * float("inf"))
+
+    assert rows_of_size
+    model.model.register_forward_hook(spoil, with_kwargs=True)
+    with pytest.raises(NonFinite, match="gradient") as caught:
+        learner.update(calls, [1.0] * len(calls))
+    assert caught.value.calls == (marked,)
+
+
+def test_cut() -> None:
+    lengths = [3, 9, 4, 4, 20, 1]
+    batches = cut(lengths, 12)
+    assert sorted(idx for batch in batches for idx in batch) == list(range(6))
+    assert batches == [[4], [1], [2, 3, 0], [5]]
+    assert [len(batch) for batch in cut(lengths, 1000, 4)] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (lambda: LearnerConfig(schedule="linar"), "linear"),  # type: ignore[arg-type]
+        (lambda: LearnerConfig(truncated="drop"), "penalise"),  # type: ignore[arg-type]
+        (lambda: LearnerConfig(schedule="cosine"), "iterations"),
+        (lambda: LearnerConfig(temperature=0.0), "temperature"),
+        (lambda: LearnerConfig(updates_per_iteration=0), "updates_per_iteration"),
+        (lambda: LearnerConfig(warmup=-1), "warmup"),
+        (lambda: cut([1], 0), "max_tokens"),
+        (lambda: Learner(tiny_model().bfloat16(), LearnerConfig()), "float32"),
+    ],
+)
+def test_mistakes_raise(action: Callable[[], Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        action()
+
+
+def test_rows_that_cannot_be_trained_on() -> None:
+    learner = Learner(tiny_model(), LearnerConfig())
+    call = make_calls(1)[0]
+    with pytest.raises(UsageError, match="no prompt tokens"):
+        learner.update([replace(call, prompt_ids=(), output_ids=(), logps=())], [1.0])
+    with pytest.raises(UsageError, match="log-probs"):
+        learner.update([replace(call, logps=call.logps[1:])], [1.0])
+    with pytest.raises(UsageError, match="got 2 for 1"):
+        learner.update([call], [1.0, 1.0])
+
+
+def test_a_family_that_caps_its_logits_is_refused() -> None:
+    class Capped(Qwen3ForCausalLM):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output: Any = super().forward(*args, **kwargs)
+            output.logits = output.logits.tanh()
+            return output
+
+    with pytest.raises(UsageError, match="Capped"):
+        Learner(Capped(tiny_model().config), LearnerConfig())

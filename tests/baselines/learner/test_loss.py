@@ -1,0 +1,315 @@
+"""The loss against a reference written token by token in float64, value and gradient."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from flowzoo.baselines.learner.loss import LossConfig, LossStats, NonFinite, Totals, policy_loss
+from flowzoo.errors import UsageError
+
+LENGTHS = (5, 1, 0, 3)
+ADVANTAGES = (1.3, -0.7, 2.0, -1.1)
+WEIGHTS = (1.0, 0.25, 2.0, 1.5)
+KL_COEFS = (0.4, 0.0, 0.1, 0.2)
+WIDTH = max(LENGTHS)
+
+
+def tensors(seed: int = 0, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
+    """Random rows of unequal lengths; outside the mask stands rubbish."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (len(lengths), max(lengths))
+    mask = torch.arange(shape[1])[None] < torch.tensor(lengths)[:, None]
+    values = {
+        name: -torch.rand(shape, generator=generator, dtype=torch.float64) * 3
+        for name in ("logps", "behaviour_logps", "reference_logps")
+    }
+    for name in ("entropies", "importance"):
+        values[name] = 2 * torch.rand(shape, generator=generator, dtype=torch.float64)
+    values = {name: torch.where(mask, value, float("nan")) for name, value in values.items()}
+    values["logps"].requires_grad_()
+    rows = {"advantages": ADVANTAGES, "row_weights": WEIGHTS, "kl_coefs": KL_COEFS}
+    per_row = {
+        name: torch.tensor(row[: len(lengths)], dtype=torch.float64) for name, row in rows.items()
+    }
+    return {**values, **per_row, "mask": mask}
+
+
+class Token(NamedTuple):
+    """What the reference knows of one token."""
+
+    logp: float
+    old: float
+    advantage: float
+    reference: float
+    entropy: float
+    importance: float
+    kl_coef: float
+
+
+def reference_token(token: Token, config: LossConfig) -> tuple[float, float]:
+    """Loss of a token, and its derivative by logp."""
+    ratio, advantage = np.exp(np.float64(token.logp - token.old)), token.advantage
+    if not config.ratio:
+        objective, slope = token.logp * advantage, advantage
+    else:
+        objective, slope = ratio * advantage, ratio * advantage
+        low = -math.inf if config.clip_low is None else 1 - config.clip_low
+        high = math.inf if config.clip_high is None else 1 + config.clip_high
+        clipped = low if ratio < low else high if ratio > high else ratio
+        if clipped * advantage < objective:
+            objective, slope = clipped * advantage, 0.0
+        if config.dual_clip is not None and advantage < 0:
+            floor = config.dual_clip * advantage
+            if objective < floor:
+                objective, slope = floor, 0.0
+    distance = token.reference - token.logp
+    kl = token.kl_coef * (np.exp(distance) - distance - 1)
+    loss = -token.importance * objective + kl - config.entropy_coef * token.entropy
+    return loss, -token.importance * slope + token.kl_coef * (1 - np.exp(distance))
+
+
+def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.ndarray]:
+    """The loss of a whole batch, and its gradient (rows, tokens) by the log-probs."""
+    values = {name: value.detach().numpy() for name, value in data.items()}
+    mask = values["mask"]
+    lengths = [int(row.sum()) for row in mask]
+    total, gradient = 0.0, np.zeros(mask.shape)
+    for row, length in enumerate(lengths):
+        for t in range(length):
+            token = Token(
+                values["logps"][row, t], values["behaviour_logps"][row, t],
+                values["advantages"][row], values["reference_logps"][row, t],
+                values["entropies"][row, t],
+                values["importance"][row, t] if "importance" in values else 1.0,
+                values["kl_coefs"][row] if "kl_coefs" in values else config.kl_coef,
+            )  # fmt: skip
+            share = {
+                "token-mean": 1 / sum(lengths),
+                "token-sum": 1 / config.constant,
+                "seq-mean-token-sum": 1 / len(lengths),
+                "seq-mean-token-mean": 1 / len(lengths) / length,
+            }[config.aggregation]
+            share *= values["row_weights"][row] if "row_weights" in values else 1.0
+            loss, slope = reference_token(token, config)
+            total += share * loss
+            gradient[row, t] = share * slope
+    return total, gradient
+
+
+CONFIGS = [
+    LossConfig(aggregation=aggregation, constant=7.0, **extra)  # type: ignore[arg-type]
+    for aggregation in (
+        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"
+    )
+    for extra in (
+        {},
+        {"clip_low": 0.2, "clip_high": 0.28, "kl_coef": 0.3, "entropy_coef": 0.05},
+        {"clip_low": None, "clip_high": None, "dual_clip": None},
+        {"clip_high": None, "dual_clip": 1.5},
+        {"ratio": False, "clip_low": None, "clip_high": None, "dual_clip": None},
+    )
+]  # fmt: skip
+SHAPES = [LENGTHS, (4,), (1,), (0, 2), (3, 3, 3)]
+EXTRAS = [
+    (),
+    ("row_weights",),
+    ("kl_coefs",),
+    ("importance",),
+    ("row_weights", "kl_coefs", "importance"),
+]
+
+
+@pytest.mark.parametrize("extras", EXTRAS, ids=str)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_value_and_gradient_equal_the_reference(
+    config: LossConfig, extras: tuple[str, ...]
+) -> None:
+    for seed, lengths in enumerate(SHAPES):
+        data = tensors(seed, lengths)
+        for name in {"row_weights", "kl_coefs", "importance"} - set(extras):
+            del data[name]
+        loss, _ = policy_loss(**data, config=config)
+        loss.backward()
+        value, gradient = reference_loss(data, config)
+        assert float(loss.detach()) == pytest.approx(value, abs=1e-12)
+        np.testing.assert_allclose(data["logps"].grad.numpy(), gradient, atol=1e-12, rtol=0)
+
+
+def test_the_reference_differentiates_rightly() -> None:
+    """Its gradient is that of its value, by finite differences."""
+    for config in CONFIGS[:5]:
+        data = tensors()
+        _, gradient = reference_loss(data, config)
+        for row, t in ((0, 0), (0, 4), (1, 0), (3, 2)):
+            ends = []
+            for sign in (-1, 1):
+                moved = dict(data, logps=data["logps"].detach().clone())
+                moved["logps"][row, t] += sign * 1e-6
+                ends.append(reference_loss(moved, config)[0])
+            assert gradient[row, t] == pytest.approx((ends[1] - ends[0]) / 2e-6, abs=1e-7)
+
+
+def test_no_constant_of_a_row_gets_a_gradient() -> None:
+    data = tensors()
+    data["importance"].requires_grad_()
+    policy_loss(**data, config=LossConfig())[0].backward()
+    assert data["importance"].grad is None
+
+
+def test_row_weights_leave_the_counts_alone() -> None:
+    """A weight scales a row; it does not make the others count for more."""
+    for config in CONFIGS:
+        data = tensors()
+        parts = []
+        for row in range(len(LENGTHS)):
+            weights = torch.zeros(len(LENGTHS), dtype=torch.float64)
+            weights[row] = WEIGHTS[row]
+            loss, _ = policy_loss(**{**data, "row_weights": weights}, config=config)
+            parts.append(float(loss.detach()))
+        whole, _ = policy_loss(**data, config=config)
+        assert sum(parts) == pytest.approx(float(whole.detach()), abs=1e-12)
+
+
+def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
+    """At ratio 1 the surrogate and -A logp have one gradient."""
+    gradients = []
+    plain = LossConfig(ratio=False, clip_low=None, clip_high=None, dual_clip=None)
+    for config in (LossConfig(), plain):
+        data = {name: tensors()[name] for name in ("logps", "advantages", "mask")}
+        policy_loss(**data, behaviour_logps=data["logps"].detach(), config=config)[0].backward()
+        gradients.append(data["logps"].grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_parts_add_up_to_the_whole(config: LossConfig) -> None:
+    data = tensors()
+    whole, stats = policy_loss(**data, config=config)
+    totals = Totals(len(LENGTHS), sum(LENGTHS))
+    parts, added = 0.0, LossStats()
+    for low, high in pairwise((0, 1, 3, 4)):
+        piece: dict[str, Any] = {name: value[low:high] for name, value in data.items()}
+        loss, part = policy_loss(**piece, config=config, totals=totals)
+        parts, added = parts + float(loss.detach()), added + part
+    assert parts == pytest.approx(float(whole.detach()), abs=1e-12)
+    for name in LossStats.__slots__:
+        assert getattr(added, name) == pytest.approx(getattr(stats, name), abs=1e-12)
+
+
+def test_statistics() -> None:
+    ratios = [[2.0, 1.0], [4.0, 0.5]]
+    logps = torch.tensor(ratios, dtype=torch.float64).log()
+    data: dict[str, Any] = {
+        "behaviour_logps": torch.zeros_like(logps), "advantages": torch.tensor([1.0, -1.0]),
+        "mask": torch.ones(2, 2, dtype=torch.bool), "entropies": torch.full((2, 2), 0.25),
+    }  # fmt: skip
+    _, stats = policy_loss(logps, config=LossConfig(), **data)
+    assert stats.tokens == 4
+    assert stats.clipped == 2  # 2.0 with A > 0, 0.5 with A < 0
+    assert stats.dual_clipped == 1  # 4.0 with A < 0
+    assert stats.ratio == pytest.approx(7.5)
+    assert stats.ratio_squared == pytest.approx(21.25)
+    assert stats.gap_max == pytest.approx(math.log(4))
+    assert stats.gap == pytest.approx(math.log(2) + math.log(4) + math.log(2))
+    assert stats.kl == pytest.approx(sum(r - 1 - math.log(r) for row in ratios for r in row))
+    assert stats.entropy == pytest.approx(1.0)
+
+
+def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
+    behaviour = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    current = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    exact = float((behaviour * (behaviour / current).log()).sum())
+    expected = 0.0
+    for token in range(3):
+        _, stats = policy_loss(
+            current[token].log().reshape(1, 1), behaviour[token].log().reshape(1, 1),
+            torch.zeros(1), torch.ones(1, 1, dtype=torch.bool), LossConfig(),
+        )  # fmt: skip
+        expected += float(behaviour[token]) * stats.kl
+    assert expected == pytest.approx(exact)
+
+
+def test_only_empty_rows() -> None:
+    empty = torch.zeros(2, 0)
+    loss, stats = policy_loss(empty, empty, torch.ones(2), empty.bool(), LossConfig())
+    assert (float(loss), stats.tokens) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "name",
+    ["logps", "behaviour_logps", "reference_logps", "importance", "row_weights", "advantages"],
+)
+def test_a_poisoned_row_is_named(name: str, bad: float) -> None:
+    data = tensors()
+    data[name] = data[name].detach().clone()
+    data[name][(3, 1) if data[name].dim() == 2 else (3,)] = bad
+    with pytest.raises(NonFinite, match=r"\[3\]") as caught:
+        policy_loss(**data, config=LossConfig(dual_clip=None, clip_high=None))
+    assert caught.value.rows == (3,)
+
+
+def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> None:
+    data = tensors()
+    data["behaviour_logps"][0, 2] = float("-inf")
+    assert ADVANTAGES[0] > 0, "the clipped surrogate alone would be finite"
+    with pytest.raises(NonFinite) as caught:
+        policy_loss(**data, config=LossConfig())
+    assert caught.value.rows == (0,)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"aggregation": "token-men"}, "token-mean"),
+        ({"clip_low": 1.5}, "clip_low"),
+        ({"clip_high": -0.1}, "clip_high"),
+        ({"dual_clip": 1.0}, "dual_clip"),
+        ({"constant": 0.0}, "constant"),
+        ({"ratio": False}, "dual_clip"),
+        (
+            {"ratio": False, "clip_low": 0.0, "clip_high": None, "dual_clip": None},
+            "nothing to clip",
+        ),
+    ],
+)
+def test_config_mistakes(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        LossConfig(**change)
+
+
+def test_call_mistakes() -> None:
+    data = tensors()
+    del data["kl_coefs"]
+    for name, config in (
+        ("reference_logps", LossConfig(kl_coef=0.1)),
+        ("entropies", LossConfig(entropy_coef=0.1)),
+    ):
+        with pytest.raises(UsageError, match=name):
+            policy_loss(**{**data, name: None}, config=config)
+    with pytest.raises(UsageError, match="kl_coefs"):
+        policy_loss(**{**tensors(), "reference_logps": None}, config=LossConfig())
+    for name in ("advantages", "row_weights"):
+        with pytest.raises(UsageError, match=rf"{name}.*\(3,\)"):
+            policy_loss(**{**data, name: data[name][:3]}, config=LossConfig())
+    with pytest.raises(UsageError, match="importance"):
+        policy_loss(**{**data, "importance": data["importance"][:, :1]}, config=LossConfig())
+    with pytest.raises(UsageError, match="boolean"):
+        policy_loss(**{**data, "mask": data["mask"].float()}, config=LossConfig())
+    with pytest.raises(UsageError, match="rows, tokens"):
+        policy_loss(**{**data, "logps": data["logps"].flatten()}, config=LossConfig())
+
+
+def test_kl_coefs_of_zero_need_no_reference() -> None:
+    data = {**tensors(), "reference_logps": None}
+    data["kl_coefs"] = torch.zeros(len(LENGTHS), dtype=torch.float64)
+    loss, stats = policy_loss(**data, config=replace(LossConfig(), kl_coef=0.5))
+    assert math.isfinite(float(loss.detach()))
+    assert stats.reference_kl == 0.0

@@ -1,0 +1,99 @@
+"""Packing rows by their common prefixes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted_rows
+
+rows_of_few_tokens = st.lists(
+    st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12
+)
+
+
+def sights(packing: Packing) -> dict[int, list[list[int]]]:
+    """For every packed position the lists of keys that its queries see, fillers left out."""
+    found: dict[int, list[list[int]]] = {}
+    queries = [
+        (int(query), keys, None if bucket.bias is None else bucket.bias[row, 0, place])
+        for bucket in packing.buckets
+        for row, keys in enumerate(bucket.keys.tolist())
+        for place, query in enumerate(bucket.queries[row])
+    ]
+    for position, place in enumerate(packing.places.tolist()):
+        query, keys, bias = queries[place]
+        assert query == position
+        assert bias is not None
+        seen = [key for key, value in zip(keys, bias.tolist(), strict=True) if value == 0]
+        found.setdefault(position, []).append(seen)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows_of_few_tokens)
+def test_every_distinct_prefix_stands_once_and_sees_itself(rows: list[list[int]]) -> None:
+    tree = grow(rows)
+    prefixes = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
+    assert len(tree.ids) == len(prefixes)
+    packing = lay_out(tree)
+    seen = sights(packing)
+    for row, path in zip(rows, tree.paths, strict=True):
+        assert tree.ids[path].tolist() == row
+        assert packing.positions[0, path].tolist() == list(range(len(row)))
+        for end, position in enumerate(path.tolist(), 1):
+            assert seen[position] == [path[:end].tolist()]
+
+
+def test_rows_without_a_common_prefix_stand_one_after_another() -> None:
+    tree = grow([[5, 1], [7], [6, 6, 6]])
+    assert tree.ids.tolist() == [5, 1, 6, 6, 6, 7]
+    assert [path.tolist() for path in tree.paths] == [[0, 1], [5], [2, 3, 4]]
+
+
+def test_equal_rows_are_one() -> None:
+    tree = grow([[1, 2], [1, 2], [1, 2]])
+    assert tree.ids.tolist() == [1, 2]
+    assert [path.tolist() for path in tree.paths] == [[0, 1]] * 3
+    assert sorted_rows([[1, 2], [0], [1, 2]]) == [(1, 0), (0, 0), (2, 2)]
+
+
+def test_segments_of_like_shape_share_a_bucket() -> None:
+    """A short segment is not padded to a long one, and many equal ones are one bucket."""
+    rng = np.random.default_rng(0)
+    short = [[1, *rng.integers(2, 1000, 20).tolist()] for _ in range(50)]
+    long = [[0, *rng.integers(2, 1000, 400).tolist()] for _ in range(3)]
+    packing = lay_out(grow([*short, *long]))
+    assert sorted(tuple(bucket.queries.shape) for bucket in packing.buckets) == [(3, 401), (50, 21)]
+
+
+def test_a_long_whole_row_has_no_table() -> None:
+    tree = grow([list(range(600)), list(range(1, 40)), [*range(600), 7]])
+    packing = lay_out(tree)
+    tables = {tuple(one.queries.shape): one.bias is None for one in packing.buckets}
+    assert tables == {(1, 600): True, (1, 39): False, (1, 1): False}
+
+
+def test_a_long_row_that_shares_little_stays_whole() -> None:
+    header = list(range(100))
+    rows = [[*header, *[number] * 700] for number in (1, 2)]
+    tree = grow(rows)
+    assert len(tree.ids) == 1600
+    assert all(bucket.bias is None for bucket in lay_out(tree).buckets)
+    most = [[*range(600), *[number] * 100] for number in (1, 2)]
+    assert len(grow(most).ids) == 800
+
+
+def test_moving_keeps_everything() -> None:
+    import torch
+
+    packing = lay_out(grow([[1, 2, 3], [1, 2], [4]])).to(torch.device("cpu"))
+    stacked = packing.stacked(2, torch.bfloat16)
+    for before, after in zip(packing.buckets, stacked.buckets, strict=True):
+        assert before.bias is not None
+        assert after.bias is not None
+        segments, _, width, keys = before.bias.shape
+        assert after.bias.shape == (segments, 1, 2 * width, keys)
+        assert after.bias.dtype == torch.bfloat16
+        assert torch.equal(after.bias.float(), before.bias.repeat(1, 1, 2, 1))

@@ -1,0 +1,166 @@
+"""Gradients of roles, and the regulariser that scales repeated gradients down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import numpy as np
+import torch
+
+from flowzoo.baselines.learner.coherence import Coherence
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGram, gram_metrics
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.errors import UsageError
+
+Make = Callable[..., Any]
+
+ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
+
+
+def after(learner: Learner, rows: list[Any], advantages: list[float]) -> torch.Tensor:
+    """Minus the gradient of an update, as plain descent shows it."""
+    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+    before = torch.cat([p.detach().flatten() for p in learner.parameters])
+    learner.update(rows, advantages)
+    return before - torch.cat([p.detach().flatten() for p in learner.parameters])
+
+
+def settings(**changes: Any) -> LearnerConfig:
+    return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "truncated": "train", **changes})
+
+
+def test_role_gradients_add_up_and_are_those_of_the_roles(
+    tiny_model: Make, role_rows: Make, own_logps: Make
+) -> None:
+    rows = own_logps(tiny_model(), role_rows())
+    plain = after(Learner(tiny_model(), settings()), rows, ADVANTAGES)
+    learner = Learner(tiny_model(), settings(role_gradients=True, microbatch_rows=2))
+    before = learner.update(rows, [0.0] * 9)
+    assert not any(name.startswith("grad/") for name in before)
+    metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
+    whole = after(learner, rows, ADVANTAGES)
+    torch.testing.assert_close(whole, plain, atol=1e-6, rtol=1e-5)
+    alone = {
+        role: after(
+            Learner(tiny_model(), settings()),
+            rows,
+            [a if r.role == role else 0.0 for r, a in zip(rows, ADVANTAGES, strict=True)],
+        )
+        for role in "abc"
+    }
+    torch.testing.assert_close(sum(alone.values()), plain, atol=1e-6, rtol=1e-5)
+    norms = {role: float(g.norm()) for role, g in alone.items()}
+    for role, norm in norms.items():
+        assert metrics[f"grad/norm/{role}"] == pytest.approx(norm, rel=1e-4)
+        assert metrics[f"grad/mass/{role}"] == pytest.approx(norm / sum(norms.values()), rel=1e-4)
+    for pair in ("ab", "ac", "bc"):
+        one, two = (alone[role] for role in pair)
+        cosine = float(torch.nn.functional.cosine_similarity(one, two, dim=0))
+        assert metrics[f"grad/cos/{pair[0]}/{pair[1]}"] == pytest.approx(cosine, abs=1e-4)
+
+
+def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
+    first = RoleGram(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]), (3, 1))
+    second = RoleGram(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]), (3, 1))
+    third = RoleGram(("b",), np.array([[4.0]]), (1,))
+    roles = math.exp(-(3 / 7 * math.log(3 / 7) + 4 / 7 * math.log(4 / 7)))
+    assert gram_metrics([first, second, third]) == pytest.approx(
+        {
+            "grad/norm/a": 2.0, "grad/norm/b": 2.0, "grad/mass/a": (3 / 7 + 1) / 2,
+            "grad/mass/b": (4 / 7 + 0 + 1) / 3, "grad/cos/a/b": 0.5, "grad/conflict": 0.0,
+            "grad/mass_call/a": (1 / 5 + 1) / 2, "grad/mass_call/b": (4 / 5 + 0 + 1) / 3,
+            "grad/effective_roles": (roles + 1 + 1) / 3, "grad/dominance": (4 / 7 + 1 + 1) / 3,
+        }
+    )  # fmt: skip
+    assert gram_metrics([]) == {}
+
+
+def test_conflict_is_the_share_of_pairs_that_pull_apart() -> None:
+    products = np.array([[1.0, -0.5, 0.5], [-0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])
+    metrics = gram_metrics([RoleGram(("a", "b", "c"), products, (1, 1, 1))])
+    assert metrics["grad/conflict"] == pytest.approx(1 / 3)
+    assert metrics["grad/effective_roles"] == pytest.approx(3)
+
+
+def test_a_weight_without_a_gradient_counts_as_zero() -> None:
+    parameters = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(1))]
+    roles = RoleGradients(parameters)
+    parameters[0].grad = torch.tensor([3.0, 0.0])
+    roles.take("a", 2)
+    assert parameters[0].grad is None
+    parameters[0].grad, parameters[1].grad = torch.tensor([1.0, 1.0]), torch.tensor([5.0])
+    roles.take("b", 1)
+    gram = roles.merge()
+    assert gram.products.tolist() == [[9.0, 3.0], [3.0, 27.0]]
+    assert gram.calls == (2, 1)
+    assert [p.grad.tolist() for p in parameters if p.grad is not None] == [[4.0, 1.0], [5.0]]
+
+
+def test_entropy_and_clipping_are_told_by_role(
+    tiny_model: Make, role_rows: Make, own_logps: Make
+) -> None:
+    rows = own_logps(tiny_model(), role_rows())
+    metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
+    alone = Learner(tiny_model(), settings(skip_idle_rows=True)).update(
+        rows, [a if row.role == "b" else 0.0 for row, a in zip(rows, ADVANTAGES, strict=True)]
+    )
+    assert metrics["entropy/b"] == pytest.approx(alone["learn/entropy"], rel=1e-5)
+    assert metrics["kl/b"] == pytest.approx(0, abs=1e-6)
+    assert metrics["clip/b"] == 0
+    tokens = {
+        role: sum(
+            len(r.output_ids) for r, a in zip(rows, ADVANTAGES, strict=True) if a and r.role == role
+        )
+        for role in "abc"
+    }
+    mean = sum(metrics[f"entropy/{role}"] * n for role, n in tokens.items()) / sum(tokens.values())
+    assert metrics["learn/entropy"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    regulariser = Coherence(strength=0.5, window=2)
+    seen, mean = [], torch.zeros(2)
+    for count, grad in enumerate([(1.0, 0.0), (2.0, 0.0), (0.0, 1.0), (-1.0, 0.0)], start=1):
+        given = torch.tensor(grad)
+        weight.grad = given.clone()
+        cosine, scale = regulariser.apply([weight])
+        expected = float(given @ mean / (given.norm() * mean.norm())) if count > 1 else 0.0
+        assert cosine == pytest.approx(expected, abs=1e-6)
+        assert scale == pytest.approx(1 - 0.5 * max(0.0, expected), abs=1e-6)
+        torch.testing.assert_close(weight.grad, given * scale)
+        mean += (given - mean) / min(count, 2)
+        seen.append(scale)
+    assert seen == pytest.approx([1.0, 0.5, 1.0, 1.0])
+
+
+def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(
+    tiny_model: Make, role_rows: Make
+) -> None:
+    rows = role_rows()
+    config = settings(coherence=0.8, clip_norm=0.1)
+
+    def run(learner: Learner, steps: int) -> list[dict[str, float]]:
+        return [learner.update(rows, ADVANTAGES) for _ in range(steps)]
+
+    whole = Learner(tiny_model(), LearnerConfig(lr=1e-4, coherence=0.8))
+    expected = run(whole, 4)
+    assert expected[0]["learn/coherence_scale"] == 1.0
+    assert expected[1]["learn/coherence"] > 0.9
+    first = Learner(tiny_model(), LearnerConfig(lr=1e-4, coherence=0.8))
+    run(first, 2)
+    second = Learner(first.model, LearnerConfig(lr=1e-4, coherence=0.8))
+    second.load_state_dict(first.state_dict())
+    assert run(second, 2) == expected[2:]
+    clipped = Learner(tiny_model(), config)
+    assert math.isclose(float(after(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
+    assert float(after(clipped, rows, ADVANTAGES).norm()) < 0.09
+    with pytest.raises(UsageError, match="coherence regulariser"):
+        Learner(tiny_model(), settings()).load_state_dict(first.state_dict())

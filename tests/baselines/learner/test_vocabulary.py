@@ -1,0 +1,130 @@
+"""Log-probs chunk by chunk against automatic differentiation of the whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from flowzoo.baselines.learner.vocabulary import Entropy, chosen_logps, chunk_of
+
+STATES, HIDDEN, VOCAB, TOKENS = 11, 6, 17, 15
+
+
+def problem(bias: bool = False) -> tuple[Tensor, nn.Linear, Tensor, Tensor]:
+    """States in float64, a head, and tokens in no order; one state predicts none."""
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(STATES, HIDDEN, generator=generator, dtype=torch.float64)
+    head = nn.Linear(HIDDEN, VOCAB, bias=bias, dtype=torch.float64)
+    sources = torch.randint(1, STATES, (TOKENS,), generator=generator)
+    targets = torch.randint(0, VOCAB, (TOKENS,), generator=generator)
+    return states.requires_grad_(), head, sources, targets
+
+
+def gradients(
+    results: tuple[Tensor, Tensor | None], states: Tensor, head: nn.Linear
+) -> list[Tensor]:
+    """Gradients of a weighted sum of log-probs and entropies."""
+    logps, entropies = results
+    total = (logps * torch.linspace(-1, 2, TOKENS)).sum()
+    if entropies is not None and entropies.requires_grad:
+        total = total + (entropies * torch.linspace(0.5, 3, STATES)).sum()
+    return list(torch.autograd.grad(total, [states, *head.parameters()]))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, STATES, 0])
+@pytest.mark.parametrize("entropy", ["none", "value", "grad"])
+@pytest.mark.parametrize(("temperature", "bias"), [(1.0, False), (0.7, True)])
+def test_values_and_gradients(chunk: int, entropy: Entropy, temperature: float, bias: bool) -> None:
+    states, head, sources, targets = problem(bias)
+    found = chosen_logps(states, head, sources, targets, temperature, entropy, chunk)
+    logps = (head(states) / temperature).log_softmax(-1)
+    entropies = -(logps.exp() * logps).sum(-1)
+    plain = logps[sources, targets]
+    torch.testing.assert_close(found.logps, plain.float(), atol=1e-6, rtol=1e-6)
+    assert found.entropies.requires_grad == (entropy == "grad")
+    assert len(found.entropies) == (0 if entropy == "none" else STATES)
+    if entropy != "none":
+        torch.testing.assert_close(found.entropies, entropies.float(), atol=1e-6, rtol=1e-6)
+    wanted = gradients((plain, entropies if entropy == "grad" else None), states, head)
+    for mine, theirs in zip(gradients(found, states, head), wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_frozen_head_gets_no_gradient() -> None:
+    states, head, sources, targets = problem()
+    head.requires_grad_(False)
+    chosen_logps(states, head, sources, targets, 1.0, "none", 4).logps.sum().backward()
+    assert states.grad is not None
+    assert head.weight.grad is None
+
+
+def test_no_tokens_at_all() -> None:
+    states, head, sources, targets = problem()
+    for chunk in (0, 3):
+        found = chosen_logps(states[:0], head, sources[:0], targets[:0], 1.0, "value", chunk)
+        found.logps.sum().backward()
+        assert (len(found.logps), len(found.entropies)) == (0, 0)
+
+
+def test_lower_precision_follows_autocast() -> None:
+    states, head, sources, targets = problem()
+    states, head = states.detach().float().requires_grad_(), head.float()
+    exact = chosen_logps(states, head, sources, targets, 1.0, "grad", 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = chosen_logps(states, head, sources, targets, 1.0, "grad", 4)
+    assert rough.logps.dtype == torch.float32
+    gap = float((rough.logps - exact.logps).detach().abs().max())
+    assert 1e-6 < gap < 0.1
+    for mine, theirs in zip(
+        gradients(rough, states, head), gradients(exact, states, head), strict=True
+    ):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, theirs, atol=0.1, rtol=0.1)
+
+
+def test_chunk_of() -> None:
+    assert chunk_of(151_936, 0) == 220
+    assert chunk_of(768, 10) == 10
+    assert chunk_of(10**9, 0) == 1
+
+
+# Not `ru_maxrss`: that of a new process begins with its parent's.
+PEAK = """
+import re, sys, torch
+def peak_kib():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+torch.set_num_threads(1)
+from flowzoo.baselines.learner.vocabulary import chosen_logps
+states, head = torch.randn(4096, 16, requires_grad=True), torch.nn.Linear(16, 16384, bias=False)
+which, targets = torch.arange(4096), torch.randint(0, 16384, (4096,))
+before = peak_kib()
+if sys.argv[1] == "plain":
+    logps = head(states).log_softmax(-1)[which, targets]
+else:
+    logps = chosen_logps(states, head, which, targets, 1.0, "none", int(sys.argv[1])).logps
+logps.sum().backward()
+print((peak_kib() - before) / 1024)
+"""
+
+
+def peak(way: str) -> float:
+    """MiB that a forward and backward pass in a fresh process takes: logits are 256 MiB."""
+    # By itself glibc begins to keep freed blocks of this size, in some runs more than in others.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
+    done: Any = subprocess.run(
+        [sys.executable, "-c", PEAK, way], capture_output=True, text=True, check=True, timeout=300,
+        env=environment,
+    )  # fmt: skip
+    return float(done.stdout)
+
+
+def test_memory_is_that_of_a_chunk() -> None:
+    plain, chunked = peak("plain"), peak("256")
+    assert plain > 400
+    assert chunked < 100, "a chunk of logits is 16 MiB"

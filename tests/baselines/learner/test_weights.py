@@ -1,0 +1,184 @@
+"""Full weights and LoRA adapters as a learner, a checkpoint and a sampler see them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from flowzoo.agents.hf.policy import TransformersPolicy
+from flowzoo.agents.pocket import load, pocket_path
+from flowzoo.agents.policy import Request, Sampling
+from flowzoo.baselines.learner.weights import LoraBase, LoraSettings, LoraWeights
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.errors import UsageError
+
+POCKET = pocket_path("math")
+
+SMALL: dict[str, Any] = {
+    "steps": 2, "problems": 2, "samples": 4, "eval_problems": 4, "eval_every": 2,
+    "checkpoint_every": 1, "threads": 1, "lora_rank": 4, "lr": 5e-3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def base() -> LoraBase:
+    model = AutoModelForCausalLM.from_pretrained(POCKET, dtype=torch.float32).eval()
+    return LoraBase(model, str(POCKET), LoraSettings(rank=4, alpha=8))
+
+
+def logits(weights: LoraWeights) -> Any:
+    with weights.active(), torch.no_grad():
+        return weights.model(torch.arange(12)[None], use_cache=False).logits
+
+
+def nudge(weights: LoraWeights) -> None:
+    with torch.no_grad():
+        for weight in weights.parameters():
+            weight.add_(0.1)
+
+
+def test_a_new_adapter_changes_nothing_and_moving_one_leaves_the_other(base: LoraBase) -> None:
+    plain = load(dtype="float32").model(torch.arange(12)[None], use_cache=False).logits.detach()
+    one, two = base.add("one", 0), base.add("two.b", 0)
+    assert torch.equal(logits(one), plain)
+    nudge(one)
+    assert (logits(one) - plain).abs().max() > 0.1
+    assert torch.equal(logits(two), plain)
+
+
+def test_first_weights_depend_on_name_and_seed_and_not_on_the_global_generator() -> None:
+    def first(name: str, seed: int) -> Any:
+        torch.manual_seed(len(name) + seed)
+        model = AutoModelForCausalLM.from_pretrained(POCKET, dtype=torch.float32)
+        weights = LoraBase(model, str(POCKET), LoraSettings(rank=4, alpha=8)).add(name, seed)
+        torch.rand(3)
+        return weights.parameters()[0]
+
+    assert torch.equal(first("a", 1), first("a", 1))
+    assert not torch.equal(first("a", 1), first("a", 2))
+    assert not torch.equal(first("a", 1), first("b", 1))
+
+
+def test_only_the_active_adapter_gets_gradients_and_the_base_none(base: LoraBase) -> None:
+    one, two = base.add("one", 0), base.add("two", 0)
+    with one.active():
+        base.model(torch.arange(12)[None], use_cache=False).logits.square().mean().backward()
+    assert any(weight.grad is not None for weight in one.parameters())
+    assert all(weight.grad is None for weight in two.parameters())
+    trained = {id(weight) for part in (one, two) for weight in part.parameters()}
+    assert all(w.grad is None for w in base.model.parameters() if id(w) not in trained)
+
+
+def test_an_adapter_survives_its_files(base: LoraBase, tmp_path: Path) -> None:
+    one, two = base.add("one", 0), base.add("two", 0)
+    nudge(one)
+    one.save(tmp_path)
+    two.load(tmp_path)
+    assert torch.equal(logits(one), logits(two))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    with torch.no_grad():
+        theirs = again(torch.arange(12)[None], use_cache=False).logits
+    assert torch.allclose(theirs, logits(one), atol=1e-5)
+    other = LoraBase(load(dtype="float32").model, str(POCKET), LoraSettings(rank=2, alpha=8))
+    with pytest.raises(UsageError, match="of another shape"):
+        other.add("one", 0).load(tmp_path)
+
+
+def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase) -> None:
+    tokenizer = load().tokenizer
+    parts = {name: base.add(name, 0) for name in ("one", "two")}
+    nudge(parts["two"])
+    players = {
+        name: TransformersPolicy(
+            base.model, tokenizer, name=name, sampling=Sampling(temperature=0.0, max_tokens=16),
+            active=part.active,
+        )
+        for name, part in parts.items()
+    }  # fmt: skip
+    chat = [{"role": "user", "content": "3 + 4"}]
+    requests = [Request((i,), "a_0", "a", chat) for i in range(4)]
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(p.generate(requests) for p in players.values()))
+
+    alone = [asyncio.run(player.generate(requests)) for player in players.values()]
+    assert asyncio.run(both()) == alone
+    assert alone[0] != alone[1]
+
+
+def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    def rows(root: Path) -> list[dict[str, Any]]:
+        import json
+
+        lines = (root / "metrics.jsonl").read_text().splitlines()
+        return [
+            {k: v for k, v in json.loads(line).items() if not k.startswith(("time/", "perf/"))}
+            for line in lines
+        ]
+
+    def run(name: str, steps: int) -> None:
+        sharing, out = ("isolated",), str(tmp_path / name)
+        train(TrainConfig(**{**SMALL, "steps": steps, "sharing": sharing, "out": out}))
+
+    run("whole", 3)
+    run("parts", 1)
+    run("parts", 3)
+    assert rows(tmp_path / "parts")[2:] == rows(tmp_path / "whole")[2:]
+    trainer = Trainer(
+        TrainConfig(
+            **{**SMALL, "steps": 3, "sharing": ("isolated",), "out": str(tmp_path / "whole")}
+        )
+    )
+    models = {id(learner.model) for learner in trainer.learners.values()}
+    assert len(models) == 1
+    one, two = (learner.weights for learner in trainer.learners.values())
+    assert not torch.equal(one.parameters()[1], two.parameters()[1])
+    folder = trainer.run.checkpoints / "step-00000003" / "policies" / "aggregator"
+    assert (folder / "adapter_model.safetensors").stat().st_size < 500_000
+    assert not (folder / "model.safetensors").exists()
+    trainer.close()
+
+
+def test_policies_may_start_from_different_models(tmp_path: Path) -> None:
+    other = load(dtype="float32")
+    with torch.no_grad():
+        other.model.lm_head.weight.mul_(0.5)
+    other.model.save_pretrained(tmp_path / "other")
+    other.tokenizer.save_pretrained(tmp_path / "other")
+    trainer = Trainer(
+        TrainConfig(
+            **{**SMALL, "lora_rank": 0}, sharing=("isolated",),
+            models=(f"aggregator={tmp_path / 'other'}",), out=str(tmp_path / "run"),
+        )
+    )  # fmt: skip
+    heads = {name: one.model.lm_head.weight for name, one in trainer.learners.items()}
+    assert torch.equal(heads["aggregator"], heads["generator"] * 0.5)
+    trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("a",), "POLICY=VALUE, got 'a'"), (("c=x",), "unknown policy 'c'"), (("a=",), "got 'a='")],
+)
+def test_maps_over_policies_name_what_is_wrong(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        per_policy(words, ["a", "b"], "models")
+    assert per_policy(("a=x=y",), ["a", "b"], "models") == {"a": "x=y"}
+
+
+@pytest.mark.parametrize(("rank", "alpha"), [(0, 8), (4, 0)])
+def test_bad_shapes_are_refused(rank: int, alpha: int) -> None:
+    with pytest.raises(UsageError, match="rank >= 1 and alpha >= 1"):
+        LoraSettings(rank, alpha)

@@ -1,0 +1,422 @@
+"""Matrices: reading, running in processes, killing and resuming, and the numbers of the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.assemble import check_settings
+from flowzoo.baselines.matrix.cell import cell_text
+from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
+from flowzoo.baselines.matrix.jobs import Run
+from flowzoo.baselines.matrix.run import execute, plan
+from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
+from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import config_names, load_config
+from flowzoo.baselines.trainer import train
+from flowzoo.errors import DataError, UsageError
+
+SMALL = {
+    "steps": 4, "problems": 2, "samples": 2, "eval_problems": 4, "eval_every": 4,
+    "checkpoint_every": 1, "max_tokens": 16, "threads": 1, "options": ["level=1"],
+}  # fmt: skip
+TABLE = """
+seeds = [0]
+[settings]
+steps = 4
+problems = 2
+samples = 2
+eval_problems = 4
+eval_every = 4
+checkpoint_every = 1
+max_tokens = 16
+threads = 1
+[[cells]]
+workflow = ["single"]
+algorithm = ["grpo", "dr_mas"]
+"""
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    """The metrics of a run without what depends on the machine's speed."""
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
+        for line in (root / "metrics.jsonl").read_text().splitlines()
+    ]
+
+
+def made(table: Mapping[str, Any]) -> list[str]:
+    """Names of the cells of a table."""
+    return [cell.name for cell in read_matrix(table, "m", "here").cells]
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
+    """Return as soon as `true()`."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def test_lists_of_a_block_are_multiplied_and_later_settings_win() -> None:
+    table = {
+        "seeds": [3, 1],
+        "settings": {"steps": 5, "problems": 4},
+        "cells": [
+            {"workflow": ["voting", "eval_opt"], "sharing": ["shared", ["generator=a"]],
+             "settings": {"problems": 8}},
+            {"workflow": ["voting"], "algorithm": ["magrpo"], "label": "long",
+             "settings": {"steps": 50}},
+        ],
+    }  # fmt: skip
+    matrix = read_matrix(table, "m", "here")
+    assert matrix.seeds == (3, 1)
+    assert [cell.name for cell in matrix.file] == [
+        "voting-math-grpo-shared", "voting-math-grpo-generator_a", "eval_opt-math-grpo-shared",
+        "eval_opt-math-grpo-generator_a", "voting-math-magrpo-isolated-long",
+    ]  # fmt: skip
+    assert [cell.config.steps for cell in matrix.file] == [5, 5, 5, 5, 50]
+    assert [cell.config.problems for cell in matrix.file] == [8, 8, 8, 8, 4]
+    run = matrix.file[0].run(1, Path("runs/m"))
+    assert (run.seed, run.out) == (1, "runs/m/voting-math-grpo-shared/seed-1")
+
+
+def test_models_have_their_part_in_the_name() -> None:
+    models = ["pocket", "pocket:xs", "pocket:code", "pocket:math-s", "Qwen/Qwen3-0.6B"]
+    assert made({"cells": [{"workflow": ["single"], "model": models}]}) == [
+        "single-math-grpo-shared", "single-math-grpo-shared-xs",
+        "single-math-grpo-shared-pocket-code", "single-math-grpo-shared-pocket-math-s",
+        "single-math-grpo-shared-Qwen3-0.6B",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"cells": [{"workflow": ["voting"]}] * 2}, "the cell voting-math-grpo-shared twice"),
+        ({"cells": [{"worklow": ["voting"]}]}, r"unknown field of a cell in here 'worklow'"),
+        ({"cells": [{"workflow": "voting"}]}, "`workflow` of a cell in here must be a list"),
+        ({"cells": [{"workflow": []}]}, "`workflow` of a cell in here must be a list"),
+        ({"cells": [{"workflow": ["votin"]}]}, r"unknown workflow 'votin'"),
+        ({"cells": [{"algorithm": ["gpro"]}]}, r"unknown algorithm 'gpro'.*'grpo'"),
+        ({"cells": [{"settings": {"stpes": 1}}]}, r"unknown field in here 'stpes'"),
+        ({"cells": []}, r"here has no \[\[cells\]\]"),
+        ({"cell": []}, "unknown field in here 'cell'"),
+        ({"seeds": [1, 1], "cells": [{}]}, "must be different whole numbers"),
+        ({"seeds": [True], "cells": [{}]}, "must be different whole numbers"),
+        ({"seeds": 3, "cells": [{}]}, "must be different whole numbers in a list, .*, got 3"),
+        ({"settings": 5, "cells": [{}]}, "`settings` in here must be a table, .*, got 5"),
+        ({"cells": [{"settings": 3}]}, "`settings` in here must be a table, .*, got 3"),
+        ({"cells": {"workflow": ["voting"]}}, r"`cells` in here must be a list .*\[\[cells\]\]"),
+        ({"cells": [3]}, "`cells` in here must be a list of blocks"),
+        ({"cells": [{}], "controls": {"task": ["math"]}},
+         r"`controls` in here must be a list .*\[\[controls\]\]"),
+        ({"cells": [{"label": 5}]}, "`label` of a cell in here .* must be text .*, got 5"),
+        ({"cells": [{"label": "a/../b"}]}, "`label` of a cell in here .*, got 'a/../b'"),
+        ({"settings": {"seed": 4}, "cells": [{}]}, "must not have `seed`, .* in `seeds`"),
+        ({"cells": [{"settings": {"out": "x"}}]}, "must not have `out`, .* with --out"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_matrix_are_named(table: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_matrix(table, "m", "here")
+
+
+def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None:
+    assert "learning" in matrix_names()
+    matrix = load_matrix("learning")
+    names = {cell.name for cell in matrix.file}
+    wanted = {
+        f"voting-math-{cell}"
+        for cell in ("grpo-shared", "grpo-isolated", "dr_mas-shared", "dr_mas-isolated",
+                     "dr_grpo-shared", "at_grpo-isolated", "magrpo-isolated")
+    }  # fmt: skip
+    wanted |= {f"eval_opt-math-{one}-isolated" for one in ("grpo", "dr_mas")}
+    wanted |= {f"tool_planner-plan_path-{one}-isolated" for one in ("grpo", "at_grpo")}
+    wanted |= {
+        f"{workflow}-code-grpo-{sharing}"
+        for workflow in ("voting", "eval_opt")
+        for sharing in ("shared", "isolated")
+    }
+    assert wanted | {"search_team-search-dr_mas-isolated"} == names
+    assert len(matrix.seeds) == 3
+    assert all(cell.config.eval_problems >= 500 for cell in matrix.file)
+
+
+def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
+    matrix = load_matrix("workflows")
+    cells = [cell for cell in matrix.file if not cell.control]
+    controls = [cell for cell in matrix.file if cell.control]
+    assert (len(cells), len(controls), len(matrix.seeds)) == (36, 6, 3)
+    axes = {
+        (cell.config.workflow, cell.task, cell.config.model, cell.config.sharing) for cell in cells
+    }
+    assert len(axes) == 36
+    assert {cell.config.workflow for cell in cells} == {"voting", "orch_workers", "eval_opt"}
+    assert {cell.task for cell in cells} == {"math", "code"}
+    assert all(sum(one.judges(cell) for one in controls) == 1 for cell in cells)
+    assert all(sum(one.judges(cell) for cell in cells) == 6 for one in controls)
+    for cell in matrix.file:
+        check_settings(cell.config)
+    names = {cell.name for cell in matrix.file}
+    assert {"voting-math-paper-isolated-xs", "single-code-paper-m"} <= names
+
+
+def test_the_pilot_is_a_part_of_the_whole_and_long_enough_for_a_rise_and_a_fall() -> None:
+    whole = {cell.name: cell.config for cell in load_matrix("workflows").cells}
+    pilot = load_matrix("pilot")
+    assert all(whole[cell.name] == cell.config for cell in pilot.cells)
+    assert sum(not cell.control for cell in pilot.cells) == 12
+    assert len(pilot.seeds) >= 3
+    for config in (cell.config for cell in pilot.cells if not cell.control):
+        assert (config.steps, config.updates, config.schedule) == (120, 1, "constant")
+        assert config.eval_problems >= 500
+        assert config.steps // config.eval_every + 1 >= 15
+
+
+def test_settings_that_a_run_would_refuse_are_found_without_it() -> None:
+    with pytest.raises(UsageError, match="trains on held-out problems"):
+        check_settings(replace(TrainConfig(), split="all"))
+    with pytest.raises(UsageError, match="unknown preset"):
+        check_settings(replace(TrainConfig(), options=("preset=papr",)))
+
+
+def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown matrix 'lerning'.*'learning'"):
+        load_matrix("lerning")
+    with pytest.raises(UsageError, match="there is no file"):
+        load_matrix("nowhere.toml")
+    (tmp_path / "m.toml").write_text("seeds = [")
+    with pytest.raises(DataError, match="is not TOML"):
+        load_matrix(str(tmp_path / "m.toml"))
+
+
+CONFIGS = [
+    TrainConfig(),
+    *(load_config(name) for name in config_names()),
+    *(load_config(f"{name}@pocket") for name in config_names()),
+    TrainConfig(
+        options=('data=a "b"\\c.jsonl', "level=1-2", "naïve=\U0001f600"), kl=0.0, lr=1e-6,
+        deterministic=False, pass_rates=(0.0, 1.0), out="somewhere/é", samples=3,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=range(len(CONFIGS)))
+def test_the_settings_of_a_run_survive_its_file(config: TrainConfig, tmp_path: Path) -> None:
+    path = tmp_path / "cell.toml"
+    path.write_text(cell_text(config), encoding="utf-8")
+    assert load_config(str(path)) == config
+
+
+# -- running -----------------------------------------------------------------------------------
+
+
+def test_what_was_killed_goes_on_and_what_is_finished_stays(
+    tmp_path: Path, hold_before: Callable[[Path], Path]
+) -> None:
+    matrix = read_matrix(
+        {"seeds": [0], "settings": SMALL, "cells": [{"workflow": ["single"],
+         "algorithm": ["grpo", "dr_mas"]}]},
+        "m", "here",
+    )  # fmt: skip
+    out = tmp_path / "runs"
+    runs = plan(matrix, out)
+    victim = runs[0]
+    held = hold_before(victim.folder / "checkpoints" / "step-00000002")
+
+    def kill_the_first() -> None:
+        if victim.process is not None and held.exists():
+            victim.process.kill()
+
+    execute(runs, 2, kill_the_first)
+    assert [run.state for run in runs] == ["failed", "finished"]
+    assert not (victim.folder / "summary.json").exists()
+    finished = (runs[1].folder / "summary.json").stat().st_mtime_ns
+
+    again = plan(matrix, out)
+    assert [run.state for run in again] == ["waiting", "finished"]
+    execute(again, 2)
+    assert [run.state for run in again] == ["finished", "finished"]
+    assert (runs[1].folder / "summary.json").stat().st_mtime_ns == finished
+    assert [row["step"] for row in rows(victim.folder)] == [0, 1, 2, 3, 4]
+    assert again[0].newest()["step"] == 4
+    train(replace(matrix.file[0].config, out=str(tmp_path / "alone")))
+    assert rows(victim.folder) == rows(tmp_path / "alone")
+
+    named_otherwise = plan(matrix, Path(os.path.relpath(out)))
+    assert [run.state for run in named_otherwise] == ["finished", "finished"]
+    with pytest.raises(UsageError, match="holds a run of other settings"):
+        plan(read_matrix({"seeds": [0], "settings": {**SMALL, "lr": 1e-3},
+             "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
+
+
+def alive(folder: Path) -> list[int]:
+    """Processes that train in `folder`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"train" in words and any(str(folder).encode() in word for word in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
+def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(
+    tmp_path: Path, hold_before: Callable[[Path], Path]
+) -> None:
+    (tmp_path / "two.toml").write_text(TABLE)
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "two.toml"),
+             f"--out={out}", "--jobs=1", "--json"]  # fmt: skip
+    first = out / "single-math-grpo-shared" / "seed-0"
+    held = hold_before(first / "checkpoints" / "step-00000002")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env=environment)  # fmt: skip
+    wait_until(held.exists)
+    assert alive(out)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not alive(out))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
+    assert [row["cell"] for row in table["cells"]] == [
+        "single-math-grpo-shared",
+        "single-math-dr_mas-shared",
+    ]
+    assert (table["runs"], table["controls"], table["parity"]) == (2, [], [])
+    assert json.loads((out / "table.json").read_text()) == table
+    assert "2 finished runs took" in (out / "table.md").read_text()
+    assert [row["step"] for row in rows(first)] == [0, 1, 2, 3, 4]
+
+
+def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path: Path) -> None:
+    text = TABLE.replace('["grpo", "dr_mas"]', '["grpo"]')
+    # Training on held-out problems: found by the run, not by the file.
+    text += '[[cells]]\nworkflow = ["single"]\nlabel = "bad"\nsettings = { split = "all" }\n'
+    (tmp_path / "m.toml").write_text(text.replace("steps = 4", "steps = 1"))
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "m.toml"), f"--out={out}",
+         "--jobs=2", "--json"],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    bad = out / "single-math-grpo-shared-bad" / "seed-0"
+    said = f"failed: single-math-grpo-shared-bad seed 0; why: {bad / 'log.txt'}"
+    assert said in done.stderr
+    assert "trains on held-out problems" in (bad / "log.txt").read_text()
+    cells = json.loads(done.stdout)["cells"]
+    assert [row["cell"] for row in cells] == ["single-math-grpo-shared"]
+
+
+def test_two_processes_never_train_in_one_folder(tmp_path: Path) -> None:
+    from flowzoo.baselines.trainer import Trainer
+
+    config = TrainConfig(**{**SMALL, "options": (), "workflow": "single", "out": str(tmp_path)})  # type: ignore[arg-type]
+    trainer = Trainer(config)
+    with pytest.raises(UsageError, match="another process is training in"):
+        Trainer(config)
+    trainer.close()
+    Trainer(config).close()
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_no_jobs_is_a_mistake(jobs: int) -> None:
+    with pytest.raises(UsageError, match="`jobs` must be at least 1"):
+        execute([], jobs)
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+
+def finished(root: Path, first: list[float], last: list[float], **cost: float) -> Run:
+    """A finished run with these scores."""
+    matrix = read_matrix({"cells": [{"workflow": ["single"]}]}, "m", "here")
+    config = replace(matrix.file[0].config, seed=int(root.name.removeprefix("seed-")))
+    cost = {"tokens/total": 100, "time/total": 60.0} | cost
+    lines = [
+        {"step": 0, "eval/scores": first, "tokens/total": 0, "time/total": 1.0},
+        {"step": 1, "version/shared": 0},
+        {"step": 2, "version/shared": 1, "eval/scores": last} | cost,
+    ]
+    root.mkdir(parents=True)
+    (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (root / "summary.json").write_text(json.dumps({"policy_updates": {"shared": 2}}))
+    (root / "run.json").write_text(json.dumps({"settings": asdict(config)}))
+    return Run(matrix.file[0], replace(config, out=str(root)), state="finished")
+
+
+def test_the_numbers_of_the_table_by_hand(tmp_path: Path) -> None:
+    runs = [
+        finished(tmp_path / "seed-0", [0, 0, 1, 0], [1, 1, 1, 0]),
+        finished(tmp_path / "seed-1", [0, 1, 1, 0], [1, 1, 1, 0],
+                 **{"tokens/total": 301, "time/total": 120.0}),
+    ]  # fmt: skip
+    found = tables(runs)
+    (row,) = found.cells
+    assert (row.seeds, row.items, row.tokens, row.updates, row.minutes) == (2, 4, 200, 2.0, 1.5)
+    assert (row.before, row.after, row.gain, row.lowest) == (0.375, 0.75, 0.375, 0.25)
+    # Gains of 0.5 and 0.25: a deviation of 0.1768, over the root of 2 seeds.
+    assert row.se == pytest.approx(0.125)
+    # Items' mean gains are 1, 0.5, 0 and 0: means of four of them lie between 0 and 1.
+    assert 0 <= row.low < row.gain < row.high <= 1
+    assert (found.runs, found.minutes) == (2, 3.0)
+    text = as_text(found)
+    assert text.splitlines()[2].startswith(
+        "| single-math-grpo-shared | 2 | 37.5 % | 75.0 % | +37.5 |"
+    )
+    assert text.endswith("2 finished runs took 3 minutes in all.\n")
+    alone = as_json(tables(runs[:1]))["cells"][0]
+    assert (alone["gain"], alone["se"]) == (0.5, None), "one seed has no spread"
+
+
+def test_numbers_that_json_does_not_have_are_none(tmp_path: Path) -> None:
+    run = finished(tmp_path / "seed-0", [0.0], [1.0], **{"time/total": float("inf")})
+    found = as_json(tables([run]))
+    assert (found["minutes"], found["cells"][0]["minutes"], found["cells"][0]["se"]) == (None,) * 3
+
+
+def test_runs_that_are_not_finished_are_not_in_the_table(tmp_path: Path) -> None:
+    run = finished(tmp_path / "seed-0", [0.0], [1.0])
+    run.state = "failed"
+    assert tables([run]).cells == []
+    run.state = "finished"
+    (run.folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(DataError, match="has fewer than two evaluations"):
+        tables([run])
+
+
+def test_the_newest_metrics_are_read_line_by_line_and_again_after_a_resumption(
+    tmp_path: Path,
+) -> None:
+    run = finished(tmp_path / "seed-0", [0.0], [1.0])
+    path = run.folder / "metrics.jsonl"
+    path.write_text('{"step": 0, "a": 1}\n{"step": 1}\n{"ste')
+    assert run.newest() == {"step": 1, "a": 1}
+    with path.open("a") as file:
+        file.write('p": 2}\n')
+    assert run.newest()["step"] == 2
+    path.write_text('{"step": 1}\n')
+    assert run.newest()["step"] == 1

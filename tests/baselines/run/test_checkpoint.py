@@ -1,0 +1,361 @@
+"""Checkpoints: complete, exact on resume, and safe against death at any moment."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.schedules import Clock
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.checkpoint import Keep, best, checkpoints, latest, load, read, save
+from flowzoo.envs.records import Call
+from flowzoo.errors import DataError, UsageError
+
+VOCAB = 23
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def make_learner(seed: int = 0, tied: bool = False) -> Learner:
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=tied,
+        max_position_embeddings=64, initializer_range=0.3,
+    )  # fmt: skip
+    config_of_learner = LearnerConfig(lr=1e-2, schedule="cosine", warmup=1, iterations=8)
+    return Learner(Qwen3ForCausalLM(config), config_of_learner)
+
+
+def batch(seed: int) -> tuple[list[Call], list[float]]:
+    rng = random.Random(seed)
+    calls = [
+        Call(
+            problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
+            messages=(), reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+            state_hash="", prompts="", prompt_ids=(1, 2, number), output_ids=(3, 4 + number, 0),
+            logps=(-3.0, -3.0, -3.0),
+        )
+        for number in range(5)
+    ]  # fmt: skip
+    return calls, [rng.uniform(-1, 1) for _ in calls]
+
+
+def weights(learner: Learner) -> dict[str, torch.Tensor]:
+    return copy.deepcopy(learner.model.state_dict())
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
+    straight = make_learner()
+    expected = [straight.update(*batch(number)) for number in range(4)]
+    first = make_learner()
+    seen = [first.update(*batch(number)) for number in range(2)]
+    save(tmp_path, 2, {"solver": first}, state={"cursor": 17})
+    second = make_learner(seed=1)
+    info = load(tmp_path / "step-00000002", {"solver": second})
+    assert info.state == {"cursor": 17}
+    seen += [second.update(*batch(number)) for number in range(2, 4)]
+    assert seen == expected
+    assert same(weights(second), weights(straight))
+    assert (second.iteration, second.steps) == (4, 4)
+
+
+def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> None:
+    """Reference, running mean of gradients, and a clock that two policies share."""
+
+    def pair() -> dict[str, Learner]:
+        clock = Clock()
+        config = LearnerConfig(
+            lr=1e-2, schedule="linear", iterations=12, schedule_clock="update", coherence=0.5,
+            coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed", role_gradients=True,
+            updates_per_iteration="by_rows", rows_per_update=3,
+        )  # fmt: skip
+        return {name: Learner(make_learner(seed).model, config, clock=clock)
+                for seed, name in enumerate(("one", "two"))}  # fmt: skip
+
+    def run(learners: dict[str, Learner], steps: range) -> list[dict[str, float]]:
+        return [learner.update(*batch(step)) for step in steps for learner in learners.values()]
+
+    straight, first, second = pair(), pair(), pair()
+    expected = run(straight, range(4))
+    assert expected[-1]["learn/reference_kl"] > 0
+    seen = run(first, range(2))
+    load(save(tmp_path, 2, first), second)
+    assert seen + run(second, range(2, 4)) == expected
+    for name, learner in straight.items():
+        assert same(weights(learner), weights(second[name]))
+
+
+def test_random_generators_go_on(tmp_path: Path) -> None:
+    def draw() -> tuple[float, ...]:
+        return random.random(), float(np.random.normal()), float(torch.rand(()))
+
+    random.seed(3)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    draw()
+    np.random.normal()
+    learner = make_learner()
+    save(tmp_path, 1, {"a": learner})
+    expected = [draw() for _ in range(3)]
+    random.seed(4)
+    np.random.seed(4)
+    torch.manual_seed(4)
+    load(tmp_path / "step-00000001", {"a": learner})
+    assert [draw() for _ in range(3)] == expected
+
+
+def test_weights_load_with_transformers(tmp_path: Path) -> None:
+    learner = make_learner()
+    vocabulary = {f"w{number}": number for number in range(VOCAB)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="w0")), unk_token="w0"
+    )
+    save(tmp_path, 1, {"a": learner}, {"a": tokenizer})
+    info = latest(tmp_path)
+    assert info is not None
+    model = AutoModelForCausalLM.from_pretrained(info.policy_path("a"))
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert same(weights(learner), dict(model.state_dict()))
+    loaded = AutoTokenizer.from_pretrained(info.policy_path("a"))
+    assert loaded.get_vocab() == vocabulary
+
+
+def test_tied_weights(tmp_path: Path) -> None:
+    learner, other = make_learner(tied=True), make_learner(seed=1, tied=True)
+    save(tmp_path, 1, {"a": learner})
+    load(tmp_path / "step-00000001", {"a": other})
+    assert same(weights(learner), weights(other))
+
+
+def test_two_policies_keep_their_own(tmp_path: Path) -> None:
+    learners = {"a": make_learner(0), "b": make_learner(1)}
+    learners["b"].update(*batch(0))
+    save(tmp_path, 1, learners)
+    others = {"a": make_learner(2), "b": make_learner(3)}
+    load(tmp_path / "step-00000001", others)
+    for name, learner in learners.items():
+        assert same(weights(learner), weights(others[name]))
+    assert (others["a"].iteration, others["b"].iteration) == (0, 1)
+
+
+def test_keep_last_and_best(tmp_path: Path) -> None:
+    learner = make_learner()
+    for step, score in enumerate([0.2, 0.9, 0.9, 0.3, None, 0.1]):
+        save(tmp_path, step, {"a": learner}, score=score, keep=Keep(last=2))
+    assert [info.step for info in checkpoints(tmp_path)] == [1, 4, 5]
+    champion, newest = best(tmp_path), latest(tmp_path)
+    assert champion is not None
+    assert (champion.step, champion.score) == (1, 0.9)
+    assert newest is not None
+    assert newest.step == 5
+    save(tmp_path, 6, {"a": learner}, keep=Keep(last=1, best=False))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
+
+
+def test_steps_sort_as_numbers(tmp_path: Path) -> None:
+    learner = make_learner()
+    for step in (99_999_999, 100_000_000):
+        save(tmp_path, step, {"a": learner})
+    newest = latest(tmp_path)
+    assert newest is not None
+    assert newest.step == 100_000_000
+
+
+def test_no_checkpoint(tmp_path: Path) -> None:
+    assert latest(tmp_path) is latest(tmp_path / "none") is best(tmp_path) is None
+
+
+@pytest.mark.parametrize("damage", ["shorten", "remove", "manifest", "garbage"])
+def test_latest_passes_over_torn_ones(tmp_path: Path, damage: str, caplog: Any) -> None:
+    learner = make_learner()
+    for step in (1, 2):
+        save(tmp_path, step, {"a": learner})
+    torn = tmp_path / "step-00000002"
+    file = torn / "policies" / "a" / "learner.pt"
+    if damage == "shorten":
+        os.truncate(file, 10)
+    elif damage == "remove":
+        file.unlink()
+    elif damage == "manifest":
+        (torn / "checkpoint.json").unlink()
+    else:
+        (torn / "checkpoint.json").write_text('["step"', encoding="utf-8")
+    newest = latest(tmp_path)
+    assert newest is not None
+    assert newest.step == 1
+    assert "step-00000002" in caplog.text
+    with pytest.raises(DataError, match="step-00000002"):
+        load(torn, {"a": learner})
+
+
+def test_death_at_any_system_call_keeps_the_previous_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop the second save at its n-th write to disk, for every n there is."""
+    learner = make_learner()
+    old = weights(learner)
+    save(tmp_path, 1, {"a": learner}, keep=Keep(last=1))
+    learner.update(*batch(0))
+    calls = {"left": 0}
+
+    class Killed(BaseException):
+        pass
+
+    def deadly(function: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if calls["left"] == 0:
+                raise Killed
+            calls["left"] -= 1
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    points = 0
+    for limit in range(1000):
+        calls["left"] = limit
+        with monkeypatch.context() as patch:
+            for module, name in (
+                (os, "fsync"), (os, "rename"), (torch, "save"), (checkpoint.shutil, "rmtree"),
+            ):  # fmt: skip
+                patch.setattr(module, name, deadly(getattr(module, name)))
+            try:
+                save(tmp_path, 2, {"a": learner}, keep=Keep(last=1))
+            except Killed:
+                points += 1
+        newest = latest(tmp_path)
+        assert newest is not None
+        if newest.step == 2:
+            break
+        probe = make_learner(seed=5)
+        load(newest.path, {"a": probe})
+        assert same(weights(probe), old)
+    assert points > 8
+    probe = make_learner(seed=5)
+    load(tmp_path / "step-00000002", {"a": probe})
+    assert same(weights(probe), weights(learner))
+
+
+def test_death_in_the_middle_of_removing_leaves_nothing_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner()
+    save(tmp_path, 1, {"a": learner}, keep=Keep(last=1))
+
+    def die_half_way(folder: Path) -> None:
+        (folder / "random.pt").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", die_half_way)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 2, {"a": learner}, keep=Keep(last=1))
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000002"]
+    save(tmp_path, 3, {"a": learner}, keep=Keep(last=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
+
+
+CHILD = """
+import sys, itertools, torch
+sys.path.insert(0, {tests!r})
+torch.set_num_threads(1)
+from test_checkpoint import make_learner
+from flowzoo.baselines.run.checkpoint import Keep, save
+learner = make_learner()
+for step in itertools.count(1):
+    with torch.no_grad():
+        for parameter in learner.parameters:
+            parameter.fill_(float(step))
+    save({root!r}, step, {{"a": learner}}, keep=Keep(last=1))
+    print(step, flush=True)
+"""
+
+
+def test_kill_in_the_middle_of_saving(tmp_path: Path) -> None:
+    """A process that does nothing but save is killed; what it said was saved is there, whole."""
+    source = CHILD.format(tests=str(Path(__file__).parent), root=str(tmp_path))
+    package_root = str(Path(checkpoint.__file__).parents[2])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package_root}
+    child = subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert child.stdout is not None
+    try:
+        said = [int(child.stdout.readline()) for _ in range(3)]
+        time.sleep(0.037)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        rest = child.communicate()[0].split()
+    said += [int(line) for line in rest if line.isdigit()]
+    newest = latest(tmp_path)
+    assert newest is not None
+    assert newest.step >= max(said)
+    learner = make_learner(seed=1)
+    load(newest.path, {"a": learner})
+    for parameter in learner.parameters:
+        assert bool((parameter == float(newest.step)).all())
+    save(tmp_path, newest.step + 1, {"a": learner}, keep=Keep(last=1))
+    assert [path.name for path in tmp_path.iterdir()] == [f"step-{newest.step + 1:08d}"]
+
+
+def test_never_overwrites(tmp_path: Path) -> None:
+    learner = make_learner()
+    save(tmp_path, 1, {"a": learner})
+    with pytest.raises(UsageError, match="resume from it"):
+        save(tmp_path, 1, {"a": learner})
+
+
+def test_mistakes_raise(tmp_path: Path) -> None:
+    learner = make_learner()
+    with pytest.raises(UsageError, match="policy name"):
+        save(tmp_path, 1, {"../a": learner})
+    with pytest.raises(UsageError, match="JSON"):
+        save(tmp_path, 1, {"a": learner}, state={"x": object()})
+    with pytest.raises(UsageError, match="last"):
+        Keep(last=0)
+    assert not list(tmp_path.iterdir())
+    path = save(tmp_path, 1, {"a": learner})
+    with pytest.raises(UsageError, match="policy map"):
+        load(path, {"b": learner})
+    with pytest.raises(UsageError, match="Valid choices: a"):
+        read(path).policy_path("aa")
+    config = copy.deepcopy(learner.model.config)
+    config.hidden_size = 32
+    other = Learner(Qwen3ForCausalLM(config), replace(learner.config))
+    with pytest.raises(UsageError, match="another shape"):
+        load(path, {"a": other})
+    manifest = json.loads((path / "checkpoint.json").read_text())
+    (path / "checkpoint.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(DataError, match="format 99"):
+        read(path)

@@ -1,0 +1,203 @@
+"""Exported policies, loaded by the software they are exported for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import torch
+from peft import AutoPeftModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from flowzoo.agents import Request, Sampling
+from flowzoo.agents.hf.policy import TransformersPolicy
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.checkpoint import Keep
+from flowzoo.baselines.run.export import export_policy, find_checkpoint
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.cli import main
+from flowzoo.errors import UsageError
+
+TEXT = "What is 3 + 4?"
+
+
+def make_run(root: Path, rank: int) -> dict[str, Any]:
+    """A run of two policies with checkpoints of steps 1 and 2; returns their logits by step."""
+    config = TrainConfig(lora_rank=rank, device="cpu", threads=1)
+    trained = load_policies(config, ["solver", "writer"], "math")
+    learners = {name: Learner(one.weights, LearnerConfig()) for name, one in trained.items()}
+    tokenizers = {name: one.tokenizer for name, one in trained.items()}
+    seen: dict[str, Any] = {}
+    torch.manual_seed(0)
+    for step, score in ((1, 0.75), (2, 0.5)):
+        for name, one in trained.items():
+            with torch.no_grad():
+                for weight in one.weights.parameters():
+                    weight.add_(0.02 * torch.randn_like(weight))
+            seen[f"{name}-{step}"] = logits_of(one.weights)
+        checkpoint.save(
+            root / "checkpoints", step, learners, tokenizers, score=score,
+            state={"config": {"lora_rank": rank}}, keep=Keep(last=3),
+        )  # fmt: skip
+    return seen
+
+
+def logits_of(weights: Any) -> Any:
+    with weights.active():
+        return logits(weights.model)
+
+
+def logits(model: Any) -> Any:
+    with torch.no_grad():
+        return model(torch.arange(12)[None], use_cache=False).logits
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    root = tmp_path_factory.mktemp("full")
+    return root, make_run(root, 0)
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    root = tmp_path_factory.mktemp("lora")
+    return root, make_run(root, 4)
+
+
+def plays(model: Any, tokenizer: Any) -> str:
+    """The chat template, the end token and the model belong together."""
+    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(0.0, max_tokens=24))
+    chat = [{"role": "user", "content": TEXT}]
+    return asyncio.run(policy.generate([Request(("k",), "a_0", "a", chat)]))[0].text
+
+
+@pytest.mark.parametrize(("step", "number"), [("best", 1), ("last", 2), ("1", 1)])
+def test_full_weights_load_with_transformers(
+    step: str, number: int, full: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    root, seen = full
+    out = tmp_path / "out"
+    done = export_policy(root, out, policy="writer", step=step)
+    assert (done.path, done.step, done.base) == (out, number, None)
+    model = AutoModelForCausalLM.from_pretrained(out)
+    assert torch.equal(logits(model), seen[f"writer-{number}"])
+    assert isinstance(plays(model, AutoTokenizer.from_pretrained(out)), str)
+    assert model.generation_config.eos_token_id is not None
+    names = {path.name for path in out.iterdir()}
+    assert {"config.json", "generation_config.json", "tokenizer.json", "flowzoo.json"} <= names
+    assert "learner.pt" not in names
+    record = json.loads((out / "flowzoo.json").read_text())
+    assert (record["policy"], record["step"], record["score"]) == (
+        "writer", number, {1: 0.75, 2: 0.5}[number],
+    )  # fmt: skip
+    assert record["settings"] == {"lora_rank": 0}
+
+
+def test_an_adapter_loads_with_peft(lora: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    root, seen = lora
+    done = export_policy(root, tmp_path / "out", policy="solver")
+    assert done.base is not None
+    model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    torch.testing.assert_close(logits(model), seen["solver-2"], atol=1e-5, rtol=1e-5)
+    assert not list((tmp_path / "out").glob("model*.safetensors"))
+    AutoTokenizer.from_pretrained(tmp_path / "out")
+
+
+def test_a_merged_adapter_is_a_plain_model(
+    lora: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    root, seen = lora
+    done = export_policy(root, tmp_path / "out", policy="solver", step="best", merge=True)
+    assert done.base is None
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert not hasattr(model, "peft_config")
+    torch.testing.assert_close(logits(model), seen["solver-1"], atol=1e-4, rtol=1e-4)
+    assert isinstance(plays(model, AutoTokenizer.from_pretrained(tmp_path / "out")), str)
+    assert not list((tmp_path / "out").glob("adapter*"))
+    assert (tmp_path / "out" / "generation_config.json").exists()
+
+
+def copied(source: Path) -> Callable[[Path], None]:
+    """A writer of an adapter's files that takes those in `source`."""
+
+    def write(folder: Path) -> None:
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+
+    return write
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("kind", ["full", "merged", "adapter"])
+def test_vllm_loads_them(
+    kind: str, full: tuple[Path, Any], lora: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """Greedy replies are those of transformers with the same folder."""
+    from flowzoo.agents.vllm.engine import VLLMEngine
+    from flowzoo.agents.vllm.policy import VLLMPolicy
+    from flowzoo.agents.vllm.settings import EngineSettings
+
+    root = full[0] if kind == "full" else lora[0]
+    out = tmp_path / "out"
+    done = export_policy(root, out, policy="solver", merge=kind == "merged")
+    adapters = int(kind == "adapter")
+    settings = EngineSettings(max_batch=8, kv_gib=0.0625, adapters=adapters, adapter_rank=8)
+    engine = VLLMEngine.local(done.base or out, settings)
+    try:
+        if adapters:
+            engine.load_adapter("solver", copied(out))
+        policy = VLLMPolicy(
+            engine, name="solver", sampling=Sampling(0.0, max_tokens=24),
+            adapter="solver" if adapters else None,
+        )  # fmt: skip
+        chat = [{"role": "user", "content": TEXT}]
+        reply = asyncio.run(policy.generate([Request(("k",), "a_0", "a", chat)]))[0].text
+    finally:
+        engine.close()
+    loader: Any = AutoPeftModelForCausalLM if adapters else AutoModelForCausalLM
+    model = loader.from_pretrained(out, dtype=torch.float32)
+    assert reply == plays(model, AutoTokenizer.from_pretrained(out))
+
+
+def test_the_command(
+    full: tuple[Path, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, out = full[0], tmp_path / "deep" / "out"
+    words = ["export", str(root), "--policy", "writer", "--step", "best", "--out", str(out)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "policy writer after step 1 (validation accuracy 75.0 %): model in" in shown
+    assert main(words) == 2
+    assert "exists already: choose a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        ({}, "several policies, name one: solver, writer"),
+        ({"policy": "writr"}, "Did you mean 'writer'"),
+        ({"policy": "writer", "step": "7"}, "unknown step '7'.*1, 2, best, last"),
+        ({"policy": "writer", "merge": True}, "full weights and nothing to merge"),
+    ],
+)
+def test_mistakes(
+    choice: dict[str, Any], text: str, full: tuple[Path, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        export_policy(full[0], tmp_path / "out", **choice)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no complete checkpoint"):
+        find_checkpoint(tmp_path, "last")

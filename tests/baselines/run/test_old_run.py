@@ -1,0 +1,60 @@
+"""A run directory that version 0.1.0 wrote before its modules moved, and what became of it there.
+
+`old_run` was made by the commit before the move (b0eb734), with one command: `run` was killed in
+its last step, `expected.jsonl` holds the metrics of the same command that was left alone. The model
+is the pocket model `math-xs` of that commit, in float16.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.run.reading import read_run
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.trainer import Trainer
+
+HERE = Path(__file__).parent / "old_run"
+TIMES = ("time/", "perf/")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(HERE, tmp_path / "old", dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path / "old")  # its settings name the model by a relative path
+    (tmp_path / "old" / "run").rename("killed")
+    return tmp_path / "old" / "killed"
+
+
+def test_an_old_run_resumes_with_the_numbers_it_would_have_had(old_run: Path) -> None:
+    record = json.loads((old_run / "run.json").read_text(encoding="utf-8"))
+    kinds = {name: type(value) for name, value in vars(TrainConfig()).items()}
+    settings = {
+        name: tuple(value) if kinds[name] is tuple else value
+        for name, value in record["settings"].items()
+    }
+    trainer = Trainer(TrainConfig(**settings))
+    assert trainer.step == 2
+    trainer.train()
+    found, expected = rows(old_run / "metrics.jsonl"), rows(HERE / "expected.jsonl")
+    assert [row["step"] for row in found] == [0, 1, 2, 3, 4]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert theirs.keys() <= mine.keys()
+        for name, value in theirs.items():
+            if not name.startswith(TIMES):
+                # Another CPU rounds otherwise; on one of the same kind they are equal.
+                assert mine[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+
+
+def test_an_old_run_can_be_read(old_run: Path) -> None:
+    run = read_run(old_run, "old")
+    assert run.settings["workflow"] == "voting"
+    assert [row["step"] for row in run.evaluations] == [0, 2, 4]

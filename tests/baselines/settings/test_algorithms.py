@@ -1,0 +1,72 @@
+"""The table of algorithms, and the command that prints it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from flowzoo import cli
+from flowzoo.baselines.advantages.compute import PRESETS
+from flowzoo.baselines.learner.loss import Aggregation, LossConfig
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
+from flowzoo.errors import UsageError
+
+
+def test_every_preset_has_its_algorithm_and_every_one_says_how_it_differs() -> None:
+    assert list(ALGORITHMS) == list(PRESETS)
+    for name, algorithm in ALGORITHMS.items():
+        assert algorithm.advantage is PRESETS[name]
+        assert algorithm.source
+        assert algorithm.differs.endswith(".")
+        assert algorithm.aggregation in get_args(Aggregation)
+        LossConfig(clip_low=algorithm.clip_low, clip_high=algorithm.clip_high)
+
+
+def test_sampling_fits_the_target() -> None:
+    """Only tree sampling fills what `candidate` and `node` read."""
+    needed = {"candidate": "tree", "node": "joint"}
+    for algorithm in ALGORITHMS.values():
+        assert algorithm.sampling == needed.get(algorithm.advantage.target, "episodes")
+
+
+def test_unknown_names_get_near_matches() -> None:
+    assert algorithm_named("rloo").advantage.mean == "loo"
+    with pytest.raises(UsageError, match="dr_mas"):
+        algorithm_named("drmas")
+
+
+def test_the_table_fits_100_columns_and_names_every_choice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert cli.main(["algorithms"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ALGORITHMS)
+    assert max(map(len, out.splitlines())) <= 100
+    words = ("candidate", "return_to_go, gamma 1", "turn, agent, state", "running 0.99, by call")
+    assert all(word in out for word in words)
+    assert cli.main(["algorithms", "dr_grpo", "paper"]) == 0
+    out = capsys.readouterr().out
+    assert "token-sum / (rows * max_tokens)" in out
+    assert "2605.24202" in out
+    assert "at_grpo" not in out
+
+
+def test_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["algorithms", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["name"] for row in rows] == list(ALGORITHMS)
+    assert rows[0]["advantage"]["mean_group"] == ["problem"]
+    assert cli.main(["algorithms", "grop"]) == 2
+
+
+def test_the_table_needs_no_torch() -> None:
+    code = (
+        "import sys; from flowzoo import cli; cli.main(['algorithms'])\n"
+        "sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -1,0 +1,141 @@
+"""Settings from files: every bundled one loads, mistakes are named, the command line wins."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.settings.algorithms import ALGORITHMS
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import config_names, from_table, load_config
+from flowzoo.cli import _parse
+from flowzoo.envs.api.registry import workflow_class
+from flowzoo.envs.settings import read_settings
+from flowzoo.errors import DataError, UsageError
+
+PAPER = "paper/voting-math"
+
+
+def command_line(*words: str) -> TrainConfig:
+    """The settings that `flowzoo train WORDS` would run with."""
+    options: Any = _parse(("train", *words)).command
+    return options.settings
+
+
+def written(tmp_path: Path, text: str) -> str:
+    """The path of a settings file with `text`."""
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_there_is_a_config_for_every_published_run() -> None:
+    names = config_names()
+    workflows, tasks = ("voting", "eval_opt", "orch_workers", "single"), ("math", "code")
+    assert {f"paper/{flow}-{task}" for flow in workflows for task in tasks} < set(names)
+    assert {name.partition("/")[0] for name in names} == {"paper", "dr_mas", "at_grpo", "magrpo"}
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_bundled_file_loads_at_both_sizes(name: str) -> None:
+    full, pocket = load_config(name), load_config(f"{name}@pocket")
+    for config in (full, pocket):
+        assert config.algorithm in ALGORITHMS
+        read_settings(config.options)
+        roles = workflow_class(config.workflow).roles
+        assert roles
+    assert (full.engine, full.compute, full.deterministic) == ("vllm", "bfloat16", False)
+    assert (pocket.engine, pocket.compute) == ("transformers", "float32")
+    assert pocket.deterministic
+    assert full.model.startswith("Qwen/")
+    assert pocket.model.startswith("pocket")
+    assert not any("data=" in word or "retriever=" in word for word in pocket.options)
+    # The small version is the same experiment: only scale and engine differ.
+    for field in ("workflow", "task", "algorithm", "sharing", "updates"):
+        if field != "updates" or full.updates == 0:
+            assert getattr(full, field) == getattr(pocket, field), field
+
+
+def test_what_the_paper_published_is_in_its_files() -> None:
+    config = load_config(PAPER)
+    assert (config.problems, config.samples, config.steps) == (64, 8, 500)
+    assert (config.lr, config.weight_decay, config.warmup) == (2e-5, 0.01, 15)
+    assert (config.clip_low, config.clip_high, config.temperature) == (0.2, 0.28, 0.7)
+    assert (config.lora_rank, config.lora_alpha, config.schedule) == (64, 32, "cosine")
+    assert (config.updates, config.rows_per_update, config.schedule_clock) == (0, 512, "update")
+    assert load_config("paper/single-code").max_prompt == 4096
+    assert load_config("at_grpo/plan_path").candidates == 4
+    assert load_config("dr_mas/search").updates == 5
+
+
+def test_a_variant_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None:
+    name = written(tmp_path, "lr = 1\nsteps = 7\nsharing = ['isolated']\n[tiny]\nsteps = 2\n")
+    config, tiny = load_config(name), load_config(f"{name}@tiny")
+    assert (config.lr, config.steps, config.sharing) == (1, 7, ("isolated",))
+    assert (tiny.lr, tiny.steps, tiny.sharing) == (1, 2, ("isolated",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stpes = 3", r"unknown field in .*own\.toml 'stpes'.*Did you mean 'steps'"),
+        ("steps = 3.5", r"`steps` in .* must be a whole number, got 3\.5"),
+        ("steps = true", "`steps` in .* must be a whole number, got True"),
+        ("deterministic = 1", "`deterministic` in .* must be true or false, got 1"),
+        ("engine = 'tgi'", "`engine` in .* must be one of 'transformers', 'vllm', 'openai'"),
+        ("options = 'level=2'", r"`options` in .* must be a list \(str\), got 'level=2'"),
+        ("pass_rates = [0.1]", r"`pass_rates` in .* must be a list of 2 \(float\)"),
+        ("samples = 'many'", "`samples` in .* must be a whole number, got 'many'"),
+        ("lr = -1", r"`lr` must be greater than 0, got -1"),
+        ("schedule = 'cosine'\nwarmup = 9\nsteps = 9", "`steps` must be more than `warmup`"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_config(written(tmp_path, text))
+
+
+def test_a_mistake_in_the_name_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown config 'paper/votin-math'.*paper/voting-math"):
+        load_config("paper/votin-math")
+    with pytest.raises(UsageError, match=r"unknown variant in .* 'poket'.*pocket"):
+        load_config(f"{PAPER}@poket")
+    with pytest.raises(UsageError, match=r"there is no file nowhere\.toml"):
+        load_config("nowhere.toml")
+    with pytest.raises(DataError, match="is not TOML"):
+        load_config(written(tmp_path, "steps 3"))
+    with pytest.raises(UsageError, match="unknown variant"):
+        load_config(written(tmp_path, "steps = 3") + "@pocket")
+
+
+def test_every_field_of_the_settings_can_be_written_in_a_file() -> None:
+    usual = TrainConfig(algorithm="magrpo")
+    table = {
+        field.name: list(value) if isinstance(value, tuple) else value
+        for field in fields(usual)
+        if (value := getattr(usual, field.name)) is not None
+    }
+    assert from_table(table, "here") == usual
+
+
+def test_the_command_line_wins_over_the_file() -> None:
+    config = command_line(
+        "eval_opt", f"--config={PAPER}@pocket", "--steps", "6", "--sharing", "shared",
+        "--options", "preset=paper", "n_votes=5",
+    )  # fmt: skip
+    filed = load_config(f"{PAPER}@pocket")
+    assert (config.workflow, config.steps, config.sharing) == ("eval_opt", 6, ("shared",))
+    assert config.options == ("preset=paper", "n_votes=5")
+    assert (config.lr, config.algorithm) == (filed.lr, filed.algorithm)
+    assert command_line("--config", f"{PAPER}@pocket") == filed
+    assert command_line("--config", "nowhere.toml", "--config", PAPER) == load_config(PAPER)
+
+
+def test_without_sharing_the_map_is_what_the_algorithm_is_made_for() -> None:
+    assert TrainConfig().policy_words == ("shared",)
+    assert TrainConfig(algorithm="magrpo").policy_words == ("isolated",)
+    assert TrainConfig(algorithm="magrpo", sharing=("shared",)).policy_words == ("shared",)
+    assert TrainConfig(algorithm="magrpo").directory.name == "voting-math-magrpo-isolated-s0"

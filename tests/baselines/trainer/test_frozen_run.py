@@ -1,0 +1,81 @@
+"""A run in which one role's policy is frozen: it plays, and nothing else happens to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.errors import UsageError
+
+
+def config(root: Path, **changes: Any) -> TrainConfig:
+    settings: dict[str, Any] = {
+        "steps": 3, "problems": 2, "samples": 4, "eval_problems": 4, "checkpoint_every": 1,
+        "threads": 1, "sharing": ("generator=solver", "aggregator=judge"), "frozen": ("judge",),
+        "role_kl": ("generator=0.1",), "coherence": 0.5, "out": str(root), "lr": 5e-3,
+    }  # fmt: skip
+    return TrainConfig(**{**settings, **changes})
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    lines = (root / "metrics.jsonl").read_text().splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
+        for line in lines
+    ]
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
+    rank: int, tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(config(whole, lora_rank=rank))
+    for steps in (1, 3):
+        train(config(parts, lora_rank=rank, steps=steps))
+    last = rows(whole)[-1]
+    assert rows(parts)[2:] == rows(whole)[2:]
+    assert last["learn/rows/solver"] > 0
+    assert last["learn/reference_kl/solver"] > 0
+    assert last["version/solver"] >= 1
+    assert not [name for name in last if name.endswith("/judge") and name.startswith("learn/")]
+    info = checkpoint.latest(whole / "checkpoints")
+    assert info is not None
+    assert (info.policies, dict(info.frozen)) == (("solver",), {"judge": str(pocket_path("math"))})
+    assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]
+
+
+def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
+    trainer = Trainer(config(tmp_path))
+    before = {
+        name: {key: value.clone() for key, value in one.weights.model.state_dict().items()}
+        for name, one in trainer.trained.items()
+    }
+    trainer.train()
+    moved = {
+        name: any(
+            not value.equal(before[name][key])
+            for key, value in one.weights.model.state_dict().items()
+        )
+        for name, one in trainer.trained.items()
+    }
+    assert moved == {"solver": True, "judge": False}
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    for frozen, text in ((("juge",), "Did you mean 'judge'"), (("judge", "solver"), "frozen")):
+        with pytest.raises(UsageError, match=text):
+            Trainer(config(tmp_path, frozen=frozen))
+    with pytest.raises(UsageError, match='set correction="renormalise"'):
+        Trainer(config(tmp_path, top_p=0.9))
+    assert not list(tmp_path.iterdir()), "before anything is written"

@@ -1,0 +1,245 @@
+"""The trainer end to end, on the shipped pocket model, in seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import policy_map
+from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.errors import UsageError
+
+SMALL: dict[str, Any] = {
+    "steps": 4,
+    "problems": 2,
+    "samples": 4,
+    "eval_problems": 8,
+    "eval_every": 2,
+    "checkpoint_every": 2,
+    "transcripts_every": 2,
+    "threads": 1,
+}
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    """The metrics of a run without what depends on the machine's speed."""
+    found = []
+    for line in (root / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        found.append({k: v for k, v in row.items() if not k.startswith(VOLATILE)})
+    return found
+
+
+def run(root: Path, **changes: Any) -> dict[str, Any]:
+    """Train small in `root`."""
+    return train(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
+
+
+def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(tmp_path: Path) -> None:
+    summary = run(tmp_path)
+    assert [row["step"] for row in rows(tmp_path)] == [0, 1, 2, 3, 4]
+    assert "eval/reward/mean" in rows(tmp_path)[2]
+    assert "eval/reward/mean" not in rows(tmp_path)[3]
+    names = {path.name for path in (tmp_path / "transcripts").iterdir()}
+    saved = {f"eval-{step:06d}.jsonl" for step in (0, 2, 4)}
+    assert names == saved | {f"train-{step:06d}.jsonl" for step in (2, 4)}
+    line = (tmp_path / "transcripts" / "train-000002.jsonl").read_text().splitlines()[0]
+    assert json.loads(line)["calls"][0]["messages"][0]["role"] == "user"
+    assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    assert summary["gain"]["n"] == 8
+    assert list((tmp_path / "tensorboard").iterdir())
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert settings["problems"] == 2
+
+
+def test_sampler_and_learner_agree_on_log_probs(tmp_path: Path) -> None:
+    run(tmp_path, problems=4)
+    gaps = [value for row in rows(tmp_path) for key, value in row.items()
+            if key.startswith("learn/logp_gap_max")]  # fmt: skip
+    assert gaps
+    assert max(gaps) < 1e-3
+
+
+@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
+def test_two_runs_of_one_command_are_equal(tmp_path: Path, sharing: tuple[str, ...]) -> None:
+    for name in ("a", "b"):
+        run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt")
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert any("learn/loss" in key for row in rows(tmp_path / "a") for key in row)
+
+
+def test_another_seed_gives_other_problems_but_the_same_evaluation(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        run(tmp_path / str(seed), seed=seed)
+    first, second = rows(tmp_path / "0"), rows(tmp_path / "1")
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(
+    tmp_path: Path, kill_before: Callable[[list[str], Path], None]
+) -> None:
+    run(tmp_path / "whole", steps=6)
+    killed = tmp_path / "killed"
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**SMALL, "steps": 6}.items()]
+    command = [sys.executable, "-m", "flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
+    # In the middle of the second checkpoint: two steps have to be dropped and redone.
+    kill_before(command, killed / "checkpoints" / "step-00000004")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert [row["step"] for row in rows(killed)][-1] >= 3
+    subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True, timeout=300)
+    assert rows(killed) == rows(tmp_path / "whole")
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, steps=1)
+    with pytest.raises(UsageError, match=r"lr 0\.0002 -> 0\.001"):
+        run(tmp_path, steps=1, lr=1e-3)
+
+
+def test_more_steps_continue_a_finished_run(tmp_path: Path) -> None:
+    run(tmp_path / "short", steps=2)
+    run(tmp_path / "short", steps=4)
+    run(tmp_path / "whole", steps=4)
+    assert rows(tmp_path / "short") == rows(tmp_path / "whole")
+
+
+def test_training_and_held_out_problems_do_not_overlap(tmp_path: Path) -> None:
+    run(tmp_path, problems=8)
+    texts: dict[str, set[str]] = {"train": set(), "eval": set()}
+    for path in (tmp_path / "transcripts").glob("*.jsonl"):
+        kind = path.stem.partition("-")[0]
+        texts[kind] |= {json.loads(line)["text"] for line in path.read_text().splitlines()}
+    assert texts["train"]
+    assert not texts["train"] & texts["eval"]
+
+
+def test_isolated_policies_diverge_and_shared_ones_are_one(tmp_path: Path) -> None:
+    config = TrainConfig(**{**SMALL, "sharing": ("isolated",), "out": str(tmp_path / "i")})
+    trainer = Trainer(config)
+    assert sorted(trainer.learners) == ["aggregator", "generator"]
+    models = [learner.model for learner in trainer.learners.values()]
+    assert models[0] is not models[1]
+    shared = Trainer(TrainConfig(**{**SMALL, "out": str(tmp_path / "s")}))
+    assert list(shared.learners) == ["shared"]
+    engines = shared.engines
+    played = engines.players["shared"].model, engines.judges["shared"].model
+    assert played == (shared.learners["shared"].model,) * 2
+
+
+@pytest.mark.parametrize(
+    ("sharing", "message"),
+    [
+        (("generator=a",), "misses role aggregator; the roles are generator, aggregator"),
+        (("solver=a", "aggregator=b"), "unknown role 'solver'"),
+        (("mine",), "shared, isolated, or ROLE=POLICY"),
+    ],
+)
+def test_bad_policy_maps_name_the_valid_choices(sharing: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        policy_map(sharing, {"generator": 3, "aggregator": 1})
+
+
+def test_policy_maps() -> None:
+    roles = {"generator": 2, "aggregator": 1}
+    assert policy_map(("shared",), roles) == {"generator": "shared", "aggregator": "shared"}
+    assert policy_map(("isolated",), roles) == {role: role for role in roles}
+    by_agent = ("generator_0=a", "generator_1=b", "aggregator=a")
+    mapped = {"generator_0": "a", "generator_1": "b", "aggregator": "a"}
+    assert policy_map(by_agent, roles) == mapped
+
+
+def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="grpo judges every call by its episode's outcome"):
+        run(tmp_path, options=("credit=mix",))
+    run(tmp_path, options=("credit=mix",), algorithm="dr_mas", steps=1)
+
+
+def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(tmp_path: Path) -> None:
+    summary = run(tmp_path / "a", steps=9, workflow="single")
+    needed = rows(tmp_path / "a")[2]["tokens/total"]
+    short = run(tmp_path / "b", steps=9, workflow="single", token_budget=needed)
+    assert (summary["steps"], short["steps"], short["training_tokens"]) == (9, 2, needed)
+    assert "eval/reward/mean" in rows(tmp_path / "b")[-1]
+    again = run(tmp_path / "b", steps=9, workflow="single", token_budget=needed)
+    assert again["training_tokens"] == needed, "a finished run plays nothing more"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"split": "validation"}, "`split` and `eval_split` are both 'validation'"),
+    ({"split": "all"}, "trains on held-out problems"),
+    ({"split": "test"}, "trains on test problems"),
+    ({"eval_split": "test"}, "must not do: set eval_split to validation"),
+    ({"gamma": 0.9}, "`gamma` is a setting of algorithms that judge a call by its return to go"),
+    ({"select": "first"}, "`select` is a setting of algorithms that branch at every turn"),
+    ({"joint": "cross"}, "`joint` is a setting of algorithms on joint nodes"),
+    ({"algorithm": "at_grpo", "value_rollouts": 2}, "of candidate_value=rollout"),
+    ({"candidates": 4}, "grpo plays whole episodes and samples no candidates"),
+    ({"rows_per_update": 8}, "of updates=0"),
+    ({"lora_alpha": 8}, r"of LoRA adapters \(`lora_rank` above 0\)"),
+    ({"pass_rates": (0.2, 0.3)}, "`pass_rates` is a setting of `difficulty`"),
+    ({"importance_cap": 3.0}, "of old_logp=recomputed"),
+    ({"engine_sleep": True}, "`engine_sleep` is a setting of vLLM engines"),
+    ({"samples": 1}, "samples=1 leaves grpo nothing to compare"),
+    ({"algorithm": "at_grpo", "candidates": 1}, "candidates=1 leaves at_grpo nothing to compare"),
+    ({"advantage": ("target=candidate",)}, "start from at_grpo"),
+    ({"advantage": ("mean_group=problem+colour",)}, "unknown column in `mean_group` 'colour'"),
+    ({"aggregation": "token-sum", "updates": 0}, "choose `updates` above 0"),
+    ({"device": "tpu"}, "device 'tpu' cannot be used here .*: use auto or cpu"),
+    ({"model": "pocket:writing"}, "unknown task with a pocket model 'writing'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_settings_that_cannot_be_meant_are_refused_before_anything_is_written(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        Trainer(TrainConfig(**{**SMALL, **settings, "out": str(tmp_path)}))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="leave `thinking` out"):
+        run(tmp_path, steps=1, thinking=("on",))
+    run(tmp_path, steps=1, workflow="single")
+    with pytest.raises(UsageError, match="holds a run with other settings"):
+        run(tmp_path, steps=1)
+
+
+def test_choices_of_the_advantage_are_read_as_words() -> None:
+    from flowzoo.baselines.advantages.spec import PRESETS
+    from flowzoo.baselines.assemble import with_words
+    from flowzoo.envs.settings import read_settings
+
+    words = ["std=none", "mean_group=problem+role", "mean_weight=call", "eps=1e-3"]
+    spec = with_words(PRESETS["grpo"], read_settings(words))
+    assert (spec.std, spec.mean_group, spec.mean_weight) == ("none", ("problem", "role"), "call")
+    assert spec.eps == 1e-3
+    assert spec.std_group == PRESETS["grpo"].std_group
+
+
+def test_agents_of_one_role_may_have_policies_of_their_own(tmp_path: Path) -> None:
+    sharing = ("generator_0=a", "generator_1=b", "generator_2=b", "aggregator=judge")
+    summary = run(tmp_path, steps=1, sharing=sharing, frozen=("judge",), max_prompt=400)
+    last = rows(tmp_path)[-1]
+    assert (last["learn/rows/a"], last["learn/rows/b"]) == (8, 16)
+    assert "learn/rows/judge" not in last
+    assert set(summary["protocol"]["policies"].values()) == {"a", "b", "judge"}
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("lr", -1.0), ("warmup", -1)])
+def test_bad_numbers_are_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"`{name}` must be"):
+        TrainConfig(**{name: value})

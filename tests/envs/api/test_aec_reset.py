@@ -1,0 +1,101 @@
+"""Spaces (rule 14), seeds, problems and arguments of the AEC adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowzoo.envs.api.registry import WORKFLOWS, make_env
+from flowzoo.errors import UsageError
+
+# -- rule 14: spaces per instance -----------------------------------------------------------------
+
+
+def test_spaces_are_the_same_object_every_time_and_per_environment():
+    """Rule 14."""
+    env, other = make_env("voting_v0"), make_env("voting_v0")
+    for agent in env.possible_agents:
+        assert env.action_space(agent) is env.action_space(agent)
+        assert env.action_space(agent) is not other.action_space(agent)
+        assert env.observation_space(agent) is not other.observation_space(agent)
+    agents = env.possible_agents
+    assert len({id(env.action_space(agent)) for agent in agents}) == len(agents)
+
+
+def test_sampling_a_forks_space_leaves_the_original_alone():
+    """Rule 14: a fork has the spaces' state, not the spaces."""
+    env = make_env("voting_v0")
+    env.reset(seed=0)
+    space = env.action_space("generator_0")
+    space.seed(5)
+    twin = env.fork().action_space("generator_0")
+    theirs = [twin.sample() for _ in range(20)]
+    assert [space.sample() for _ in range(20)] == theirs
+    nested = env.observation_space("generator_0")
+    assert env.fork().observation_space("generator_0")["messages"] is not nested["messages"]
+    assert env.fork().observation_space("generator_0") == nested
+
+
+# -- reset ----------------------------------------------------------------------------------------
+
+
+def test_a_seed_fixes_all_following_problems():
+    def problems(seed: int | None, env: Any) -> list[str]:
+        env.reset(seed=seed)
+        ids = [env.unwrapped.episode.problem.id]
+        for _ in range(4):
+            env.reset()
+            ids.append(env.unwrapped.episode.problem.id)
+        return ids
+
+    env = make_env("single_v0")
+    assert problems(7, env) == problems(7, make_env("single_v0"))
+    assert len(set(problems(7, env))) == 5
+    assert problems(0, env) == problems(0, env) != problems(7, env)
+
+
+def test_the_index_option_picks_a_problem_and_is_checked():
+    env = make_env("single_v0", split="validation")
+    env.reset(options={"index": 3, "unknown": 1})
+    assert env.unwrapped.episode.problem == env.unwrapped.workflow.task.problem(3, "validation")
+    for index in (-1, True, "3", 1.5):
+        with pytest.raises(UsageError, match="must be an integer >= 0"):
+            env.reset(options={"index": index})
+
+
+def test_an_index_beyond_a_file_names_its_size(tmp_path):
+    rows = '{"question": "1+1?", "answer": "2\\n#### 2"}\n' * 2
+    (tmp_path / "two.jsonl").write_text(rows)
+    env = make_env("single_v0", data=str(tmp_path / "two.jsonl"), split="all")
+    size = env.unwrapped.workflow.task.size("all")
+    with pytest.raises(UsageError, match=f"must be below {size}, the size of split 'all'; got 9"):
+        env.reset(options={"index": 9})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "tests"}, "unknown split 'tests'. Did you mean 'test'"),
+        ({"render_mode": "rgb_array"}, "Valid choices: ansi, human"),
+        ({"max_cycles": 0}, "max_cycles: expected a whole number of at least 1, got 0"),
+    ],
+)
+def test_wrong_arguments_are_explained(options, message):
+    with pytest.raises(UsageError, match=message):
+        make_env("voting_v0", **options)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_names_and_metadata(name):
+    env = make_env(name)
+    assert str(env) == env.metadata["name"] == name
+    assert str(env.unwrapped) == name
+
+
+def test_a_closed_environment_needs_a_reset():
+    env = make_env("single_v0")
+    env.reset(seed=0)
+    env.close()
+    with pytest.raises(UsageError, match="no episode"):
+        env.step("x")

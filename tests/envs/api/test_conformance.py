@@ -1,0 +1,381 @@
+"""The conformance suite over options of workflows (`test_pairs` has the pairs), and bad workflows
+that it must catch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from flowzoo.envs import (
+    Ask,
+    Episode,
+    EpisodeRecord,
+    Grade,
+    Outcome,
+    Problem,
+    Run,
+    Workflow,
+    WorkflowEnv,
+)
+from flowzoo.envs import testing as suite
+from flowzoo.envs.api.registry import make_workflow
+from flowzoo.envs.api.solo import SoloEnv
+from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.search.task import SearchTask
+from flowzoo.envs.workflows.single import Single
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("voting_v0", {"aggregate": "majority", "n_votes": 5}),
+    ("voting_v0", {"credit": "mix", "format_penalty": 0.5}),
+    ("eval_opt_v0", {"max_rounds": 1}),
+    ("eval_opt_v0", {"credit": "local", "level": "1-5"}),
+    ("orch_workers_v0", {"split_by": "subtasks", "max_workers": 2}),
+    ("single_v0", {"task": "search", "passages": 300}),
+    ("search_team_v0", {"credit": "local", "passages": 300, "level": 2, "max_turns": 2}),
+    ("writing_pair_v0", {"form": "expansion", "credit": "mix"}),
+    ("writing_pair_v0", {"reward": "published", "format_penalty": 0.5}),
+    ("reasoner_tool_v0", {"credit": "team", "max_turns": 1}),
+    ("coder_tester_v0", {"level": 3, "max_turns": 2}),
+    ("code_pair_v0", {"level": 2, "credit": "mix", "feedback": "plain"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("voting_v0", {"aggregate": "majority"}),
+        ("eval_opt_v0", {"tools": "tests"}),
+        ("single_v0", {"reward": "fraction", "credit": "local", "level": 3}),
+    ],
+)
+def test_variants_on_code_conform(name, options):
+    suite.check_workflow(make_workflow(name, "code", **options))
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_variants_conform(name, options):
+    suite.check_workflow(make_workflow(name, **options))
+
+
+# -- bad workflows --------------------------------------------------------------------------------
+
+SEARCH = SearchTask(passages=300)
+STATE: dict[str, Any] = {"count": itertools.count(), "said": ""}
+
+
+class Bad(Workflow):
+    """Two writers in a phase, then a judge who answers."""
+
+    name: ClassVar[str] = "bad_v0"
+    roles: ClassVar[Mapping[str, int]] = {"writer": 2, "judge": 1}
+
+    def draft(self, problem: Problem) -> Any:
+        read = self.task.answer
+        return [Ask(f"writer_{slot}", self.task.prompt(problem), read) for slot in range(2)]
+
+
+class ShowsGold(Bad):
+    def play(self, problem):
+        yield self.draft(problem)
+        final = yield Ask("judge_0", f"{problem.text} Hint: {problem.gold}", self.task.answer)
+        return Outcome(final.strict)
+
+
+class ShowsGoldLate(Bad):
+    """Only to who could not be read before."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        hint = problem.gold if all(draft.strict is None for draft in drafts) else ""
+        final = yield Ask("judge_0", f"{problem.text} {hint}", self.task.answer)
+        return Outcome(final.strict)
+
+
+class ShowsSolution(Bad):
+    def play(self, problem):
+        yield self.draft(problem)
+        text = f"{problem.text} {problem.meta['solution']}"
+        final = yield Ask("judge_0", text, self.task.answer)
+        return Outcome(final.strict)
+
+
+class ShowsHiddenTests(Bad):
+    def play(self, problem):
+        yield self.draft(problem)
+        tests = " ".join(repr(test) for test in problem.meta.get("hidden", ()))
+        final = yield Ask("judge_0", f"{problem.text} {tests}", self.task.answer)
+        return Outcome(final.strict)
+
+
+class LengthOfGold(Bad):
+    """Never shows it, but what is asked depends on it."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        near = sum(draft.text < problem.gold for draft in drafts) + sum(problem.gold.encode())
+        final = yield Ask("judge_0", f"{problem.text} {near}", self.task.answer)
+        return Outcome(final.strict)
+
+
+class StopsWhenRight(Bad):
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        grade = yield Grade(drafts[0].strict)
+        if grade.score == 1.0:
+            return Outcome(drafts[0].strict, grade.score)
+        final = yield Ask("judge_0", problem.text, self.task.answer)
+        return Outcome(final.strict)
+
+
+class PicksTheRightOne(Bad):
+    """Asks the same whatever the grades, but answers by them."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        grades = yield [Grade(draft.strict) for draft in drafts]
+        yield Ask("judge_0", problem.text)
+        best = max(range(2), key=lambda slot: grades[slot].score)
+        return Outcome(drafts[best].strict, grades[best].score)
+
+
+class StopsOnHiddenTests(Bad):
+    """Grades nothing, and runs the hidden tests to know when to stop."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        source = drafts[0].strict or "x"
+        ran = yield Run(source, problem.meta["hidden"], problem.meta["entry"])
+        if ran.status != "AC":
+            yield Ask("judge_0", problem.text)
+        return Outcome(score=0.0)
+
+
+class SearchesGold(Bad):
+    """What is looked for depends on the passages that are needed."""
+
+    def play(self, problem):
+        yield self.draft(problem)
+        yield Ask("judge_0", f"{problem.text} {sum(map(ord, problem.meta['gold_ids'][0]))}")
+        return Outcome(score=0.0)
+
+
+class Counts(Bad):
+    def play(self, problem):
+        yield self.draft(problem)
+        yield Ask("judge_0", f"call {next(STATE['count'])}")
+        return Outcome(score=0.0)
+
+
+class Remembers(Bad):
+    """Shows what was said last, in whichever episode."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        before, STATE["said"] = STATE["said"], drafts[0].text
+        yield Ask("judge_0", f"{problem.text} {before}")
+        return Outcome(score=0.0)
+
+
+class RaisesOnLongNumbers(Bad):
+    """`int` refuses more than 4,300 digits."""
+
+    def play(self, problem):
+        def number(text: str) -> int | None:
+            digits = re.search(r"\d+", text)
+            return int(digits[0]) if digits else None
+
+        yield self.draft(problem)
+        final = yield Ask("judge_0", problem.text, number)
+        return Outcome(None if final.strict is None else str(final.strict))
+
+
+class RaisesOnSilence(Bad):
+    """Only when one role alone says nothing."""
+
+    def play(self, problem):
+        drafts = yield self.draft(problem)
+        final = yield Ask("judge_0", problem.text)
+        if drafts[0].text and not final.text:
+            raise ValueError("the judge said nothing")
+        return Outcome(score=0.0)
+
+
+class Uneven(Bad):
+    """Rewards that differ each time they are computed."""
+
+    def play(self, problem):
+        yield self.draft(problem)
+        return Outcome(score=1.0)
+
+
+class TwoAtATime(Bad):
+    """Says that everybody acts in every phase."""
+
+    simultaneous: ClassVar[bool] = True
+
+    def play(self, problem):
+        yield self.draft(problem)
+        return Outcome(score=1.0)
+
+
+class MixedUp(MathTask):
+    """Right alone, and the grades in the wrong order in a batch."""
+
+    def grade_batch(self, problems, answers):
+        return super().grade_batch(problems, answers)[::-1]
+
+
+class OneProblem(MathTask):
+    def problem(self, index: int, split: str = "train") -> Problem:
+        return super().problem(0, split)
+
+
+PAID = EpisodeRecord("", "", "", "", "", "", 1.0, None, True, {}, {"a": 1.0})
+
+BAD: list[tuple[type[Workflow], dict[str, Any], Callable[..., Any], str]] = [
+    (ShowsGold, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
+    (ShowsGoldLate, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
+    (ShowsSolution, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
+    (LengthOfGold, {}, suite.check_gold_leaks, "a prompt depends on the gold answer"),
+    (StopsWhenRight, {}, suite.check_truth_blindness, "depends on grades"),
+    (PicksTheRightOne, {}, suite.check_truth_blindness, "depends on grades"),
+    (RaisesOnLongNumbers, {}, suite.check_hostile, "the parser of judge_0 raised ValueError"),
+    (RaisesOnSilence, {}, suite.check_hostile, "the judge said nothing"),
+    (Counts, {}, suite.check_api, ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "check", "message"), BAD)
+def test_the_right_check_catches_a_bad_workflow(kind, options, check, message):
+    workflow = kind(task=MathTask(), **options)
+    with pytest.raises(AssertionError, match=f"bad_v0, {check.__name__}: .*{message}"):
+        suite.check_workflow(workflow)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "check", "message"),
+    [
+        (Counts, {}, suite.check_forks, "must not use clocks, globals"),
+        (ShowsHiddenTests, {"task": CodeTask()}, suite.check_gold_leaks, "was shown the gold"),
+        (
+            StopsOnHiddenTests,
+            {"task": CodeTask()},
+            suite.check_truth_blindness,
+            "depends on grades",
+        ),
+        (SearchesGold, {"task": SEARCH}, suite.check_gold_leaks, "depends on the gold"),
+        (TwoAtATime, {}, suite.check_parallel, "says that it is simultaneous"),
+        (Single, {"task": MixedUp()}, suite.check_isolation, "ends otherwise among others"),
+        (Counts, {}, suite.check_seeds, "two runs with equal seeds differ"),
+        (Remembers, {}, suite.check_isolation, "judge_0 saw text of another episode"),
+        (Uneven, {"task": OneProblem()}, suite.check_seeds, "different seeds are equal"),
+        (
+            Uneven,
+            {"credit": lambda parts: float(next(STATE["count"]))},
+            suite.check_returns,
+            "the record says",
+        ),
+    ],
+)
+def test_single_checks_catch_bad_workflows(kind, options, check, message):
+    workflow = kind(**{"task": MathTask(), **options})
+    with pytest.raises(Exception, match=message):
+        check(workflow)
+
+
+def test_what_one_episode_remembers_of_another_does_not_pass():
+    with pytest.raises(AssertionError, match=r"bad_v0, check_[a-z]+: "):
+        suite.check_workflow(Remembers(task=MathTask()))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_environment_that_leaks_a_mates_reply_is_caught(monkeypatch, late):
+    """In the first phase, and in a later one (each has its own mates)."""
+
+    class TwoRounds(Bad):
+        def play(self, problem):
+            yield self.draft(problem)
+            final, _ = yield self.draft(problem)
+            return Outcome(final.strict)
+
+    def leaking(self: WorkflowEnv, agent: str) -> dict[str, Any]:
+        turn = self._prompts[agent]
+        said = self.episode._buffer if turn.phase >= late else {}
+        return {"messages": [*turn.observe(), {"role": "user", "content": str(said)}]}
+
+    workflow = TwoRounds(task=MathTask())
+    suite.check_phase_leaks(workflow)
+    monkeypatch.setattr(WorkflowEnv, "observe", leaking)
+    with pytest.raises(AssertionError, match=f"in phase {int(late)}, an observation depends"):
+        suite.check_phase_leaks(workflow)
+
+
+def test_an_environment_whose_info_tells_of_mates_is_caught(monkeypatch):
+    original = WorkflowEnv._commit
+
+    def telling(self: WorkflowEnv, episode: Episode) -> None:
+        original(self, episode)
+        if not self.episode.done:
+            self.infos[self.agent_selection]["said"] = dict(self.episode._buffer)
+
+    monkeypatch.setattr(WorkflowEnv, "_commit", telling)
+    with pytest.raises(AssertionError, match="in phase 0, an observation depends"):
+        suite.check_phase_leaks(make_workflow("voting_v0"))
+
+
+def test_a_small_file_is_enough_for_the_suite(tmp_path):
+    rows = "".join(
+        f'{{"question": "What is {n}+1?", "answer": "{n + 1}\\n#### {n + 1}"}}\n' for n in range(40)
+    )
+    (tmp_path / "few.jsonl").write_text(rows)
+    suite.check_workflow(make_workflow("voting_v0", data=str(tmp_path / "few.jsonl")))
+
+
+def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkeypatch):
+    workflow = make_workflow("eval_opt_v0")
+    suite.check_budget(workflow)
+    opened = Episode._open_phase
+
+    def unbounded(self, asks):
+        limit, self.max_cycles = self.max_cycles, None
+        opened(self, asks)
+        self.max_cycles = limit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Episode, "_open_phase", unbounded)
+        with pytest.raises(AssertionError, match="2 turns were opened under max_cycles=1"):
+            suite.check_budget(workflow)
+    monkeypatch.setattr("flowzoo.envs.testing.runs.record", lambda episode: PAID)
+    with pytest.raises(AssertionError, match=r"a truncated episode paid \{1\.0\}"):
+        suite.check_budget(workflow)
+
+
+def test_a_view_that_pays_something_else_is_caught(monkeypatch):
+    step = SoloEnv.step
+
+    def generous(self, action):
+        obs, reward, *rest = step(self, action)
+        return obs, reward + 1.0, *rest
+
+    monkeypatch.setattr(SoloEnv, "step", generous)
+    with pytest.raises(AssertionError, match=r"the view of generator paid .*, returns: "):
+        suite.check_solo(make_workflow("single_v0"))
+
+
+def test_a_finished_copy_that_forgets_who_has_left_is_caught(monkeypatch):
+    fork = WorkflowEnv.fork
+
+    def forgetful(self):
+        twin = fork(self)
+        twin.agent_selection = twin.possible_agents[0]
+        return twin
+
+    monkeypatch.setattr(WorkflowEnv, "fork", forgetful)
+    with pytest.raises(AssertionError, match="a copy selects another agent"):
+        suite.check_forks(make_workflow("voting_v0"))

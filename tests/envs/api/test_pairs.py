@@ -1,0 +1,220 @@
+"""The table of workflows and tasks: every possible pair conforms, impossible ones say what is.
+
+Nothing is listed by hand: pairs and presets are the registry's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
+
+import gymnasium
+import pettingzoo
+import pytest
+
+from flowzoo.cli import main
+from flowzoo.commands.list import catalogue
+from flowzoo.envs import Episode, Workflow, testing
+from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.tasks import TASKS, make_task, task_class
+from flowzoo.errors import UsageError
+
+RULES: dict[str, tuple[Any, ...]] = {
+    "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
+    "hostile": (testing.check_hostile,),
+    "leaks": (
+        testing.check_phase_leaks,
+        testing.check_gold_leaks,
+        testing.check_truth_blindness,
+    ),
+    "sums": (testing.check_seeds, testing.check_returns, testing.check_budget),
+    "copies": (testing.check_forks,),
+    "crowds": (testing.check_isolation,),
+}
+"""The checks by what they are about; each group is one test."""
+
+
+def refused(name: str, task: str) -> str:
+    """Why a pair is impossible; empty if it is possible."""
+    try:
+        make_workflow(name, task)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+PAIRS = [(name, task) for name in WORKFLOWS for task in TASKS if not refused(name, task)]
+PRESETS = [(*pair, preset) for pair in PAIRS for preset in workflow_class(pair[0]).presets]
+pairs = pytest.mark.parametrize(("name", "task"), PAIRS)
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize(("name", "task", "preset"), PRESETS)
+def test_every_pair_conforms(name, task, preset, rules):
+    workflow = make_workflow(name, task, preset=preset)
+    for check in RULES[rules]:
+        check(workflow)
+
+
+def test_the_groups_are_all_checks():
+    assert [check for group in RULES.values() for check in group] == list(testing.CHECKS)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_an_impossible_pair_lists_the_possible_ones(name):
+    possible = [task for task in TASKS if (name, task) in PAIRS]
+    assert workflow_class(name).default_task in possible
+    for task in set(TASKS) - set(possible):
+        message = refused(name, task)
+        assert message.startswith(f"{name} does not understand the answers of task {task!r}")
+        assert message.endswith(f": {', '.join(possible)}.")
+
+
+def test_the_list_of_workflows_shows_the_same_pairs():
+    listed = [(entry["name"], task) for entry in catalogue() for task in entry["tasks"]]
+    assert listed == PAIRS
+
+
+def test_flowzoo_list_prints_the_table_of_pairs(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list"]) == 0
+    rows = capsys.readouterr().out.partition("Tasks (")[2].splitlines()
+    head = next(row for row in rows if "math" in row)
+    columns = {task: head.index(task) + len(task) // 2 for task in TASKS}
+    for name in WORKFLOWS:
+        row = next(row for row in rows if name in row)
+        near = {task: row[place - 1 : place + 2].strip() for task, place in columns.items()}
+        assert {task for task in TASKS if near[task]} == {t for n, t in PAIRS if n == name}
+        assert near[workflow_class(name).default_task] == "D"
+
+
+def test_every_task_is_played_and_its_home_plays_it():
+    assert {task for _, task in PAIRS} == set(TASKS)
+    for task in TASKS:
+        assert (make_task(task).home, task) in PAIRS
+
+
+@pairs
+def test_both_registries_make_the_pair(name, task):
+    env = pettingzoo.make("aec", f"flowzoo/{name.replace('_', '-')}", task=task)
+    env.reset(seed=0)
+    obs = env.last()[0]
+    camel = "".join(part.capitalize() for part in name.split("_")[:-1])
+    # A role that is asked first: its view needs no answers of others.
+    role = env.unwrapped.workflow.agents[env.agent_selection][0]
+    view = gymnasium.make(f"flowzoo/{camel}-v0", task=task, role=role)
+    assert view.reset(seed=0)[0] == obs
+
+
+def first_prompts(workflow: Workflow, index: int) -> dict[str, str]:
+    """What each agent is told when it is asked first, all messages as one text."""
+    episode = Episode(workflow, testing.problem_at(workflow, index))
+    testing.play_out(episode, "prompts", index)
+    return {
+        turn.agent: "\n".join(message["content"] for message in turn.messages)
+        for turn in episode.turns
+        if turn.turn == 0
+    }
+
+
+@pairs
+def test_everybody_is_told_the_same_problem_and_generators_what_the_control_is(name, task):
+    workflow = make_workflow(name, task)
+    for index in range(3):
+        problem = testing.problem_at(workflow, index)
+        prompts = first_prompts(workflow, index)
+        assert all(problem.text in prompt for prompt in prompts.values())
+        alone = {prompts[agent] for agent in prompts if agent.startswith("generator_")}
+        assert alone <= {workflow.task.prompt(problem)}
+        assert bool(alone) == ("generator" in workflow.role_counts())
+
+
+@pytest.mark.parametrize("credit", ["team", "local", "mix"])
+@pairs
+def test_every_call_has_a_truth_and_a_bounded_reward_under_every_credit(name, task, credit):
+    workflow = make_workflow(name, task, credit=credit)
+    for index in range(2):
+        episode = Episode(workflow, testing.problem_at(workflow, index))
+        calls = record(testing.play_out(episode, "credit", index)).calls
+        assert all(call.truth is not None for call in calls)
+        assert all(0 <= call.reward <= (2 if credit == "mix" else 1) for call in calls)
+
+
+BAD_NUMBERS = {
+    "int": ("x", 2.5, True, [1]),
+    "float": ("x", True, float("nan"), float("inf"), [1.0]),
+}
+
+
+def numbers_of(kind: Any) -> list[tuple[str, str]]:
+    """The options of a dataclass that are numbers, each with the type it should have."""
+    return [
+        (option.name, name)
+        for option in fields(kind)
+        for name in BAD_NUMBERS
+        if str(option.type).removesuffix(" | None") == name
+    ]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_no_workflow_takes_an_odd_number(name):
+    for option, kind in numbers_of(workflow_class(name)):
+        for value in BAD_NUMBERS[kind]:
+            with pytest.raises(UsageError, match=option):
+                make_workflow(name, **{option: value})
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_task_takes_an_odd_number(name):
+    assert ("seed", "int") in numbers_of(task_class(name))
+    for option, kind in numbers_of(task_class(name)):
+        for value in BAD_NUMBERS[kind]:
+            with pytest.raises(UsageError, match=option):
+                make_task(name, **{option: value})
+
+
+# -- the same problem everywhere ------------------------------------------------------------------
+
+PRINT = """
+import hashlib, json
+from flowzoo.envs.tasks import TASKS, make_task, task_class
+found = {}
+for name in TASKS:
+    task, hasher = make_task(name), hashlib.blake2b(digest_size=8)
+    for split in ("pretrain", "train", "validation", "test"):
+        for index in range(4):
+            problem = task.problem(index, split)
+            hasher.update(f"{problem.id}|{problem.text}|{problem.gold}|".encode())
+    found[name] = hasher.hexdigest()
+print(json.dumps(found))
+"""
+
+PROBLEMS = {
+    "math": "d1014ece52a4e59f",
+    "code": "5c0d82ec16c26edf",
+    "plan_path": "39f6cb55cf1336a1",
+    "search": "5e468c314790739a",
+    "writing": "bf80eb93bd5fbc05",
+    "sokoban": "b545f9825ae89d87",
+    "sudoku": "8c3b89bc325df7e1",
+}
+"""Digests of the first problems of every split. One that changes is another task: then this table
+does, too, and so do the results that were measured on it."""
+
+
+@pytest.mark.parametrize("salt", ["0", "1"])
+def test_a_problem_is_the_same_in_every_process_and_on_every_machine(salt):
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT],
+        env={**os.environ, "PYTHONHASHSEED": salt},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    assert json.loads(done.stdout) == PROBLEMS

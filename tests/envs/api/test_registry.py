@@ -1,0 +1,184 @@
+"""Names, registration with PettingZoo and Gymnasium, and errors that name the valid choices."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import gymnasium
+import pettingzoo
+import pytest
+
+import flowzoo
+from flowzoo import voting_v0
+from flowzoo.agents import Roster
+from flowzoo.agents.rollout.episodes import Rollout
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.envs import make_env, make_workflow
+from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
+from flowzoo.envs.api.solo import SoloEnv
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.workflows.single import Single
+from flowzoo.envs.workflows.voting import Voting
+from flowzoo.errors import UsageError
+
+assert flowzoo.__version__  # the import is what registers
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_pettingzoo_makes_every_workflow(name):
+    env = pettingzoo.make("aec", f"flowzoo/{name.replace('_', '-')}", seed=2)
+    env.reset(seed=0)
+    assert str(env.unwrapped) == name
+    assert env.unwrapped.workflow.task.seed == 2
+    assert env.unwrapped.workflow.task.name == workflow_class(name).default_task
+
+
+def test_pettingzoo_passes_max_cycles():
+    env = pettingzoo.make("aec", "flowzoo/eval-opt-v0", max_cycles=1)
+    assert env.unwrapped.max_cycles == 1
+
+
+@pytest.mark.parametrize(
+    ("camel", "role"),
+    [
+        ("Voting", "aggregator"),
+        ("EvalOpt", "evaluator"),
+        ("OrchWorkers", "synthesizer"),
+        ("Single", "generator"),
+    ],
+)
+def test_gymnasium_makes_every_workflow_without_a_warning(camel, role):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = gymnasium.make(f"flowzoo:flowzoo/{camel}-v0", role=role, task="math", level=1)
+        obs, info = env.reset(seed=0)
+        assert env.observation_space.contains(obs)
+        assert info["role"] == role
+        _, _, terminated, _, final = env.step("nothing")
+    assert isinstance(env.unwrapped, SoloEnv)
+    assert terminated or camel == "EvalOpt"
+    assert ("transcript" in final) == terminated
+
+
+def test_sync_vector_environments_work():
+    envs = gymnasium.make_vec(
+        "flowzoo/Voting-v0", num_envs=3, vectorization_mode="sync", role="aggregator", level=1
+    )
+    obs, _ = envs.reset(seed=[1, 2, 3])
+    texts = [chat[0]["content"] for chat in obs["messages"]]
+    assert len(set(texts)) == 3
+    _, rewards, terminated, _, _ = envs.step(["\\boxed{1}", "\\boxed{3}", "no idea"])
+    assert rewards.tolist() == [1.0, 1.0, 0.0]
+    assert terminated.all()
+    envs.close()
+
+
+def test_async_vector_environments_fail_loudly_with_shared_memory():
+    with pytest.raises(ValueError, match="shared_memory"):
+        gymnasium.vector.AsyncVectorEnv([lambda: SoloEnv("single_v0")], shared_memory=True)
+
+
+def test_async_vector_environments_work_without_shared_memory():
+    envs = gymnasium.vector.AsyncVectorEnv(
+        [lambda: SoloEnv("single_v0")] * 2, shared_memory=False, context="forkserver"
+    )
+    try:
+        obs, _ = envs.reset(seed=[5, 6])
+        single = SoloEnv("single_v0")
+        assert list(obs["messages"]) == [single.reset(seed=seed)[0]["messages"] for seed in (5, 6)]
+    finally:
+        envs.close()
+
+
+def test_a_workflow_is_named_in_three_ways():
+    for name in ("voting_v0", "voting", "flowzoo.envs.workflows.voting:Voting"):
+        assert type(make_workflow(name)) is Voting
+
+
+def test_options_go_to_the_workflow_or_the_task_that_has_them():
+    workflow = make_workflow("voting_v0", n_votes=5, level=3)
+    assert (workflow.n_votes, workflow.task.level) == (5, 3)
+
+
+def test_env_lists_its_options():
+    names = list(inspect.signature(voting_v0.env).parameters)
+    assert names[:4] == ["task", "split", "max_cycles", "render_mode"]
+    assert {"preset", "credit", "n_votes", "aggregate"} <= set(names)
+    assert "unguarded" in str(voting_v0.raw_env.__doc__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("votng_v0",), {}, r"unknown workflow 'votng_v0'. Did you mean 'voting_v0'.*single_v0"),
+        (("voting_v9",), {}, r"unknown workflow 'voting_v9'.*Valid choices: code_pair_v0"),
+        (("voting_v0", "maths"), {}, r"unknown task 'maths'. Did you mean 'math'"),
+        (("voting_v0",), {"preset": "papers"}, r"preset of voting_v0 'papers'.*paper, strict"),
+        (("eval_opt_v0",), {"preset": "drmas"}, r"Did you mean 'dr_mas'"),
+        (("voting_v0",), {"n_vote": 3}, r"'n_vote'.*Options of voting_v0 itself: .*n_votes"),
+        (("voting_v0",), {"n_votes": 0}, "n_votes: expected a whole number of at least 1, got 0"),
+        (("voting_v0",), {"local_weights": (0.2,)}, "local_weights: expected a tuple of two"),
+        (("voting_v0",), {"local_weights": (0.2, -1)}, "local_weights: expected a number of at"),
+        (("voting_v0",), {"aggregate": "mean"}, r"unknown aggregate 'mean'.*llm, majority"),
+        (("voting_v0",), {"credit": "teams"}, r"unknown credit 'teams'.*local, mix, team"),
+        (
+            ("voting_v0",),
+            {"format_penalty": -1},
+            "format_penalty: expected a number of at least 0, got -1",
+        ),
+        (
+            ("eval_opt_v0",),
+            {"max_rounds": 0},
+            "max_rounds: expected a whole number of at least 1, got 0",
+        ),
+        (
+            ("orch_workers_v0",),
+            {"max_workers": 0},
+            "max_workers: expected a whole number of at least 1, got 0",
+        ),
+        (("orch_workers_v0",), {"split_by": "task"}, r"strategies, subtasks"),
+        (("no.such.module:Flow",), {}, r"cannot load workflow 'no.such.module:Flow'"),
+        (("flowzoo.envs.workflows.voting:Nothing",), {}, r"cannot load workflow"),
+        (("pathlib:Path",), {}, r"no subclass of flowzoo.envs.Workflow"),
+        (("voting_v0",), {"level": 9}, r"level 9: expected one of 1, 2, 3, 4, 5.*such as [^.]*\.$"),
+    ],
+)
+def test_wrong_names_and_options_name_the_valid_choices(arguments, options, message):
+    with pytest.raises(UsageError, match=message):
+        make_env(*arguments, **options)
+
+
+def test_a_ready_made_workflow_takes_no_options_and_no_other_task():
+    workflow = make_workflow("single_v0", level=2)
+    assert make_workflow(workflow) is workflow
+    assert make_env(workflow).unwrapped.workflow is workflow
+    with pytest.raises(UsageError, match="level: a ready-made workflow takes no further options"):
+        make_workflow(workflow, level=1)
+    with pytest.raises(UsageError, match="has its task already"):
+        make_workflow(workflow, MathTask(level=1))
+
+
+def test_a_task_of_another_kind_is_refused():
+    class Code(MathTask):
+        kind = "prose"
+
+    with pytest.raises(
+        UsageError, match=r"voting_v0 does not understand.*kind 'prose'.*kind math, code"
+    ):
+        Voting(task=Code())
+
+
+def test_a_roster_without_a_role_is_refused_before_anything_runs():
+    workflow = make_workflow("voting_v0")
+    policy = ScriptedPolicy(workflow)
+    with pytest.raises(UsageError, match=r"no policy for role aggregator.*roles are generator"):
+        Rollout(workflow, Roster({"generator": policy}))
+    with pytest.raises(UsageError, match=r"unknown role or agent 'judge'"):
+        Rollout(workflow, Roster({"generator": policy, "aggregator": policy, "judge": policy}))
+
+
+def test_an_unknown_skill_is_refused():
+    workflow = Single(task=MathTask())
+    with pytest.raises(UsageError, match=r"`skill` must be in \[0, 1\], got 2"):
+        workflow.responder(workflow.task.problem(0), skill=2)

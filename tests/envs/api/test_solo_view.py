@@ -1,0 +1,143 @@
+"""The Gymnasium view: rule 15 of the design's core document."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowzoo.envs.api.solo import SKIPS, SoloEnv
+from flowzoo.errors import UsageError
+
+
+def gold_of(env: SoloEnv) -> str:
+    return env._env.unwrapped.episode.problem.gold
+
+
+def test_the_reward_sums_all_agents_of_the_role_turns_and_dead_steps():
+    """Rule 15."""
+    env = SoloEnv("voting_v0", role="generator")
+    env.reset(seed=0)
+    gold = gold_of(env)
+    rewards = [env.step(f"\\boxed{{{gold}}}")[1] for _ in range(2)]
+    _, reward, terminated, truncated, info = env.step(f"\\boxed{{{gold}}}")
+    assert (rewards, reward, terminated, truncated) == ([0.0, 0.0], 3.0, True, False)
+    assert [row["agent"] for row in info["transcript"]][-1] == "aggregator_0"
+
+
+def test_one_agent_of_a_role_may_be_played_alone():
+    """Rule 15: the mates of the same role are played too."""
+    env = SoloEnv("voting_v0", role="generator_1")
+    _, info = env.reset(seed=0)
+    assert info == {"role": "generator", "phase": 0, "slot": 1, "turn": 0}
+    _, reward, terminated, _, info = env.step("nothing")
+    assert terminated
+    assert reward == 0.0  # abstained, although the team was right
+    assert info["score"] == 1.0
+
+
+def test_own_turns_come_one_after_another():
+    env = SoloEnv("eval_opt_v0", role="generator", max_rounds=2)
+    obs, _ = env.reset(seed=0)
+    again, reward, terminated, _, info = env.step("\\boxed{0.5}")
+    assert (reward, terminated, info["turn"]) == (0.0, False, 1)
+    assert len(again["messages"]) == 3
+    assert again["messages"][0] == obs["messages"][0]
+    _, reward, terminated, _, info = env.step(f"\\boxed{{{gold_of(env)}}}")
+    assert (reward, terminated) == (1.0, True)
+    assert info["facts"]["recovered"] is True
+    with pytest.raises(UsageError, match=r"ended: call reset\(\)"):
+        env.step("more")
+
+
+def others_for_worker_2(strategies_of: int):
+    """An orchestrator that names three strategies for problems whose text is a multiple only."""
+
+    def reply(role, messages):
+        if role != "orchestrator":
+            return "\\boxed{1}"
+        enough = sum(map(ord, messages[0]["content"])) % strategies_of == 0
+        return "\n".join(f"STRATEGY {k}: try" for k in range(1, 4 if enough else 2))
+
+    return reply
+
+
+def test_episodes_that_never_ask_the_role_are_skipped_deterministically():
+    """Rule 15."""
+    made = [
+        SoloEnv("orch_workers_v0", role="worker_2", others=others_for_worker_2(3)) for _ in "ab"
+    ]
+    traces = []
+    for env in made:
+        seen = []
+        for number in range(8):
+            obs, info = env.reset(seed=2 if number == 0 else None)
+            assert info["slot"] == 2
+            seen.append(obs["messages"][0]["content"])
+        traces.append((seen, env._env.unwrapped._resets))
+    assert traces[0] == traces[1]
+    assert traces[0][1] > 8
+
+
+def test_skipping_from_an_index_takes_the_following_problems():
+    """Rule 15."""
+    env = SoloEnv("orch_workers_v0", role="worker_2", others=others_for_worker_2(3))
+    found = []
+    for index in range(6):
+        env.reset(options={"index": index})
+        found.append(env._env.unwrapped.episode.problem.index)
+    assert found == sorted(found)
+    assert all(number >= index for index, number in enumerate(found))
+    assert found != list(range(6))
+
+
+def test_a_role_that_is_never_asked_is_an_error_after_a_hundred_episodes():
+    """Rule 15."""
+    env = SoloEnv("orch_workers_v0", role="worker_2", others=lambda role, messages: "STRATEGY 1: a")
+    with pytest.raises(UsageError, match=f"was not asked in {SKIPS} episodes in a row"):
+        env.reset(seed=0)
+    assert env._env.unwrapped._resets == SKIPS == 100
+
+
+def test_truncation_is_told():
+    env = SoloEnv("eval_opt_v0", role="generator", max_cycles=2)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step("\\boxed{0.5}")
+    assert (reward, terminated, truncated, info["truncated"]) == (0.0, False, True, True)
+
+
+def test_others_may_be_given_by_role_and_are_checked():
+    calls = []
+
+    def answer(role, messages):
+        calls.append(role)
+        return "\\boxed{1}"
+
+    env = SoloEnv("voting_v0", role="aggregator", others={"generator": answer})
+    env.reset(seed=0)
+    assert calls == ["generator"] * 3
+    with pytest.raises(UsageError, match="`others` has no entry for role aggregator"):
+        SoloEnv("voting_v0", role="generator", others={})
+    with pytest.raises(UsageError, match=r"unknown role in `others` 'generatr'"):
+        SoloEnv("voting_v0", role="aggregator", others={"generatr": answer})
+    with pytest.raises(UsageError, match="`others` must be callable, got str"):
+        SoloEnv("voting_v0", role="aggregator", others="scripted")  # type: ignore[arg-type]
+
+
+def test_unknown_roles_name_the_valid_ones():
+    with pytest.raises(UsageError, match=r"unknown role 'aggregatr'. Did you mean 'aggregator'"):
+        SoloEnv("voting_v0", role="aggregatr")
+
+
+def test_the_default_role_is_the_first_and_the_default_others_are_experts():
+    env = SoloEnv("eval_opt_v0")
+    _, info = env.reset(seed=0)
+    assert info["role"] == "generator"
+    _, reward, terminated, _, _ = env.step(f"\\boxed{{{gold_of(env)}}}")
+    assert (reward, terminated) == (1.0, True)
+
+
+def test_ansi_rendering_shows_the_episode():
+    env = SoloEnv("single_v0", render_mode="ansi")
+    env.reset(seed=0)
+    env.step("\\boxed{1}")
+    assert "> \\boxed{1}" in env.render()
+    env.close()

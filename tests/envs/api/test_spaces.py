@@ -1,0 +1,78 @@
+"""Spaces for language: rule 8 of the design's core document."""
+
+from __future__ import annotations
+
+import pytest
+from gymnasium.spaces import Dict
+
+from flowzoo.envs.api.spaces import Messages, Prose, copy_space
+from flowzoo.envs.testing import HOSTILE
+
+USER = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize("text", [*HOSTILE.values(), "π ∑ 🎉", "plain"])
+def test_prose_contains_every_str(text):
+    """Rule 8."""
+    assert Prose().contains(text)
+
+
+@pytest.mark.parametrize("value", [None, 7, b"bytes", ["a"], USER])
+def test_prose_contains_nothing_else(value):
+    """Rule 8."""
+    assert not Prose().contains(value)
+
+
+@pytest.mark.parametrize(
+    "chat", [[], (), [USER], (USER,), [{"role": "system", "content": ""}, USER]]
+)
+def test_messages_contains_chats(chat):
+    assert Messages().contains(chat)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "hi",
+        USER,
+        ["hi"],
+        [{"role": "user"}],
+        [{"role": "robot", "content": "hi"}],
+        [{"role": "user", "content": None}],
+    ],
+)
+def test_messages_contains_nothing_else(value):
+    assert not Messages().contains(value)
+
+
+def test_samples_are_seeded_plausible_and_in_the_space():
+    space = Prose(("a", "b", "c"), seed=1)
+    drawn = [space.sample() for _ in range(50)]
+    assert set(drawn) == {"a", "b", "c"}
+    space.seed(1)
+    assert [space.sample() for _ in range(50)] == drawn
+    chats = Messages(seed=1)
+    assert chats.contains(chats.sample())
+
+
+@pytest.mark.parametrize("space", [Prose(), Messages()])
+def test_masks_are_refused_and_arrays_do_not_exist(space):
+    assert not space.is_np_flattenable
+    with pytest.raises(ValueError, match="no mask"):
+        space.sample(mask=[1])
+
+
+def test_equality_and_repr():
+    assert Prose(("a",)) == Prose(("a",)) != Prose(("b",))
+    assert Messages() == Messages() != Prose()
+    assert hash(Messages()) == hash(Messages())
+    assert hash(Prose(("a",))) == hash(Prose(("a",)))
+    assert repr(Dict({"messages": Messages()})) == "Dict('messages': Messages())"
+    assert repr(Prose(("a",) * 1000)) == "Prose()"
+
+
+def test_a_copied_space_draws_the_same_from_its_own_generator():
+    space = Dict({"messages": Messages()}, seed=3)
+    twin = copy_space(space)
+    assert [twin.sample() for _ in range(9)] == [space.sample() for _ in range(9)]

@@ -1,0 +1,336 @@
+"""The sans-I/O core: rules 4, 6 and 9 of the design's core document."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Truth, Workflow
+from flowzoo.envs.api.registry import make_workflow
+from flowzoo.envs.episode.episode import WorkflowError
+from flowzoo.envs.episode.recording import record, state_hash
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.testing import advance, play_out
+from flowzoo.errors import UsageError
+
+
+def toy(play: Callable[..., Any]) -> Workflow:
+    """A workflow of three writers and a judge whose script is `play(self, problem)`."""
+    names = {
+        "name": "toy_v0",
+        "roles": {"writer": 3, "judge": 1},
+        "play": play,
+        "__module__": __name__,
+    }
+    return type("Toy", (Workflow,), names)(task=MathTask())
+
+
+def start(play: Callable[..., Any]) -> Episode:
+    workflow = toy(play)
+    return Episode(workflow, workflow.task.problem(0))
+
+
+def echo(self, problem):
+    """Draft, grade, review."""
+    draft = yield Ask("writer_0", "write")
+    grade = yield Grade(draft.text, of=draft)
+    review = yield Ask("judge_0", f"judge {draft.text}")
+    return Outcome(review.text, grade.score)
+
+
+# -- rule 4: every yield is checked ---------------------------------------------------------------
+
+
+def test_effects_may_come_before_the_first_ask_and_in_parallel():
+    """Rule 4."""
+
+    def play(self, problem):
+        first = yield Grade(problem.gold)
+        second, classes = yield [Grade("no"), Classes(("1", None, "1.0", "2"))]
+        yield Ask("writer_0", f"{first.score} {second.score} {classes}")
+        return Outcome(score=1.0)
+
+    episode = start(play)
+    assert (episode.waiting, len(episode.effects)) == ((), 1)
+    advance(episode)
+    assert episode.waiting[0].messages[0]["content"] == "1.0 0.0 (0, -1, 0, 1)"
+
+
+def with_yield(item: Any) -> Callable[..., Any]:
+    def play(self, problem):
+        yield item
+        return Outcome(score=0.0)
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ([], "got an empty list"),
+        ([Ask("writer_0", "a"), Grade("1")], "got Ask, Grade"),
+        ([Ask("writer_0", "a"), Ask("writer_0", "b")], "asked only once in a phase"),
+        (Ask("wirter_0", "a"), "unknown agent 'wirter_0'. Did you mean 'writer_0'"),
+        ("write", "got str"),
+        (None, "got NoneType"),
+        ((Ask("writer_0", "a"), Ask("writer_1", "b")), "got tuple"),
+        ([Truth(None, 1.0)], "got Truth"),  # type: ignore[arg-type]
+        (Ask("writer_0", None), "prompt of writer_0 must be a str or a list"),  # type: ignore[arg-type]
+        (Ask("writer_0", [{"role": "user"}]), "prompt of writer_0 must be"),
+        (Ask("writer_0", ["hello"]), "prompt of writer_0 must be"),  # type: ignore[list-item]
+        (Grade(14), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
+        (Grade("14", of="reply"), "takes a Reply, got str"),  # type: ignore[arg-type]
+        (Classes(["1"]), "takes a tuple of answers, got list"),  # type: ignore[arg-type]
+        (Classes((1,)), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_yield_names_workflow_line_and_problem(item, message):
+    """Rule 4."""
+    with pytest.raises(WorkflowError) as caught:
+        start(with_yield(item))
+    line = with_yield(item).__code__.co_firstlineno + 1
+    text = str(caught.value)
+    assert message in text
+    assert text.startswith(
+        f"toy_v0 (test_episode.py, line {line}), problem {MathTask().problem(0).id}: "
+    )
+
+
+def test_a_wrong_yield_of_a_helper_names_the_helpers_line():
+    """Rule 4."""
+
+    def helper():
+        yield "nothing"
+
+    def play(self, problem):
+        yield from helper()
+        return Outcome(score=0.0)
+
+    with pytest.raises(WorkflowError, match=f"line {helper.__code__.co_firstlineno + 1}\\)"):
+        start(play)
+
+
+def test_play_must_return_an_outcome():
+    """Rule 4."""
+
+    def play(self, problem):
+        yield Ask("writer_0", "a")
+
+    episode = start(play)
+    with pytest.raises(WorkflowError, match=r"must return an Outcome, got NoneType"):
+        episode.reply("writer_0", "x")
+
+
+# -- rule 6: an exception in a script is a WorkflowError with problem and transcript --------------
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def play(self, problem):
+        reply = yield Ask("writer_0", "write")
+        if reply.text != "fine":
+            raise error
+        return Outcome(score=1.0)
+
+    return play
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), UsageError("of a helper")])
+def test_an_exception_in_a_script_carries_problem_transcript_and_line(error):
+    """Rule 6, for any exception, the package's own included."""
+    play = failing(error)
+    episode = start(play)
+    with pytest.raises(WorkflowError, match=type(error).__name__) as caught:
+        episode.reply("writer_0", "bad")
+    assert caught.value.__cause__ is error
+    assert caught.value.problem == MathTask().problem(0).id
+    assert [(row["agent"], row["reply"]) for row in caught.value.transcript] == [
+        ("writer_0", "bad")
+    ]
+    assert f"test_episode.py, line {play.__code__.co_firstlineno + 3})" in str(caught.value)
+
+
+def test_a_raising_parser_is_a_workflow_error():
+    """Rule 6."""
+
+    def play(self, problem):
+        yield Ask("writer_0", "write", parse=int)
+        return Outcome(score=1.0)
+
+    line = play.__code__.co_firstlineno + 1
+    with pytest.raises(
+        WorkflowError, match=rf"line {line}\).*parser of writer_0 raised ValueError"
+    ):
+        start(play).reply("writer_0", "seven")
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, float("nan"), "1"])
+def test_a_truth_is_a_number_from_0_to_1_about_a_reply(value):
+    """Rule 4."""
+
+    def play(self, problem):
+        reply = yield Ask("writer_0", "write")
+        yield Truth(reply, value)
+        return Outcome(score=1.0)
+
+    line = play.__code__.co_firstlineno + 2
+    with pytest.raises(WorkflowError, match=rf"line {line}\).*TypeError"):
+        start(play).reply("writer_0", "x")
+    with pytest.raises(WorkflowError, match=r"Truth takes a Reply and a number in \[0, 1\]"):
+        start(with_yield(Truth(None, 1.0)))  # type: ignore[arg-type]
+
+
+def test_workflow_errors_survive_pickling():
+    error = WorkflowError("broken", "math/train/0/0", [{"agent": "writer_0"}])
+    twin = pickle.loads(pickle.dumps(error))
+    assert (str(twin), twin.problem, twin.transcript) == (
+        str(error),
+        error.problem,
+        error.transcript,
+    )
+
+
+# -- rule 9: phases -------------------------------------------------------------------------------
+
+
+def phase(self, problem):
+    drafts = yield [Ask(f"writer_{slot}", f"draft {slot}") for slot in range(3)]
+    yield Ask("judge_0", " ".join(draft.text for draft in drafts))
+    return Outcome(score=1.0)
+
+
+def test_all_prompts_of_a_phase_are_open_at_its_start():
+    """Rule 9."""
+    assert [turn.messages[0]["content"] for turn in start(phase).waiting] == [
+        "draft 0",
+        "draft 1",
+        "draft 2",
+    ]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_replies_out_of_order_are_committed_in_slot_order(order):
+    """Rule 9."""
+    episode = start(phase)
+    for slot in order:
+        assert len(episode.log) == 0
+        episode.reply(f"writer_{slot}", f"text{slot}")
+    assert episode.log == ["text0", "text1", "text2"]
+    assert episode.waiting[0].messages[0]["content"] == "text0 text1 text2"
+
+
+def test_forks_keep_the_buffered_replies_of_an_open_phase():
+    """Rule 9."""
+    episode = start(phase)
+    episode.reply("writer_2", "late")
+    twin = episode.fork("other")
+    assert (twin.key, episode.key) == ("other", "")
+    assert [turn.agent for turn in twin.waiting] == ["writer_0", "writer_1"]
+    for name in ("writer_0", "writer_1"):
+        twin.reply(name, name)
+    assert twin.log == ["writer_0", "writer_1", "late"]
+    assert episode.log == []
+
+
+def make_open_phase() -> Episode:
+    workflow = make_workflow("voting_v0")
+    episode = Episode(workflow, workflow.task.problem(0))
+    episode.reply("generator_1", "\\boxed{2}")
+    return episode
+
+
+def test_a_pickled_open_phase_goes_on_where_it_was():
+    """Rule 9."""
+    twin = pickle.loads(pickle.dumps(make_open_phase()))
+    assert [turn.agent for turn in twin.waiting] == ["generator_0", "generator_2"]
+    twin.reply("generator_0", "a")
+    twin.reply("generator_2", "c")
+    assert twin.log == ["a", "\\boxed{2}", "c"]
+
+
+def test_replying_twice_or_for_a_closed_turn_is_an_error():
+    episode = start(phase)
+    episode.reply("writer_0", "x")
+    with pytest.raises(UsageError, match=r"unknown agent with an open turn 'writer_0'.*writer_1"):
+        episode.reply("writer_0", "y")
+    with pytest.raises(UsageError, match=r"must be a str, got NoneType"):
+        episode.reply("writer_1", None)  # type: ignore[arg-type]
+
+
+def test_resolving_is_checked():
+    episode = start(echo)
+    with pytest.raises(UsageError, match="no effect is pending"):
+        episode.resolve([])
+    episode.reply("writer_0", "x")
+    with pytest.raises(UsageError, match="expected 1 effect results, got 2"):
+        episode.resolve([Graded(1.0, "a"), Graded(1.0, "b")])
+    with pytest.raises(UsageError, match=r"tuple is no result of Grade"):
+        episode.resolve([(0, 1)])
+    episode.resolve([Graded(1.0, "pinned")])
+    assert episode.truths == {0: 1.0}
+    other = start(with_yield(Classes(("1",))))
+    with pytest.raises(UsageError, match=r"Graded is no result of Classes"):
+        other.resolve([Graded(1.0, "a")])
+
+
+def test_reading_results_before_the_end_is_an_error():
+    with pytest.raises(UsageError, match="not finished"):
+        record(start(echo))
+
+
+# -- state hashes ---------------------------------------------------------------------------------
+
+
+def own_rule(parts):
+    return parts["team"]
+
+
+def test_state_hashes_tell_settings_problems_and_replies_apart():
+    def hashed(level: int = 1, text: str = "x", **options: Any) -> str:
+        workflow = make_workflow("single_v0", level=level, **options)
+        episode = Episode(workflow, workflow.task.problem(0))
+        episode.reply("generator_0", text)
+        return state_hash(episode)
+
+    same = hashed()
+    assert same == hashed()
+    others = [hashed(level=3), hashed(text="y"), hashed(preset="paper"), hashed(credit=own_rule)]
+    assert len({same, *others}) == 5
+    # By name: the repr of a function has an address, which differs between processes.
+    workflow = make_workflow("single_v0", credit=own_rule)
+    assert workflow.spec["credit"].endswith("test_episode.own_rule")
+
+
+def test_calls_of_one_phase_share_a_state_hash():
+    workflow = make_workflow("voting_v0")
+    finished = record(play_out(Episode(workflow, workflow.task.problem(0), "e"), 1))
+    hashes = [call.state_hash for call in finished.calls]
+    assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
+
+
+def test_max_cycles_cuts_a_phase_that_does_not_fit():
+    workflow = toy(phase)
+    episode = Episode(workflow, workflow.task.problem(0), max_cycles=3)
+    for slot in range(3):
+        episode.reply(f"writer_{slot}", "x")
+    assert (episode.done, episode.truncated) == (True, True)
+    assert record(episode).score == 0.0
+    assert len(record(episode.fork()).calls) == 3
+
+
+class Marked(Workflow):
+    """Only to show that a workflow without a script says so."""
+
+    name: ClassVar[str] = "marked_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+
+def test_a_workflow_without_a_script_says_so():
+    workflow = Marked(task=MathTask())
+    problem = replace(workflow.task.problem(0))
+    with pytest.raises((WorkflowError, NotImplementedError), match=r"must define play\(\)"):
+        Episode(workflow, problem)

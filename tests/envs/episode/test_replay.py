@@ -1,0 +1,295 @@
+"""The sans-I/O core: rules 1-3 (replays) of the design's core document."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Problem, Workflow
+from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.testing import advance, play_out
+from flowzoo.errors import Diverged
+
+GRADED: list[str | None] = []
+"""Every answer that `CountingMath` was asked to grade."""
+
+
+@dataclass(frozen=True)
+class CountingMath(MathTask):
+    """The math task, counting what it grades."""
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        GRADED.extend(answers)
+        return super().grade_batch(problems, answers)
+
+
+def toy(play: Callable[..., Any], **attributes: Any) -> Workflow:
+    """A workflow of three writers and a judge whose script is `play(self, problem)`."""
+    names = {
+        "name": "toy_v0",
+        "roles": {"writer": 3, "judge": 1},
+        "play": play,
+        "__module__": __name__,
+        **attributes,
+    }
+    return dataclass(frozen=True)(type("Toy", (Workflow,), names))(task=CountingMath())
+
+
+def start(play: Callable[..., Any]) -> Episode:
+    workflow = toy(play)
+    return Episode(workflow, workflow.task.problem(0))
+
+
+def echo(self, problem):
+    """Draft, grade, review."""
+    draft = yield Ask("writer_0", "write")
+    grade = yield Grade(draft.text, of=draft)
+    review = yield Ask("judge_0", f"judge {draft.text}")
+    return Outcome(review.text, grade.score)
+
+
+# -- rule 1: the log has replies and effect results, and a replay runs no effect again ------------
+
+
+def test_replays_do_not_run_effects_again():
+    """Rule 1."""
+    episode = start(echo)
+    episode.reply("writer_0", "seven")
+    GRADED.clear()
+    advance(episode)
+    assert GRADED == ["seven"]
+    twin = episode.fork()
+    assert [turn.agent for turn in twin.waiting] == ["judge_0"]
+    twin.reply("judge_0", "ok")
+    advance(twin)
+    assert twin.done
+    assert GRADED == ["seven"]
+
+
+def test_the_log_holds_replies_and_results_in_order():
+    """Rule 1."""
+    episode = start(echo)
+    episode.reply("writer_0", "seven")
+    advance(episode)
+    episode.reply("judge_0", "fine")
+    assert [type(entry) for entry in episode.log] == [str, Graded, str]
+
+
+@pytest.mark.parametrize("name", [n for n in WORKFLOWS if "math" in workflow_class(n).kinds])
+def test_pickles_do_not_run_effects_again(name):
+    """Rule 1, for the shipped workflows, in their final state."""
+    workflow = make_workflow(name, CountingMath())
+    episode = play_out(Episode(workflow, workflow.task.problem(1), "e"), "x")
+    assert GRADED
+    GRADED.clear()
+    assert record(pickle.loads(pickle.dumps(episode))) == record(episode)
+    assert not GRADED
+
+
+# -- rule 2: a replay that differs raises Diverged ------------------------------------------------
+
+
+class Changes:
+    """A value that differs each time it is read: a clock, a global counter."""
+
+    def __init__(self) -> None:
+        self.count = itertools.count()
+
+    def __str__(self) -> str:
+        return str(next(self.count))
+
+    def __bool__(self) -> bool:
+        return next(self.count) == 0
+
+
+def impure_prompt(self, problem):
+    yield Ask("writer_0", f"the time is {self.world}")
+    return Outcome(score=0.0)
+
+
+def impure_agent(self, problem):
+    yield Ask("writer_0" if self.world else "writer_1", "write")
+    return Outcome(score=0.0)
+
+
+def impure_phase(self, problem):
+    if self.world:
+        yield Ask("writer_0", "write")
+        yield Ask("writer_1", "write")
+    else:
+        yield [Ask("writer_0", "write"), Ask("writer_1", "write")]
+    return Outcome(score=0.0)
+
+
+def impure_effect(self, problem):
+    yield Grade(f"answer {self.world}")
+    yield Ask("writer_0", "write")
+    return Outcome(score=0.0)
+
+
+def impure_effect_kind(self, problem):
+    yield Grade("7") if self.world else Classes(("7",))
+    yield Ask("writer_0", "write")
+    return Outcome(score=0.0)
+
+
+def impure_end(self, problem):
+    yield Ask("writer_0", "write")
+    if self.world:
+        yield Ask("writer_1", "write")
+    return Outcome(score=0.0)
+
+
+def impure_work(self, problem):
+    yield Ask("writer_0", "write")
+    if not self.world:
+        yield Grade("7")
+    yield Ask("writer_1", "write")
+    return Outcome(score=0.0)
+
+
+IMPURE = [
+    impure_prompt,
+    impure_agent,
+    impure_phase,
+    impure_effect,
+    impure_effect_kind,
+    impure_end,
+    impure_work,
+]
+
+
+def impure_episode(play: Callable[..., Any]) -> Episode:
+    """An episode of `play` one step before it tells the world that was replayed."""
+    workflow = toy(play, world=Changes())
+    episode = Episode(workflow, workflow.task.problem(0))
+    advance(episode)
+    if play in (impure_phase, impure_end, impure_work):
+        episode.reply("writer_0", "text")
+        advance(episode)
+    return episode
+
+
+@pytest.mark.parametrize("play", IMPURE)
+def test_an_impure_script_is_caught_when_forked(play):
+    """Rule 2: prompts, agents, phases, effects and the end must come again."""
+    with pytest.raises(Diverged, match=r"toy_v0: .* must not use clocks"):
+        impure_episode(play).fork()
+
+
+@pytest.mark.parametrize("play", IMPURE)
+def test_an_impure_script_is_caught_when_unpickled(play):
+    """Rule 2, through digests."""
+    state = impure_episode(play).__getstate__()
+    twin = Episode.__new__(Episode)
+    with pytest.raises(Diverged, match=r"toy_v0: .* must not use clocks"):
+        twin.__setstate__(state)
+
+
+def test_a_pure_script_may_change_its_message_dicts_afterwards():
+    """Rule 2: what was asked is kept as it was then, so no false alarm on replay."""
+
+    def play(self, problem):
+        message = {"role": "user", "content": "first"}
+        yield Ask("writer_0", [message])
+        message["content"] = "second"
+        yield Ask("writer_1", [message])
+        return Outcome(score=0.0)
+
+    episode = start(play)
+    episode.reply("writer_0", "x")
+    assert [turn.messages[0]["content"] for turn in episode.fork().turns] == ["first", "second"]
+
+
+MODULE = """
+from dataclasses import dataclass
+from typing import ClassVar
+from flowzoo.envs import Ask, Grade, Outcome, Workflow
+
+@dataclass(frozen=True)
+class Salted(Workflow):
+    name: ClassVar = "salted_v0"
+    roles: ClassVar = {"writer": 2}
+
+    def play(self, problem):
+        first = yield Ask("writer_0", "write \\ud800 π")
+        words = set(first.text.split())
+        yield Ask("writer_1", " ".join(words if self.credit == "team" else sorted(words)))
+        return Outcome(score=1.0)
+"""
+WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa"
+
+
+def in_process(folder: Path, salt: str, code: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": str(folder)}
+    script = "import pickle, sys\nfrom flowzoo.envs.episode.recording import state_hash\n" + code
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+
+
+def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_path):
+    """Rule 2: digests do not depend on PYTHONHASHSEED, scripts that do are caught."""
+    (tmp_path / "salted_flow.py").write_text(MODULE)
+    make = textwrap.dedent(
+        f"""
+        from salted_flow import Salted
+        from flowzoo.envs import Episode
+        from flowzoo.envs.tasks import make_task
+        for credit in ("team", "local"):
+            flow = Salted(make_task("math"), credit=credit)
+            episode = Episode(flow, flow.task.problem(0))
+            episode.reply("writer_0", {WORDS!r})
+            open(f"{tmp_path}/{{credit}}", "wb").write(pickle.dumps(episode))
+            if credit == "local":
+                print(state_hash(episode))
+        """
+    )
+    made = in_process(tmp_path, "1", make)
+    assert made.returncode == 0, made.stderr
+    load = "print(state_hash(pickle.load(open(sys.argv[1], 'rb'))))"
+    read = [
+        in_process(tmp_path, "2", load.replace("sys.argv[1]", repr(f"{tmp_path}/{credit}")))
+        for credit in ("team", "local")
+    ]
+    assert read[0].returncode == 1
+    assert "Diverged" in read[0].stderr
+    assert read[1].stdout == made.stdout
+
+
+# -- rule 3: randomness is a function of the problem ----------------------------------------------
+
+
+def test_the_problems_rng_starts_afresh_at_every_replay():
+    """Rule 3."""
+
+    def play(self, problem):
+        rng = problem.rng()
+        yield Ask("writer_0", str(rng.random()))
+        yield Ask("writer_1", str(rng.random()))
+        return Outcome(score=0.0)
+
+    episode = start(play)
+    episode.reply("writer_0", "x")
+    prompts = [turn.messages for turn in episode.fork().turns]
+    assert prompts == [turn.messages for turn in episode.turns]
+    other = Episode(episode.workflow, episode.workflow.task.problem(1))
+    assert other.turns[0].messages != prompts[0]

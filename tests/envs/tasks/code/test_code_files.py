@@ -1,0 +1,299 @@
+"""HumanEval, MBPP and APPS/DeepCoder layouts: reading, grading, broken lines."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks.code.files import docstring_examples, with_prelude
+from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.errors import DataError, UsageError
+from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
+
+HUMANEVAL = Path(__file__).parents[5] / "shared" / "data" / "humaneval" / "HumanEval.jsonl"
+
+CHECKED = {
+    "task_id": "X/0",
+    "prompt": "from typing import List\n\ndef helper(x: int) -> int:\n    return x + 1\n\n\n"
+    'def total(xs: List[int]) -> int:\n    """ Sum of the successors.\n    >>> total([1, 2])\n'
+    '    5\n    >>> total([]) # nothing\n    0\n    """\n',
+    "entry_point": "total",
+    "canonical_solution": "    return sum(helper(x) for x in xs)\n",
+    "test": "def check(candidate):\n    assert candidate([4]) == helper(4)\n"
+    "    assert candidate([1, 1]) == 4\n",
+}
+ASSERTED = {
+    "task_id": 2,
+    "text": "Write a function to find the similar elements from two tuples.",
+    "code": "def similar(a, b):\r\n  return tuple(sorted(set(a) & set(b)))",
+    "test_list": [
+        "assert similar((3, 4, 5), (5, 7, 4)) == (4, 5)",
+        "assert similar((1, 2), (5, 4)) == ()",
+    ],
+    "test_setup_code": "",
+    "challenge_test_list": ["assert similar((1,), (1,)) == (1,)"],
+}
+PRINTED = {
+    "question": "Add the numbers.\nInput\n2 3\nOutput\n5\n",
+    "solutions": json.dumps(["a, b = map(int, input().split())\nprint(a + b)"]),
+    "input_output": json.dumps({"inputs": ["2 3\n", "10 5\n"], "outputs": ["5\n", "15\n"]}),
+    "starter_code": "",
+}
+CALLED = {
+    "question": "Pair them.",
+    "solutions": json.dumps(["class Solution:\n    def pair(self, a, b):\n        return (a, b)"]),
+    "input_output": json.dumps(
+        {"fn_name": "pair", "inputs": [[1, 2], ["x", [3]]], "outputs": [[1, 2], ["x", [3]]]}
+    ),
+    "starter_code": "class Solution:\n    def pair(self, a, b):\n        ",
+}
+LISTED = {
+    "problem": "Add one.",
+    "solutions": ["```python\ndef inc(n):\n    return n + 1\n```"],
+    "tests": [
+        {"input": "1", "output": "2", "testtype": "functional"},
+        {"input": "-4", "output": "-3", "testtype": "functional"},
+    ],
+    "metadata": {"func_name": "inc"},
+}
+
+
+def write(path: Path, *rows: Any) -> str:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def grades(task: CodeTask, index: int, *answers: str) -> list[str]:
+    problem = task.problem(index, "all")
+    return [grade.status for grade in task.grade_batch([problem] * len(answers), list(answers))]
+
+
+def expert(task: CodeTask, index: int, right: bool) -> str:
+    reply = task.solve(task.problem(index, "all"), random.Random(0), right)
+    return task.answer(reply) or ""
+
+
+def test_humaneval_layout(tmp_path: Path) -> None:
+    task = CodeTask(data=write(tmp_path / "h.jsonl", CHECKED))
+    problem = task.problem(0, "all")
+    assert problem.meta["entry"] == "total"
+    assert [test.args for test in problem.meta["public"]] == [([1, 2],), ([],)]
+    assert "assert" not in task.prompt(problem)
+    assert "sum(" not in task.prompt(problem)
+    plain = "def total(xs: List[int]) -> int:\n    return sum(x + 1 for x in xs)"
+    future = f"from __future__ import annotations\n{plain}"
+    using = "def total(xs):\n    return sum(map(helper, xs))"
+    found = grades(
+        task, 0, expert(task, 0, True), plain, future, using, expert(task, 0, False), "x = 1"
+    )
+    assert found[:5] == ["AC"] * 4 + ["WA"]
+    assert found[5] in ("RE", "WA")
+    assert task.classes(problem, [plain, None, using, "def total(xs):\n    return 5"]) == (
+        0, -1, 0, 1,
+    )  # fmt: skip
+
+
+def test_mbpp_layout(tmp_path: Path) -> None:
+    task = CodeTask(data=write(tmp_path / "m.jsonl", ASSERTED), reward="fraction")
+    problem = task.problem(0, "all")
+    assert task.prompt(problem).startswith(f"{ASSERTED['text']}\n{ASSERTED['test_list'][0]}\nPut")
+    assert ASSERTED["test_list"][1] not in problem.text
+    half = "def similar(a, b):\n    return (4, 5) if len(a) > 2 else (1,)"
+    answers = [expert(task, 0, True), half, "def similar(a, b):\n    return [4, 5]"]
+    scores = [grade.score for grade in task.grade_batch([problem] * 3, answers)]
+    assert scores == pytest.approx([1.0, 2 / 3, 0.0])
+    assert task.classes(problem, [answers[0], half, answers[2]]) == (0, 0, 1)
+
+
+def test_apps_layout_of_programs_that_print(tmp_path: Path) -> None:
+    task = CodeTask(data=write(tmp_path / "a.jsonl", PRINTED))
+    problem = task.problem(0, "all")
+    assert (len(problem.meta["public"]), len(problem.meta["hidden"])) == (1, 1)
+    assert "10 5" not in task.prompt(problem)
+    assert "reads the input from stdin" in task.prompt(problem)
+    assert grades(task, 0, expert(task, 0, True), "print(15)", expert(task, 0, False)) == [
+        "AC", "WA", "WA",
+    ]  # fmt: skip
+
+
+def test_apps_layout_of_functions_takes_tuples_for_lists(tmp_path: Path) -> None:
+    task = CodeTask(data=write(tmp_path / "c.jsonl", CALLED))
+    problem = task.problem(0, "all")
+    assert problem.meta["entry"] == "Solution.pair"
+    assert [test.expected for test in problem.meta["hidden"]] == [[1, 2], ["x", [3]]]
+    lists = "class Solution:\n    def pair(self, a, b):\n        return [a, b]"
+    wrong = lists.replace("[a, b]", "[b, a]")
+    found = grades(task, 0, expert(task, 0, True), lists, wrong, expert(task, 0, False))
+    assert found == ["AC", "AC", "WA", "WA"]
+
+
+def test_a_class_solution_finds_what_its_signature_names(tmp_path: Path) -> None:
+    head = "class Solution:\n    def most(self, xs: List[int]) -> Optional[int]:\n        "
+    row = {
+        "question": "The commonest number.",
+        "solutions": [f"{head}return Counter(xs).most_common(1)[0][0] if xs else None"],
+        "input_output": {"fn_name": "most", "inputs": [[[2, 1, 2]], [[]]], "outputs": [2, None]},
+        "starter_code": head,
+    }
+    task = CodeTask(data=write(tmp_path / "s.jsonl", row))
+    wrong = f"{head}return xs[0] if xs else 0"
+    assert grades(task, 0, expert(task, 0, True), wrong) == ["AC", "WA"]
+
+
+def test_outputs_that_apps_wraps_are_unwrapped_for_functions_only(tmp_path: Path) -> None:
+    tests = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[1], [2]]}
+    row = {"question": "Give it back.", "input_output": tests}
+    method = {**row, "starter_code": "class Solution:\n    def f(self, x):"}
+    task = CodeTask(data=write(tmp_path / "w.jsonl", row, method))
+    plain, listed = "def f(x):\n    return x", "def f(x):\n    return [x]"
+    assert grades(task, 0, plain, listed) == ["AC", "WA"]
+    inside = "class Solution:\n    f = staticmethod(lambda x: {})"
+    assert grades(task, 1, inside.format("x"), inside.format("[x]")) == ["WA", "AC"]
+
+
+def test_tests_in_a_list_with_json_values(tmp_path: Path) -> None:
+    as_text = {**LISTED, "tests": json.dumps(LISTED["tests"])}
+    cases = {"test_cases": [{"type": "function_call", "fn_name": "inc", "input": [3], "output": 4}]}
+    task = CodeTask(
+        data=write(tmp_path / "l.jsonl", LISTED, as_text, {**LISTED, "tests": cases, "metadata": 0})
+    )
+    for index in range(3):
+        assert grades(task, index, expert(task, index, True), "def inc(n):\n    return 2") == [
+            "AC", "WA",
+        ]  # fmt: skip
+
+
+def test_columns_and_layouts_by_name(tmp_path: Path) -> None:
+    row = {"ask": "Add.", "ref": "def f(a):\n    return a", "checks": ["assert f(1) == 1"]}
+    columns = {"text": "ask", "solution": "ref", "tests": "checks"}
+    task = CodeTask(data=write(tmp_path / "o.jsonl", row), layout="mbpp", columns=columns)
+    assert grades(task, 0, expert(task, 0, True)) == ["AC"]
+    words = "text:ask, solution:ref, tests:checks"
+    assert CodeTask(data=task.data, layout="mbpp", columns=words) == task
+    for wrong in ("text", "text:", 5, {"text": 5}, [("text",)]):
+        with pytest.raises(UsageError, match="columns: expected what a layout needs"):
+            CodeTask(data=task.data, columns=wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no such file"):
+        CodeTask(data="x" * 5000)
+    with pytest.raises(UsageError, match="Did you mean 'tests'"):
+        CodeTask(data=str(tmp_path / "o.jsonl"), columns={"test": "checks"})
+    with pytest.raises(UsageError, match="humaneval"):
+        CodeTask(data=str(tmp_path / "o.jsonl"), layout="humanevil")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{broken", "line 2: not a JSON object"),
+        ([1], "line 2: expected an object"),
+        ({**CHECKED, "prompt": " "}, "line 2: column 'prompt' is missing or blank"),
+        ({**CHECKED, "entry_point": "two words"}, "line 2: column 'entry_point' names no function"),
+        ({**CHECKED, "entry_point": "other"}, r"line 2: column 'prompt' does not begin def other"),
+        ({**CHECKED, "test": "assert total([1]) == 2"}, "line 2: column 'test' does not define"),
+        ({**CHECKED, "test": "def check(c:\n  x"}, "line 2: the tests are no Python"),
+        ({**CHECKED, "prompt": 5}, "line 2: column 'prompt' must hold a text, got 5"),
+        ({**CHECKED, "prompt": "import (\n" + CHECKED["prompt"]}, "stands before the function"),
+        ({**CHECKED, "prompt": CHECKED["prompt"] + "\ud800"}, "text is no Unicode text"),
+        ({**CHECKED, "canonical_solution": ["x"]}, "must hold source code, got"),
+        ({k: v for k, v in CHECKED.items() if k != "test"}, "line 2: column 'test' with the tests"),
+    ],
+)
+def test_broken_humaneval_lines_are_named(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CodeTask(data=write(tmp_path / "b.jsonl", CHECKED, row))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({**ASSERTED, "test_list": []}, "line 1: column 'test_list' is no list of asserts"),
+        ({**ASSERTED, "test_list": ["assert ("]}, "no Python, in column 'test_list'"),
+        ({**ASSERTED, "test_list": [ASSERTED["test_list"][0], 5]}, "must hold Python code, got 5"),
+        ({**ASSERTED, "test_list": ["# none"]}, "tests nothing: '# none'"),
+        ({**ASSERTED, "challenge_test_list": [5]}, "'challenge_test_list' must hold Python code"),
+        ({**ASSERTED, "test_setup_code": 5}, "'test_setup_code' must hold Python code, got 5"),
+        ({**PRINTED, "solutions": 5}, "must hold source code, got 5"),
+        (
+            {**LISTED, "tests": [LISTED["tests"][0], {**LISTED["tests"][1], "testtype": "stdin"}]},
+            "must all be of one type",
+        ),
+        (
+            {**CALLED, "input_output": {"fn_name": "f(x)", "inputs": [[1]], "outputs": [1]}},
+            r"name of a function, got 'f\(x\)'",
+        ),
+        ({**ASSERTED, "code": "x = 1"}, "line 1: no function of column 'code' is called by"),
+        ({**PRINTED, "input_output": "{"}, "line 1: the tests are no JSON"),
+        ({**PRINTED, "input_output": {"inputs": ["1"], "outputs": []}}, "1 inputs, but 0 outputs"),
+        ({**PRINTED, "input_output": {"inputs": []}}, "no lists `inputs` and `outputs`"),
+        ({**PRINTED, "input_output": {"inputs": [1], "outputs": ["1"]}}, "text of an input"),
+        ({**PRINTED, "input_output": [1]}, "line 1: tests must have"),
+        ({**LISTED, "metadata": {}, "tests": [{**LISTED["tests"][0]}]}, "need the function's name"),
+        ({**LISTED, "tests": [{"input": "1"}]}, "a test has no `input` or no `output`"),
+        (
+            {**CALLED, "input_output": {"fn_name": "f", "inputs": [1], "outputs": [1]}},
+            "list of its",
+        ),
+        ({"foo": 1}, r"line 1: no known layout has the columns \['foo'\]"),
+    ],
+)
+def test_broken_lines_of_other_layouts_are_named(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CodeTask(data=write(tmp_path / "b.jsonl", row))
+
+
+def test_a_problem_without_a_reference_cannot_be_played_by_experts(tmp_path: Path) -> None:
+    row = {key: value for key, value in PRINTED.items() if key != "solutions"}
+    task = CodeTask(data=write(tmp_path / "n.jsonl", row))
+    with pytest.raises(UsageError, match="no reference solution"):
+        expert(task, 0, True)
+    assert grades(task, 0, "a, b = map(int, input().split())\nprint(a + b)") == ["AC"]
+
+
+def test_examples_of_docstrings_are_read_not_executed() -> None:
+    prompt = (
+        'def f(x):\n    """\n    >>> f([1], k=2)\n    3\n    >>> f(__import__("os"))\n    1\n'
+        "    >>> g(1)\n    1\n    >>> f(2)\n    Error: no\n    >>> f(\n    7\n"
+        '    >>> f((1, 2))\n    (2, 1)\n    """\n'
+    )
+    found = docstring_examples(prompt, "f")
+    assert [(test.args, dict(test.kwargs), test.expected) for test in found] == [
+        (([1],), {"k": 2}, 3),
+        (((1, 2),), {}, (2, 1)),
+    ]
+
+
+def test_a_prelude_stands_before_the_answer() -> None:
+    assert with_prelude("a = 1", "") == "a = 1"
+    assert with_prelude("a = 1", "import os\n") == "import os\n\na = 1"
+    late = "from __future__ import annotations\na = 1"
+    assert with_prelude(late, "import os") == (
+        "from __future__ import annotations\nimport os\n\na = 1"
+    )
+
+
+def test_kinds_of_tests(tmp_path: Path) -> None:
+    kinds = {}
+    for name, row in (("h", CHECKED), ("m", ASSERTED), ("p", PRINTED), ("c", CALLED)):
+        task = make_task("code", data=write(tmp_path / f"{name}.jsonl", row))
+        kinds[name] = {type(test) for test in task.problem(0, "all").meta["hidden"]}
+    assert kinds == {"h": {CheckTest}, "m": {CheckTest}, "p": {StdinTest}, "c": {CallTest}}
+
+
+def test_humaneval_itself() -> None:
+    if not HUMANEVAL.exists():
+        pytest.skip(f"{HUMANEVAL} is not here")
+    task = CodeTask(data=str(HUMANEVAL))
+    assert task.size("all") == 164
+    problems = [task.problem(index, "all") for index in range(164)]
+    assert sum(bool(problem.meta["public"]) for problem in problems) > 100
+    for right in (True, False):
+        answers = [task.answer(task.solve(p, random.Random(0), right)) for p in problems]
+        graded = task.grade_batch(problems, answers)
+        bad = [p.meta["entry"] for p, g in zip(problems, graded, strict=True) if g.score != right]
+        assert bad == []

@@ -1,0 +1,157 @@
+"""Generated code problems: tests that tell programs apart, disjoint splits, the same everywhere."""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from flowzoo.envs.tasks.code.family import HIDDEN, PUBLIC, Family, Instance, complete, fails
+from flowzoo.envs.tasks.code.level1 import LEVEL_1
+from flowzoo.envs.tasks.code.mutants import count_changes, nothing, variant, wrong_program
+from flowzoo.envs.tasks.code.problems import FAMILIES, LEVELS
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.task import SPLITS, split_of
+from flowzoo.sandbox.program import CallTest
+
+PER_FAMILY = 14
+
+
+def build(family: Family, rng: random.Random) -> Instance:
+    """The first draft that makes a problem."""
+    while True:
+        made = complete(family, family.draft(rng))
+        if made is not None:
+            return made
+
+
+INSTANCES = [
+    build(family, random.Random(f"{name} {number}"))
+    for name, family in FAMILIES.items()
+    for number in range(PER_FAMILY)
+]
+
+
+def test_every_instance_has_its_tests() -> None:
+    assert len({instance.statement for instance in INSTANCES}) >= 300
+    for instance in INSTANCES:
+        assert (len(instance.public), len(instance.hidden)) == (PUBLIC, HIDDEN), instance.family
+        assert len({repr(test.expected) for test in instance.hidden}) > 1, instance.family
+        inputs = [
+            repr(test.args if isinstance(test, CallTest) else test.stdin)
+            for test in (*instance.public, *instance.hidden)
+        ]
+        assert len(set(inputs)) == len(inputs), instance.family
+        assert instance.source not in instance.text
+
+
+def test_the_sandbox_agrees_references_pass_and_wrong_programs_fail() -> None:
+    """More than 300 distinct problems; the wrong program of each is one plausible mistake away."""
+    tasks = [CodeTask(family=name) for name in FAMILIES]
+    problems = [task.problem(number, "all") for task in tasks for number in range(PER_FAMILY)]
+    assert len({problem.text for problem in problems}) >= 300
+    task = tasks[0]
+    for problem in problems:  # the public tests are tests, too
+        problem.meta["hidden"] = (*problem.meta["public"], *problem.meta["hidden"])  # type: ignore[index]
+    right = task.grade_batch(problems, [problem.gold for problem in problems])
+    assert [p.text for p, grade in zip(problems, right, strict=True) if grade.score < 1] == []
+    wrong = [
+        tasks[number // PER_FAMILY].answer(
+            tasks[number // PER_FAMILY].solve(problem, random.Random(number), False)
+        )
+        for number, problem in enumerate(problems)
+    ]
+    grades = task.grade_batch(problems, wrong)
+    assert [p.text for p, grade in zip(problems, grades, strict=True) if grade.score > 0] == []
+    statuses = [grade.status for grade in grades]
+    assert statuses.count("WA") > 0.9 * len(statuses)
+
+
+def test_wrong_programs_look_like_right_ones() -> None:
+    for instance in INSTANCES[::4]:
+        wrong = wrong_program(instance, random.Random(1))
+        assert fails(ast.parse(wrong), instance) != "no"
+        assert wrong == ast.unparse(ast.parse(wrong)) != instance.source
+        assert abs(len(wrong.splitlines()) - len(instance.source.splitlines())) <= 1
+
+
+def test_every_variant_is_another_program() -> None:
+    for instance in INSTANCES[::PER_FAMILY]:
+        sources = [
+            ast.unparse(variant(instance.source, number))
+            for number in range(count_changes(instance.source))
+        ]
+        assert len(sources) >= 3
+        assert instance.source not in sources
+
+
+def test_level_1_tests_tell_every_single_mistake() -> None:
+    """A variant that passes the hidden tests computes the same on a far larger range."""
+    rng = random.Random(0)
+    for _ in range(150):
+        instance = build(LEVEL_1[0], rng)
+        for number in range(count_changes(instance.source)):
+            tree = variant(instance.source, number)
+            if fails(tree, instance) == "no":
+                wide = [CallTest((x,), None) for x in range(-100, 400)]
+                assert _values(tree, wide) == _values(ast.parse(instance.source), wide)
+
+
+def _values(tree: ast.Module, tests: list[CallTest]) -> list[object]:
+    from flowzoo.envs.tasks.code.interpreter import returned
+
+    return [returned(tree, "f", test.args) for test in tests]
+
+
+def test_level_1_is_large_and_short() -> None:
+    task = CodeTask(level=1)
+    problems = [task.problem(number, "all") for number in range(2_000)]
+    # 8,779 statements: 2,000 draws hit about 1,790 different ones.
+    assert len({problem.text for problem in problems}) > 1_700
+    assert max(len(problem.text.split()) for problem in problems) <= 24
+    assert max(len(fenced(problem.gold)) for problem in problems) <= 64
+    words = {word.strip(",.:") for problem in problems for word in problem.text.split()}
+    assert len({word for word in words if word.isalpha()}) <= 20
+
+
+def test_splits_are_disjoint_and_a_small_family_says_so() -> None:
+    seen: dict[str, set[str]] = {}
+    for split in SPLITS[:4]:
+        for level in LEVELS:
+            for seed in (0, 1):
+                task = CodeTask(level=level, seed=seed)
+                for number in range(12):
+                    text = task.problem(number, split).text
+                    seen.setdefault(split, set()).add(text)
+    assert sum(map(len, seen.values())) == len(set().union(*seen.values()))
+    assert split_of("x") in SPLITS
+
+
+def test_the_same_problem_in_every_process() -> None:
+    code = (
+        "from flowzoo.envs.tasks import make_task\n"
+        "for level in (1, 2, 3):\n"
+        "    p = make_task('code', level=level, seed=3).problem(5, 'test')\n"
+        "    print(p.id, repr(p.text), repr(p.gold), p.meta['hidden'])"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+    assert "code/test/3/level-1:5" in found.pop()
+
+
+@pytest.mark.parametrize("entry", [None, "f", "Solution.f"])
+def test_the_program_that_does_nothing_is_a_program(entry: str | None) -> None:
+    assert ast.unparse(ast.parse(nothing(entry))) == nothing(entry)

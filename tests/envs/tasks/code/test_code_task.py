@@ -1,0 +1,190 @@
+"""The task `code`: options, reading, grading, equivalence, pickling."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks.code.task import CodeTask, fenced, parse_levels
+from flowzoo.errors import UsageError
+
+TASK = CodeTask()
+PROBLEM = TASK.problem(0)
+
+
+def test_prompt_shows_public_tests_only() -> None:
+    first, *examples, last = TASK.prompt(PROBLEM).split("\n")
+    assert first.startswith("Write f(x): take x, ")
+    assert last == "Put the code in a ```python block."
+    assert examples == [f"f({t.args[0]}) == {t.expected}" for t in PROBLEM.meta["public"]]
+    for test in PROBLEM.meta["hidden"]:
+        assert f"f({test.args[0]}) ==" not in TASK.prompt(PROBLEM)
+
+
+def test_grades() -> None:
+    wrong = TASK.answer(TASK.solve(PROBLEM, random.Random(0), False))
+    answers = [PROBLEM.gold, wrong, None, "def f(x", "def g(x):\n    return 1", "import sys; 1/0"]
+    graded = TASK.grade_batch([PROBLEM] * 6, answers)
+    assert [grade.score for grade in graded] == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert [grade.status for grade in graded] == ["AC", "WA", "none", "CE", "RE", "RE"]
+    assert TASK.grade_batch([], []) == []
+
+
+def test_fractions() -> None:
+    task = CodeTask(reward="fraction")
+    first = PROBLEM.meta["hidden"][0]
+    constant = f"def f(x):\n    return {first.expected}"
+    same = sum(test.expected == first.expected for test in PROBLEM.meta["hidden"])
+    assert task.grade_batch([PROBLEM], [constant]) == [Graded(same / 8, "WA")]
+
+
+def test_equal_pairs_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowzoo.envs.tasks.code import task as module
+
+    sizes: list[int] = []
+    original = module.score_programs
+
+    def counting(programs: Sequence[object], *args: object, **options: object) -> object:
+        sizes.append(len(programs))
+        return original(programs, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "score_programs", counting)
+    other = TASK.problem(1)
+    problems = [PROBLEM, other] * 6
+    graded = TASK.grade_batch(problems, [PROBLEM.gold] * 12)
+    assert sizes == [2]
+    assert [grade.score for grade in graded] == [1.0, 0.0] * 6
+
+
+def test_classes_go_by_what_programs_do_on_public_inputs() -> None:
+    x, y = (test.args[0] for test in PROBLEM.meta["public"])
+    table = {test.args[0]: test.expected for test in PROBLEM.meta["public"]}
+    lookup = f"def f(x):\n    return {table}[x]"
+    off = f"def f(x):\n    return {table}[x] + (x == {x})"
+    fails = f"def f(x):\n    return {table}[x] if x == {x} else {y} // 0"
+    answers = [PROBLEM.gold, None, lookup, off, PROBLEM.gold + "\n", fails, "def f(:", "def f(::"]
+    assert TASK.classes(PROBLEM, answers) == (0, -1, 0, 1, 0, 2, 3, 3)
+    other = TASK.problem(1)
+    groups = [[PROBLEM.gold, other.gold], [PROBLEM.gold, other.gold, None]]
+    assert TASK.classes_batch([PROBLEM, other], groups) == [(0, 1), (0, 1, -1)]
+
+
+def test_a_trial_runs_the_public_tests() -> None:
+    run = TASK.trial(PROBLEM, PROBLEM.gold)
+    assert run.tests == PROBLEM.meta["public"]
+    right, wrong, plain = TASK.run_batch(
+        [run, TASK.trial(PROBLEM, "def f(x):\n    return 'no'"), Run("print(input())", stdin="a\n")]
+    )
+    assert (right.status, right.passed) == ("AC", 2)
+    assert right.output == repr(PROBLEM.meta["public"][0].expected)
+    assert (wrong.status, wrong.passed, wrong.output) == ("WA", 0, "'no'")
+    assert (plain.status, plain.output) == ("AC", "a\n")
+    assert plain == Ran("AC", plain.cases)
+
+
+def test_programs_in_math_episodes_run_too() -> None:
+    (ran,) = make_task("math").run_batch([Run("print(6 * 7)")])
+    assert ran.output == "42\n"
+    with pytest.raises(UsageError, match="no programs"):
+        make_task("math").trial(make_task("math").problem(0), "1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 4}, "level 4: expected one of 1, 2, 3"),
+        ({"level": "2-"}, "level '2-'"),
+        ({"level": "3-1"}, "level '3-1'"),
+        ({"level": True}, "level True"),
+        ({"level": 12}, "level 12"),
+        ({"family": "merg"}, "Did you mean 'merge'"),
+        ({"family": "merge", "level": 1}, "family 'merge' is of level 3, not 1"),
+        ({"reward": "half"}, "unknown reward 'half'"),
+        ({"sandbox": "dokcer"}, "Did you mean 'docker'"),
+        ({"cpu_s": 0}, "`cpu_s` must be a number greater than 0, got 0"),
+        ({"cpu_s": "fast"}, "`cpu_s` must be a number greater than 0, got 'fast'"),
+        ({"cpu_s": True}, "`cpu_s` must be a number greater than 0, got True"),
+        ({"memory_mb": -1}, "`memory_mb` must be a whole number from 1, got -1"),
+        ({"memory_mb": 64.5}, "`memory_mb` must be a whole number from 1, got 64.5"),
+        ({"seed": "1"}, "seed: expected an integer"),
+        ({"layout": "mbpp"}, "give data as well"),
+        ({"data": "a.jsonl", "level": 1}, "give one of the two"),
+        ({"data": "a.jsonl", "family": "merge"}, "give one of the two"),
+        ({"data": "a.jsonl"}, "no such file"),
+        ({"levle": 1}, "Did you mean 'level'"),
+    ],
+)
+def test_wrong_options(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_task("code", **options)
+
+
+def test_levels() -> None:
+    assert [parse_levels(level) for level in (1, "2", "1-3")] == [(1,), (2,), (1, 2, 3)]
+    levels = [CodeTask(level="1-3").problem(index).meta["level"] for index in range(6)]
+    assert levels == [1, 2, 3, 1, 2, 3]
+    with pytest.raises(UsageError, match="index -1"):
+        TASK.problem(-1)
+    with pytest.raises(UsageError, match="validation"):
+        TASK.problem(0, "valid")
+
+
+def test_a_small_family_has_no_problem_in_some_splits() -> None:
+    task = CodeTask(family="merge")
+    texts = {task.problem(index, "all").text for index in range(100)}
+    assert len(texts) == 15
+    assert task.problem(0, "train").text in texts
+    with pytest.raises(UsageError, match="no problem in split 'validation': it is small"):
+        task.problem(0, "validation")
+
+
+def test_a_sandbox_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    task = CodeTask(sandbox="docker")
+    with pytest.raises(UsageError, match="ocker"):
+        task.grade_batch([PROBLEM], [PROBLEM.gold + "  # once"])
+
+
+def test_problems_and_tasks_are_pickled_small() -> None:
+    for level in (1, 2, 3):
+        problem = CodeTask(level=level).problem(3)
+        raw = pickle.dumps(problem)
+        assert pickle.loads(raw) == problem
+        assert len(raw) < 6_000
+    assert pickle.loads(pickle.dumps(TASK)) == TASK
+
+
+def test_samples_are_of_every_kind() -> None:
+    kinds = {(TASK.answer(s) is None, TASK.answer_lenient(s) is None) for s in TASK.samples()}
+    assert kinds == {(False, False), (True, False), (True, True)}
+    assert fenced("a") == "```python\na\n```"
+
+
+def test_making_a_task_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from flowzoo.envs.tasks import make_task; t = make_task('code', level=3)\n"
+        "t.problem(0)\n"
+        "print([m for m in ('torch', 'sympy', 'numba', 'docker', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_task_of_ones_own_may_group_answers_one_by_one() -> None:
+    @dataclass(frozen=True)
+    class Own(CodeTask):
+        def classes_batch(self, problems, groups):  # type: ignore[no-untyped-def]
+            return super(CodeTask, self).classes_batch(problems, groups)
+
+        def classes(self, problem, answers):  # type: ignore[no-untyped-def]
+            return tuple(range(len(answers)))
+
+    assert Own().classes_batch([PROBLEM] * 2, [["a", "a"], ["a"]]) == [(0, 1), (0,)]

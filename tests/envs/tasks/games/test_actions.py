@@ -1,0 +1,91 @@
+"""Reading action lists: what strict JSON takes, what the lenient reader takes, hostile texts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowzoo.envs.tasks.games.actions import (
+    MOST_ACTIONS,
+    are_moves,
+    joined,
+    moves_of,
+    read_moves,
+    read_moves_loosely,
+    written,
+)
+from flowzoo.envs.testing import HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('["U","R"]', '["U","R"]'),
+        ('First [1, 2], then\n["U", "R"].', '["U","R"]'),
+        ('```json\n["D"]\n```\nThat avoids [the wall].', '["D"]'),
+        ('```\n["U"]\n```\n```json\n["D"]\n```', '["D"]'),
+        ('<think>["U"]</think>[]', "[]"),
+        ('<think>["U"]', None),
+        ('["u"]', None),
+        ('["UP"]', None),
+        ("['U']", None),
+        ("[U, R]", None),
+        ('["U", 1]', None),
+        ('[["U"]]', None),
+        ('["U"] and then ["R"', None),
+        ('{"moves": "U"}', None),
+        ("up", None),
+        ("]", None),
+    ],
+)
+def test_strict_reading_takes_the_last_json_list(text, answer):
+    assert read_moves(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("['U', 'r']", '["U","R"]'),
+        ("[up, Right]", '["U","R"]'),
+        ("I go\nMoves: UURD", '["U","U","R","D"]'),
+        ("down, left", '["D","L"]'),
+        ("[]", "[]"),
+        ("[U, jump]", None),
+        ("I am not sure.", None),
+        ("go up", None),
+        ("", None),
+    ],
+)
+def test_lenient_reading_takes_letters_and_words(text, answer):
+    assert read_moves_loosely(text) == answer
+
+
+def test_bounds_are_kept():
+    assert read_moves(written(["U"] * MOST_ACTIONS)) is not None
+    assert read_moves(written(["U"] * (MOST_ACTIONS + 1))) is None
+    assert read_moves_loosely(f"[{'U' * (MOST_ACTIONS + 1)}]") is None
+    assert read_moves("[" * 100_000 + '"U"' + "]" * 100_000) is None
+
+
+@pytest.mark.parametrize("text", [*HOSTILE.values(), "[" + "9" * 10_000 + "]", "```" * 30_000])
+def test_hostile_texts_are_unreadable(text):
+    assert read_moves(text) is None
+    assert read_moves_loosely(text) is None
+
+
+@given(st.text(alphabet='UDLRudlr[]",` \n{}', max_size=40))
+def test_what_is_read_is_canonical_and_reads_as_itself(text):
+    for answer in (read_moves(text), read_moves_loosely(text)):
+        if answer is not None:
+            assert are_moves(answer)
+            assert read_moves(answer) == read_moves_loosely(answer) == answer
+
+
+@given(st.lists(st.text("UDLR", max_size=4)))
+def test_joined_lists_are_the_list_of_all(parts):
+    lists = [written([*part]) for part in parts]
+    assert json.loads(joined(*lists)) == [move for part in parts for move in part]
+    assert moves_of(joined(*lists)) == "".join(parts)

@@ -1,0 +1,202 @@
+"""The code pair, run for real: every hole of the published bonus, feedback, and the experts."""
+
+import pytest
+
+from flowzoo.envs import Episode, make_workflow, testing
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.workflows.code_pair_expert import split_solution
+from flowzoo.errors import UsageError
+from flowzoo.reward.code.pair import defined, is_wrapper, parsed
+from flowzoo.sandbox.program import CallTest
+
+TASK = CodeTask(level=1)
+HELPER = "def aux(x):\n    return x + 3"
+GOOD = "def f(x):\n    return aux(x) * 4"
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """`f(x) = (x + 3) * 4`, whatever the generator makes of its wording."""
+    tests = tuple(CallTest((n,), (n + 3) * 4) for n in (1, 2, 7, -9))
+    made = TASK.problem(0)
+    meta = {**made.meta, "entry": "f", "public": tests[:1], "hidden": tests}
+    meta["solution"] = "def f(x):\n    return (x + 3) * 4"
+    return type(made)(
+        "code", "train", 0, 0, "Write f(x): take x, add 3, then multiply by 4.", "", meta
+    )
+
+
+def play(problem, *turns, **options):
+    """Play turns of (helper, main) code; returns the record."""
+    workflow = make_workflow("code_pair_v0", TASK, **options)
+    episode = Episode(workflow, problem, "e")
+    for helper, main in turns:
+        assert not episode.done
+        episode.reply("main_0", fenced(main))
+        episode.reply("helper_0", fenced(helper))
+        testing.advance(episode)
+    return record(episode) if episode.done else episode
+
+
+def body(*lines):
+    return "\n".join(["def f(x):", *(f"    {line}" for line in lines)])
+
+
+def test_a_good_pair_earns_all_of_it(problem):
+    done = play(problem, (HELPER, GOOD))
+    assert done.facts["reward"] == pytest.approx(4.0)
+    assert done.score == pytest.approx(1.0)
+    assert done.returns == {"helper_0": done.score, "main_0": done.score}
+    assert [call.truth for call in done.calls] == pytest.approx([1.0, 1.0])
+    assert done.facts["solved"]
+    assert done.facts["cooperation"] == 1.5
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["# aux(x) does it", "return (x + 3) * 4"],
+        ['"""Uses aux(x)."""', "return (x + 3) * 4"],
+        ["if False:", "    aux(x)", "return (x + 3) * 4"],
+        ["try:", "    aux(x)", "except Exception:", "    pass", "return (x + 3) * 4"],
+        ["y = lambda: aux(x)", "return (x + 3) * 4"],
+        ["return (x + 3) * 4", "aux(x)"],
+    ],
+)
+def test_a_mentioned_or_never_called_aux_earns_nothing(problem, lines):
+    done = play(problem, (HELPER, body(*lines)))
+    assert done.facts["passed"] == 1.0
+    assert (done.facts["calls"], done.facts["depth"], done.facts["cooperation"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["aux(x)", "return (x + 3) * 4"],
+        ["_ = aux(x)", "return (x + 3) * 4"],
+        ["y = aux(x)", "y = x + 3", "return y * 4"],
+        ["aux(x) + 0", "return (x + 3) * 4"],
+        ["return (x + 3) * 4 + 0 * aux(x)"],
+        ["if aux(x):", "    pass", "return (x + 3) * 4"],
+        ["assert aux(x) == x + 3", "return (x + 3) * 4"],
+        ["return aux(x) and (x + 3) * 4 or (x + 3) * 4"],
+    ],
+)
+def test_a_result_that_is_ignored_earns_nothing(problem, lines):
+    done = play(problem, (HELPER, body(*lines)))
+    assert done.facts["passed"] == 1.0
+    assert done.facts["depth"] == 0.0
+    assert done.facts["cooperation"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("helper", "lines"),
+    [
+        ("def aux(x):\n    return (x + 3) * 4", ["return aux(x)"]),
+        ("def aux(x):\n    return (x + 3) * 4", ["y = aux(x)", "return y"]),
+        ("def aux(x):\n    return (x + 3) * 4", ["for y in [aux(x)]:", "    return y + 0"]),
+    ],
+)
+def test_a_wrapper_earns_the_call_and_no_depth(problem, helper, lines):
+    done = play(problem, (helper, body(*lines)))
+    assert (done.facts["passed"], done.facts["calls"], done.facts["depth"]) == (1.0, 0.5, 0.0)
+
+
+def test_a_main_that_asks_whether_it_is_watched_earns_nothing(problem):
+    lines = ['if "_aux_given" in globals():', "    return aux(x)", "aux(x)", "return (x + 3) * 4"]
+    done = play(problem, (HELPER, body(*lines)))
+    assert (done.facts["passed"], done.facts["cooperation"]) == (1.0, 0.0)
+
+
+def test_a_helper_that_always_returns_the_same_earns_no_depth(problem):
+    done = play(problem, ("def aux(x):\n    return 0", body("return (x + 3) * 4 + aux(x)")))
+    assert (done.facts["passed"], done.facts["calls"], done.facts["depth"]) == (1.0, 0.5, 0.0)
+
+
+def test_task_success_and_cooperation_are_told_apart(problem):
+    alone = play(problem, ("x = 1", body("return (x + 3) * 4")))
+    assert alone.facts["solved"]
+    assert alone.facts["cooperation"] == 0.0
+    assert alone.facts["reward"] == pytest.approx(0.6 + 0.5 + 1.0)
+    half = play(problem, (HELPER, body("return aux(x) * 4 if x > 0 else 0")), max_turns=1)
+    assert half.facts["passed"] == 0.75
+    assert not half.facts["solved"]
+    assert half.facts["cooperation"] == 1.5
+
+
+def test_without_a_test_passed_there_is_no_bonus(problem):
+    done = play(problem, (HELPER, body("return aux(x)")), max_turns=1)
+    assert done.facts["passed"] == 0.0
+    assert done.facts["reward"] == pytest.approx(1.5)
+
+
+def test_main_must_take_the_helpers_aux(problem):
+    done = play(problem, ("def aux(x):\n    return 0", f"{HELPER}\n{GOOD}"))
+    assert done.facts["solved"]
+    assert done.facts["cooperation"] == 0.0
+
+
+def test_the_second_turn_shows_own_text_and_public_failures(problem):
+    wrong = body("return aux(x) * 5")
+    episode = play(problem, (HELPER, wrong))
+    chats = {turn.agent: turn.messages for turn in episode.waiting}
+    for agent, own, other in (("helper_0", HELPER, wrong), ("main_0", wrong, HELPER)):
+        assert [m["role"] for m in chats[agent]] == ["user", "assistant", "user"]
+        assert own in chats[agent][1]["content"]
+        assert all(other not in message["content"] for message in chats[agent])
+        assert "A test fails: f(1): got 20" in chats[agent][2]["content"]
+        assert "-9" not in chats[agent][2]["content"]
+    plain = play(problem, (HELPER, wrong), feedback="plain")
+    assert plain.waiting[0].messages[2]["content"] == "Write your function again."
+    broken = play(problem, ("def aux(x", GOOD))
+    helper_chat, main_chat = (turn.messages for turn in broken.waiting)
+    assert "syntax error in line 1" in helper_chat[2]["content"]
+    assert "syntax" not in main_chat[2]["content"]
+
+
+def test_a_pair_that_passes_the_public_tests_stops(problem):
+    assert play(problem, (HELPER, GOOD)).facts["turns"] == 1
+    again = play(problem, (HELPER, body("return aux(x) * 5")), (HELPER, GOOD))
+    assert (again.facts["turns"], again.score) == (2, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_the_reference_is_cut_in_two(level):
+    task = CodeTask(level=level)
+    cut = 0
+    for index in range(60):
+        meta = task.problem(index).meta
+        helper, main = split_solution(meta["solution"], meta["entry"])
+        assert "def aux(" in helper
+        assert "aux(" in main
+        assert defined(parsed(helper), "aux") is not None
+        cut += not is_wrapper(defined(parsed(main), meta["entry"]))
+    assert cut >= (60 if level == 1 else 10)
+
+
+def test_experts_solve_alone_and_together():
+    workflow = make_workflow("code_pair_v0", CodeTask(level="1-2"))
+    for index in range(12):
+        problem = workflow.task.problem(index)
+        episode, respond = Episode(workflow, problem), workflow.responder(problem)
+        while not episode.done:
+            for turn in episode.waiting:
+                episode.reply(turn.agent, respond(turn.agent.removesuffix("_0"), turn.observe()))
+            testing.advance(episode)
+        done = record(episode)
+        assert done.facts["solved"]
+        assert done.facts["calls"] == 0.5
+
+
+def test_mistakes_are_explained():
+    with pytest.raises(UsageError, match="Did you mean 'plain'"):
+        make_workflow("code_pair_v0", TASK, feedback="plane")
+    with pytest.raises(UsageError, match="max_turns"):
+        make_workflow("code_pair_v0", TASK, max_turns=0)
+    for level in (3, "1-3"):
+        with pytest.raises(UsageError, match="level 3 ask for programs that read stdin"):
+            make_workflow("code_pair_v0", level=level)
+    stdin = type(TASK.problem(0))("code", "train", 0, 0, "Read n.", "", {"entry": None})
+    with pytest.raises(RuntimeError, match="Take level=1 or 2"):
+        Episode(make_workflow("code_pair_v0", TASK), stdin)

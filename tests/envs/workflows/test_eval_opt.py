@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import pytest
+
+from flowzoo.envs.workflows.eval_opt import count_verdict, read_verdict, search_verdict
+
+PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
+WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
+ACCEPT, REJECT = "All holds. \\boxed{Correct}", "Multiply first. \\boxed{Incorrect}"
+
+
+def replies(generator: list[str], evaluator: list[str]) -> dict[str, list[str]]:
+    return {"generator_0": generator, "evaluator_0": evaluator}
+
+
+def test_golden_transcript_strict(play):
+    finished = play("eval_opt_v0", replies([WRONG, RIGHT], [REJECT, ACCEPT]))
+    review = (
+        "Compute 2+3*4.\n\nAnswer:\n{}\n\nCheck this answer. Say what is wrong without giving the "
+        "solution, then put Correct or Incorrect in \\boxed{{}}."
+    )
+    improve = f"Review:\n{REJECT}\n\nAnswer the problem again. Put the final answer in \\boxed{{}}."
+    said = [[(m["role"], m["content"]) for m in call.messages] for call in finished.calls]
+    assert said == [
+        [("user", PROMPT)],
+        [("user", review.format(WRONG))],
+        [("user", PROMPT), ("assistant", WRONG), ("user", improve)],
+        [("user", review.format(RIGHT))],
+    ]
+    assert [(c.agent, c.turn, c.phase) for c in finished.calls] == [
+        ("generator_0", 0, 0),
+        ("evaluator_0", 0, 1),
+        ("generator_0", 1, 2),
+        ("evaluator_0", 1, 3),
+    ]
+    assert (finished.score, finished.answer) == (1.0, "14")
+    assert dict(finished.facts) == {
+        "rounds": 2,
+        "first_correct": False,
+        "recovered": True,
+        "regressed": False,
+        "true_accept": 1,
+        "false_accept": 0,
+        "true_reject": 1,
+        "false_reject": 0,
+        "abstained": 0,
+    }
+
+
+def test_golden_history_paper(play):
+    """(paper): the history keeps the turns of both roles as assistant turns."""
+    finished = play("eval_opt_v0", replies([WRONG, RIGHT], [REJECT, ACCEPT]), preset="paper")
+    third, fourth = finished.calls[2].messages, finished.calls[3].messages
+    check = (
+        "Check the newest answer. Say what is wrong without giving the solution, then put Correct "
+        "or Incorrect in \\boxed{}."
+    )
+    again = "Answer the problem again. Put the final answer in \\boxed{}."
+    assert [(m["role"], m["content"]) for m in finished.calls[1].messages] == [
+        ("user", PROMPT),
+        ("assistant", WRONG),
+        ("user", check),
+    ]
+    assert [(m["role"], m["content"]) for m in third] == [
+        ("user", PROMPT),
+        ("assistant", WRONG),
+        ("assistant", REJECT),
+        ("user", again),
+    ]
+    assert [(m["role"], m["content"]) for m in fourth] == [
+        ("user", PROMPT),
+        ("assistant", WRONG),
+        ("assistant", REJECT),
+        ("assistant", RIGHT),
+        ("user", check),
+    ]
+
+
+def test_strict_does_not_judge_the_last_attempt(play):
+    """Strict math is at most 5 calls."""
+    finished = play("eval_opt_v0", replies([WRONG] * 3, [REJECT] * 2))
+    assert len(finished.calls) == 5
+    assert finished.facts["rounds"] == 3
+
+
+def test_paper_judges_the_last_attempt_too_and_trains_it(play):
+    """(paper): the wasted last evaluation is made: 6 calls."""
+    finished = play("eval_opt_v0", replies([WRONG] * 2 + [RIGHT], [REJECT] * 3), preset="paper")
+    assert len(finished.calls) == 6
+    assert [call.reward for call in finished.calls] == [1.0] * 6
+    assert (finished.facts["true_reject"], finished.facts["false_reject"]) == (2, 1)
+
+
+def test_dr_mas_is_two_rounds_with_one_verdict(play):
+    """(dr_mas): at most 3 calls."""
+    finished = play("eval_opt_v0", replies([WRONG, RIGHT], [REJECT]), preset="dr_mas")
+    assert [call.agent for call in finished.calls] == ["generator_0", "evaluator_0", "generator_0"]
+    assert finished.score == 1.0
+
+
+def test_a_malformed_verdict_goes_on_in_strict_and_accepts_in_dr_mas(play):
+    """(dr_mas): a malformed verdict counts as approval; strict counts an abstention."""
+    strict = play("eval_opt_v0", replies([WRONG, RIGHT], ["hm", ACCEPT]))
+    assert (strict.score, strict.facts["abstained"], strict.facts["rounds"]) == (1.0, 1, 2)
+    assert [call.reward for call in strict.calls] == [1.0, 0.0, 1.0, 1.0]
+    assert strict.calls[1].truth == 0.0
+    lax = play("eval_opt_v0", replies([WRONG], ["hm"]), preset="dr_mas")
+    assert (lax.score, lax.facts["abstained"], lax.facts["rounds"]) == (0.0, 1, 1)
+
+
+def test_paper_searches_verdicts_in_the_whole_text(play):
+    finished = play("eval_opt_v0", replies([RIGHT], ["This is correct."]), preset="paper")
+    assert (finished.calls[1].strict, finished.calls[1].lenient) == (False, True)
+    assert finished.facts["true_accept"] == 1
+    strict = play("eval_opt_v0", replies([RIGHT] * 3, ["This is correct."] * 2))
+    assert strict.facts["abstained"] == 2
+    assert strict.calls[1].lenient is True
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "lenient"),
+    [
+        ("\\boxed{Correct}", True, True),
+        ("\\boxed{incorrect}", False, False),
+        ("\\boxed{\\text{CORRECT}}", True, True),
+        ("\\boxed{ Correct. }", True, True),
+        ("\\boxed{Correct} no, \\boxed{Incorrect}", False, False),
+        ("it is incorrect", None, False),
+        ("Correct, then incorrect, so correct", None, True),
+        ("\\boxed{yes}", None, None),
+        ("uncorrected", None, None),
+        ("", None, None),
+    ],
+)
+def test_verdicts(text, strict, lenient):
+    assert read_verdict(text) is strict
+    assert search_verdict(text) is lenient
+
+
+@pytest.mark.parametrize(
+    ("verdict", "right", "name"),
+    [
+        (True, True, "true_accept"),
+        (True, False, "false_accept"),
+        (False, False, "true_reject"),
+        (False, True, "false_reject"),
+        (None, True, "abstained"),
+    ],
+)
+def test_the_evaluators_counts(verdict, right, name):
+    """What its true positive and true negative rates are computed from."""
+    assert count_verdict(verdict, right) == name
+
+
+@pytest.mark.parametrize(
+    ("attempts", "recovered", "regressed"),
+    [
+        ([WRONG, RIGHT], True, False),
+        ([RIGHT, WRONG], False, True),
+        ([RIGHT, RIGHT], False, False),
+        ([WRONG, WRONG], False, False),
+        ([RIGHT, WRONG, RIGHT], False, False),
+    ],
+)
+def test_recovered_and_regressed_compare_first_and_last(play, attempts, recovered, regressed):
+    verdicts = [REJECT] * (len(attempts) - 1)
+    finished = play("eval_opt_v0", replies(attempts, verdicts), max_rounds=len(attempts))
+    assert (finished.facts["recovered"], finished.facts["regressed"]) == (recovered, regressed)
+    assert finished.score == float(attempts[-1] == RIGHT)
+
+
+def test_rewards_by_hand(play):
+    texts = replies([WRONG, RIGHT], [ACCEPT.replace("Correct", "Incorrect"), ACCEPT])
+    local = play("eval_opt_v0", texts, credit="local")
+    assert [call.reward for call in local.calls] == [0.2, 1.0, 1.0, 1.0]
+    assert local.returns == {"generator_0": 0.6, "evaluator_0": 1.0}
+    mixed = play("eval_opt_v0", texts, credit="mix", alpha=2.0)
+    assert [call.reward for call in mixed.calls] == [2.2, 3.0, 3.0, 3.0]
+
+
+def test_one_round_is_never_evaluated_in_strict(play):
+    finished = play("eval_opt_v0", {"generator_0": [RIGHT]}, max_rounds=1)
+    assert (len(finished.calls), finished.score) == (1, 1.0)
+    assert finished.returns == {"generator_0": 1.0, "evaluator_0": 0.0}
+
+
+def test_thoughts_are_not_passed_on(play):
+    texts = replies(["<think>secret</think>" + WRONG, RIGHT], [REJECT, ACCEPT])
+    for preset in ("strict", "paper"):
+        finished = play("eval_opt_v0", texts, preset=preset)
+        assert "secret" not in str([call.messages for call in finished.calls])
+
+
+def test_dr_mas_reads_answers_strictly(play):
+    """Its one quirk is the verdict: a malformed one approves; at most 3 calls, one verdict."""
+    done = play(
+        "eval_opt_v0",
+        {"generator_0": ["The answer is 14."], "evaluator_0": ["no box"]},
+        preset="dr_mas",
+    )
+    assert (done.score, done.answer, len(done.calls)) == (0.0, None, 2)
+    full = play(
+        "eval_opt_v0",
+        {
+            "generator_0": ["\\boxed{15}", "\\boxed{14}"],
+            "evaluator_0": ["\\boxed{Incorrect}"],
+        },
+        preset="dr_mas",
+    )
+    assert (full.score, [call.role for call in full.calls]) == (
+        1.0,
+        ["generator", "evaluator", "generator"],
+    )

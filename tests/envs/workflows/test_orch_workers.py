@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from flowzoo.envs.workflows.orch_workers import read_loosely, read_parts
+
+PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
+WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
+PLAN = "STRATEGY 1: multiply first\nSTRATEGY 2: guess"
+
+
+def replies(plan: str, works: list[str], final: str) -> dict[str, list[str]]:
+    workers = {f"worker_{slot}": [text] for slot, text in enumerate(works)}
+    return {"orchestrator_0": [plan], **workers, "synthesizer_0": [final]}
+
+
+def test_golden_transcript(play):
+    finished = play("orch_workers_v0", replies(PLAN, [RIGHT, WRONG], "So \\boxed{14}"))
+    assert [call.messages[0]["content"] for call in finished.calls] == [
+        "Compute 2+3*4.\n\nDo not solve this. Name 1 to 3 strategies for solving it, one per line, "
+        "each written as STRATEGY k: text",
+        f"{PROMPT}\n\nStrategy: multiply first",
+        f"{PROMPT}\n\nStrategy: guess",
+        f"{PROMPT}\n\nWorker 1 (multiply first):\n{RIGHT}\n\nWorker 2 (guess):\n{WRONG}\n\n"
+        "Write the final answer.",
+    ]
+    assert [(c.agent, c.slot, c.phase) for c in finished.calls] == [
+        ("orchestrator_0", 0, 0),
+        ("worker_0", 0, 1),
+        ("worker_1", 1, 1),
+        ("synthesizer_0", 0, 2),
+    ]
+    assert dict(finished.facts) == {
+        "workers": 2,
+        "abstained": False,
+        "any_correct": True,
+        "all_correct": False,
+        "contested": True,
+        "recovered": True,
+    }
+    assert finished.returns["worker_2"] == 0.0
+
+
+def test_rewards_by_hand(play):
+    texts = replies(PLAN, [RIGHT, WRONG], "\\boxed{14}")
+    assert [c.reward for c in play("orch_workers_v0", texts).calls] == [1.0] * 4
+    local = play("orch_workers_v0", texts, credit="local")
+    assert [c.reward for c in local.calls] == pytest.approx([0.2 + 0.8 * 0.5, 1.0, 0.2, 1.0])
+    mixed = play("orch_workers_v0", texts, credit="mix")
+    assert [c.reward for c in mixed.calls] == pytest.approx([1.6, 2.0, 1.2, 2.0])
+
+
+def test_the_synthesizers_own_answer_is_graded(play):
+    finished = play("orch_workers_v0", replies(PLAN, [RIGHT, RIGHT], WRONG))
+    assert (finished.score, finished.answer) == (0.0, "20")
+    assert finished.facts["recovered"] is False
+    unread = play("orch_workers_v0", replies(PLAN, [RIGHT, RIGHT], "fourteen"))
+    assert (unread.score, unread.answer) == (0.0, None)
+
+
+@pytest.mark.parametrize("credit", ["team", "local"])
+def test_strict_without_a_plan_runs_all_workers_without_strategy(play, credit):
+    """Counted as an abstention, which earns nothing, however well the workers did."""
+    texts = replies("1. multiply first", [RIGHT] * 3, "\\boxed{14}")
+    finished = play("orch_workers_v0", texts, credit=credit)
+    assert [c.messages[0]["content"] for c in finished.calls[1:4]] == [PROMPT] * 3
+    assert "Worker 3:\n" in finished.calls[4].messages[0]["content"]
+    assert (finished.facts["abstained"], finished.facts["workers"]) == (True, 3)
+    assert finished.calls[0].reward == 0.0
+    assert finished.score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("plan", "parts"),
+    [
+        ("1. multiply first\n2) then add", ("multiply first", "then add")),
+        ("multiply before adding\nok\nadd what is left over", None),
+        ("guess it", ("guess it",)),
+        ("STRATEGY 1: label wins\n1. over numbers", ("label wins",)),
+        ("", None),
+    ],
+)
+def test_paper_cascade(play, plan, parts):
+    """(paper): labelled lines, numbered list, lines over 10 characters, whole text."""
+    if parts is None and plan:
+        parts = ("multiply before adding", "add what is left over")
+    works = [RIGHT] * len(parts or "abc")
+    finished = play("orch_workers_v0", replies(plan, works, RIGHT), preset="paper")
+    orders = [c.messages[0]["content"] for c in finished.calls[1:-1]]
+    if parts is None:
+        assert orders == [PROMPT] * 3
+        assert finished.facts["abstained"] is True
+    else:
+        assert orders == [f"{PROMPT}\n\nStrategy: {part}" for part in parts]
+        assert finished.facts["abstained"] is False
+
+
+def test_both_parse_rates_are_logged(play):
+    texts = replies("1. multiply first", [RIGHT] * 3, RIGHT)
+    call = play("orch_workers_v0", texts).calls[0]
+    assert (call.strict, call.lenient) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("STRATEGY 1: a\nSTRATEGY 2: b\nSTRATEGY 3: c\nSTRATEGY 4: d", ("a", "b", "c")),
+        ("  STRATEGY 9 :  spaced out  ", ("spaced out",)),
+        ("STRATEGY 1:\nSTRATEGY 2: b", ("b",)),
+        ("Strategy 1: case", None),
+        ("see STRATEGY 1: inside a line", None),
+        ("<think>STRATEGY 1: hidden</think>", None),
+        ("SUBTASK 1: other word", None),
+        ("", None),
+    ],
+)
+def test_plans_are_read_line_by_line(text, parts):
+    assert read_parts(text, "STRATEGY", 3) == parts
+
+
+def test_the_cascade_is_capped_and_reads_nothing_in_nothing():
+    assert read_loosely("1. a\n2. b\n3. c\n4. d", "STRATEGY", 3) == ("a", "b", "c")
+    assert read_loosely("<think>all hidden", "STRATEGY", 3) is None
+
+
+def test_subtasks_leave_the_truths_of_plan_and_parts_open(play):
+    texts = replies("SUBTASK 1: multiply", ["\\boxed{12}"], RIGHT)
+    finished = play("orch_workers_v0", texts, split_by="subtasks")
+    assert finished.calls[1].messages[0]["content"] == (
+        "Compute 2+3*4.\n\nDo only this part: multiply\nPut its result in \\boxed{}."
+    )
+    assert [call.truth for call in finished.calls] == [None, None, 1.0]
+    assert dict(finished.facts) == {"workers": 1, "abstained": False}
+    with pytest.raises(Exception, match=r"none for role 'orchestrator': use credit=\"team\""):
+        play("orch_workers_v0", texts, split_by="subtasks", credit="local")
+
+
+def test_max_workers_sets_agents_and_prompt(play):
+    finished = play("orch_workers_v0", replies(PLAN, [RIGHT], RIGHT), max_workers=1)
+    assert "Name 1 to 1 strategies" in finished.calls[0].messages[0]["content"]
+    assert set(finished.returns) == {"orchestrator_0", "worker_0", "synthesizer_0"}

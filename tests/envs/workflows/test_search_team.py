@@ -1,0 +1,318 @@
+"""The search team: flow, presets, truths, and what may never be graded."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from flowzoo.envs import Ask, Episode, Outcome, Workflow, make_workflow, testing
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.recording import record, state_hash
+from flowzoo.envs.script import Found, Grade, Graded, Passage, Search
+from flowzoo.envs.tasks.search.task import SearchTask
+from flowzoo.envs.workflows.search_team import harmless, read_query, read_verdict
+from flowzoo.errors import RetrieverError, UsageError
+
+TASK = SearchTask(level=2, passages=400)
+NO, YES = "<verify>no</verify>", "<verify>yes</verify>"
+
+
+def run(replies, workflow=None, problem=None):
+    """Play with scripted replies; returns the episode."""
+    workflow = workflow or make_workflow("search_team_v0", TASK)
+    episode = Episode(workflow, problem or TASK.problem(0), "e")
+    testing.advance(episode)
+    for agent, text in replies:
+        assert [turn.agent for turn in episode.waiting] == [agent]
+        episode.reply(agent, text)
+        testing.advance(episode)
+    return episode
+
+
+def queries(problem):
+    """The two queries that find the gold passages."""
+    workflow = make_workflow("search_team_v0", TASK)
+    episode, found = Episode(workflow, problem), []
+    respond = workflow.responder(problem)
+    while not episode.done:
+        testing.advance(episode)
+        for turn in episode.waiting:
+            text = respond(workflow.agents[turn.agent][0], turn.observe())
+            if turn.agent == "searcher_0":
+                found.append(text)
+            episode.reply(turn.agent, text)
+        testing.advance(episode)
+    return found
+
+
+def test_a_full_episode_its_truths_and_facts():
+    problem = TASK.problem(0)
+    first, second = queries(problem)
+    episode = run(
+        [
+            ("verifier_0", NO),
+            ("searcher_0", first),
+            ("verifier_0", YES + NO),
+            ("searcher_0", "no tag"),
+            ("verifier_0", "hm"),
+            ("searcher_0", second),
+            ("answerer_0", f"It is <answer>the {problem.gold}</answer>"),
+        ]
+    )
+    done = record(episode)
+    assert done.score == 1.0
+    assert done.facts == {
+        "searches": 2,
+        "unread_queries": 1,
+        "unread_verdicts": 1,
+        "f1": 1.0,
+        "recall": 1.0,
+        "evidence": True,
+        "true_yes": 0,
+        "false_yes": 0,
+        "true_no": 2,
+        "false_no": 0,
+    }
+    truths = [(call.role, call.truth) for call in done.calls]
+    assert truths == [
+        ("verifier", 1.0),
+        ("searcher", 0.5),
+        ("verifier", 1.0),
+        ("searcher", 0.0),
+        ("verifier", 0.0),
+        ("searcher", 0.5),
+        ("answerer", 1.0),
+    ]
+
+
+def test_a_yes_too_early_and_a_yes_in_time():
+    problem = TASK.problem(0)
+    first, second = queries(problem)
+    early = record(run([("verifier_0", YES), ("answerer_0", "")]))
+    assert (early.score, early.facts["false_yes"], early.facts["recall"]) == (0.0, 1, 0.0)
+    rounds = [("verifier_0", NO), ("searcher_0", first), ("verifier_0", NO), ("searcher_0", second)]
+    ready = run([*rounds, ("verifier_0", YES), ("answerer_0", f"<answer>{problem.gold}</answer>")])
+    facts = record(ready).facts
+    assert (facts["true_yes"], facts["true_no"], facts["false_no"]) == (1, 2, 0)
+
+
+def test_in_the_last_turn_the_answerer_answers_whatever_the_verdict():
+    strict = make_workflow("search_team_v0", TASK, max_turns=1)
+    assert run([("answerer_0", "x")], strict).done
+    published = make_workflow("search_team_v0", TASK, max_turns=1, preset="dr_mas")
+    assert run([("verifier_0", NO), ("answerer_0", "x")], published).done
+
+
+def test_an_unreadable_verdict_is_no_or_in_the_published_flow_yes():
+    strict = run([("verifier_0", "perhaps")])
+    assert strict.waiting[0].agent == "searcher_0"
+    workflow = make_workflow("search_team_v0", TASK, preset="dr_mas")
+    assert run([("verifier_0", "perhaps")], workflow).waiting[0].agent == "answerer_0"
+
+
+def test_an_answer_tag_in_a_query_a_passage_or_another_role_is_never_graded():
+    problem = TASK.problem(0)
+    tag = f"<answer>{problem.gold}</answer>"
+    episode = run(
+        [
+            ("verifier_0", NO + tag),
+            ("searcher_0", f"<search>x {tag}</search> {tag}"),
+            ("verifier_0", YES + tag),
+        ]
+    )
+    assert episode.waiting[0].agent == "answerer_0"
+    shown = episode.waiting[0].messages[-1]["content"]
+    assert f"‹answer>{problem.gold}‹/answer>" in shown
+    assert tag not in shown
+    for silent in ("", f"<search>{tag}</search>", f"<search>{tag}", f"<think>{tag}</think>"):
+        twin = episode.fork()
+        twin.reply("answerer_0", silent)
+        testing.advance(twin)
+        assert record(twin).score == 0.0
+        assert record(twin).answer is None
+    episode.reply("answerer_0", tag)
+    testing.advance(episode)
+    assert record(episode).score == 1.0
+
+
+def test_passages_cannot_bring_tags():
+    assert harmless("a < b <answer>x</answer> </Search > <3") == (
+        "a < b ‹answer>x‹/answer> ‹/Search > <3"
+    )
+    workflow = make_workflow("search_team_v0", TASK)
+    episode = Episode(workflow, TASK.problem(0))
+    episode.reply("verifier_0", NO)
+    episode.reply("searcher_0", "<search>x</search>")
+    assert episode.effects == (Search("x", 3),)
+    episode.resolve([Found((Passage("p", "<answer>planted</answer>", 1.0),))])
+    shown = episode.waiting[0].messages[-1]["content"]
+    assert "[1] ‹answer>planted‹/answer>" in shown
+
+
+def test_reading_verdicts_and_queries():
+    assert read_verdict("<verify> YES </verify>") is True
+    assert read_verdict("<verify>yes</verify> <verify>no</verify>") is False
+    assert read_verdict("<think><verify>yes</verify></think>") is None
+    assert read_verdict("yes") is None
+    assert read_query("<search> the\n mayor </search>") == "the mayor"
+    assert read_query("<search>a</search><search>b</search>") == "b"
+    assert read_query("<search><search>b</search>") == "b"
+    assert read_query("<search>  </search>") is None
+    assert read_query("<search>" + "x" * 501 + "</search>") is None
+
+
+def test_searches_are_logged_and_a_replay_repeats_none(monkeypatch):
+    problem = TASK.problem(0)
+    episode = run([("verifier_0", NO), ("searcher_0", queries(problem)[0])])
+    assert any(isinstance(entry, Found) for entry in episode.log)
+
+    def fails(*args):
+        raise RetrieverError("searched again")
+
+    monkeypatch.setattr(SearchTask, "search_batch", fails)
+    twin = episode.fork()
+    assert state_hash(twin) == state_hash(episode)
+    assert twin.waiting[0].messages == episode.waiting[0].messages
+
+
+def test_a_failing_retriever_raises_and_is_never_observed(monkeypatch):
+    def fails(*args):
+        raise RetrieverError("the server is gone")
+
+    monkeypatch.setattr(SearchTask, "search_batch", fails)
+    env = testing.guarded(make_workflow("search_team_v0", TASK))
+    env.reset(seed=0)
+    env.step(NO)
+    with pytest.raises(RetrieverError, match="the server is gone"):
+        env.step("<search>x</search>")
+    with pytest.raises(UsageError, match="call reset"):
+        env.step("<search>x</search>")
+
+
+def test_searches_of_many_episodes_are_one_batch(monkeypatch):
+    from flowzoo.agents.rollout.episodes import Job, Rollout
+    from flowzoo.agents.roster import Roster
+    from flowzoo.agents.scripted import ScriptedPolicy
+
+    sizes = []
+    original = SearchTask.search_batch
+
+    def counted(self, problems, queries, k):
+        sizes.append(len(queries))
+        return original(self, problems, queries, k)
+
+    monkeypatch.setattr(SearchTask, "search_batch", counted)
+    workflow = make_workflow("search_team_v0", TASK)
+    rollout = Rollout(workflow, Roster.shared(ScriptedPolicy(workflow), workflow.roles))
+    records = asyncio.run(rollout.arun([Job(TASK.problem(i, "test")) for i in range(40)]))
+    assert [r.score for r in records] == [1.0] * 40
+    assert sizes[0] == 40
+    assert len(sizes) == 2  # the second search, for whom the first did not find both passages
+
+
+def test_the_oracle_team_answers_and_the_noisy_one_fails_more():
+    task = SearchTask(passages=5000)
+    workflow = make_workflow("search_team_v0", task)
+    scores = {}
+    for skill in (1.0, 0.5):
+        total = 0.0
+        for index in range(150):
+            problem = task.problem(index, "test")
+            episode = Episode(workflow, problem)
+            respond = workflow.responder(problem, skill, index)
+            testing.advance(episode)
+            while not episode.done:
+                turn = episode.waiting[0]
+                reply = respond(workflow.agents[turn.agent][0], turn.observe())
+                episode.reply(turn.agent, reply)
+                testing.advance(episode)
+            total += record(episode).score
+        scores[skill] = total / 150
+    assert scores[1.0] > 0.95
+    assert scores[0.5] < 0.5
+
+
+def test_questions_from_a_file_without_gold_passages(tmp_path):
+    rows = "".join(
+        json.dumps({"question": f"Who owns house {n}?", "answer": f"Owner {n}"}) + "\n"
+        for n in range(40)
+    )
+    passages = "".join(
+        json.dumps({"id": n, "contents": f"House {n} belongs to Owner {n}."}) + "\n"
+        for n in range(40)
+    )
+    (tmp_path / "q.jsonl").write_text(rows)
+    (tmp_path / "p.jsonl").write_text(passages)
+    files = {"data": str(tmp_path / "q.jsonl"), "corpus": str(tmp_path / "p.jsonl")}
+    workflow = make_workflow("search_team_v0", **files)
+    problem = workflow.task.problem(3, "all")
+    episode, respond = Episode(workflow, problem), workflow.responder(problem)
+    while not episode.done:
+        turn = episode.waiting[0]
+        episode.reply(turn.agent, respond(workflow.agents[turn.agent][0], turn.observe()))
+        testing.advance(episode)
+    done = record(episode)
+    assert done.score == 1.0
+    assert "recall" not in done.facts
+    assert [call.truth for call in done.calls] == [None, None, None, 1.0]
+    testing.check_workflow(workflow)
+
+
+def test_mistakes_are_explained():
+    with pytest.raises(UsageError, match="takes tasks of kind search"):
+        make_workflow("search_team_v0", "math")
+    with pytest.raises(UsageError, match="max_turns"):
+        make_workflow("search_team_v0", max_turns=0)
+    with pytest.raises(UsageError, match="nothing to search in"):
+        make_workflow("single_v0").task.search_batch([], [], 3)
+
+
+def test_grades_carry_f1_of_half_right_answers():
+    problem = TASK.problem(0)
+    grade = TASK.grade_batch([problem], [f"{problem.gold} Smith Jones"])[0]
+    assert type(grade) is Graded
+    assert 0 < dict(grade.parts)["f1"] < 1
+    assert Grade("x").of is None
+
+
+class Seeks(Workflow):
+    """Yields one search."""
+
+    name: ClassVar[str] = "seeks_v0"
+    roles: ClassVar[Mapping[str, int]] = {"reader": 1}
+    wish: ClassVar[Any] = Search("x")
+
+    def play(self, problem):
+        found = yield self.wish
+        yield Ask("reader_0", str(len(found.passages)))
+        return Outcome(score=0.0)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Search(3), "Search takes a str as query, got int"),
+        (Search("x", 0), r"Search\(k=...\) takes a whole number >= 1, got 0"),
+        (Search("x", "3"), "whole number >= 1, got '3'"),
+    ],
+)
+def test_what_is_no_search_is_refused_with_its_line(wish, message):
+    kind = type("Wrong", (Seeks,), {"wish": wish})
+    with pytest.raises(RuntimeError, match=rf"test_search_team.py, line \d+.*{message}"):
+        Episode(kind(task=TASK), TASK.problem(0))
+
+
+def test_a_retriever_that_loses_a_query_and_a_task_without_one_are_told(monkeypatch):
+    episode = Episode(Seeks(task=make_workflow("single_v0").task), TASK.problem(0))
+    with pytest.raises(UsageError, match="nothing to search in"):
+        testing.advance(episode)
+    monkeypatch.setattr(SearchTask, "search_batch", lambda *args: [])
+    with pytest.raises(UsageError, match="one result per Search: got 0 for 1"):
+        testing.advance(Episode(Seeks(task=TASK), TASK.problem(0)))
+
+
+def test_searches_of_different_width_are_told_apart():
+    jobs = [(TASK.problem(n), Search(TASK.problem(n).text, 1 + n % 3)) for n in range(6)]
+    assert [len(found.passages) for found in resolve(TASK, jobs)] == [1, 2, 3, 1, 2, 3]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from flowzoo.envs import Episode, make_workflow
+from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
+
+MATH = [name for name in WORKFLOWS if "math" in workflow_class(name).kinds]
+
+
+def test_golden_transcript(play):
+    finished = play("single_v0", {"generator_0": ["\\boxed{14}"]})
+    (call,) = finished.calls
+    assert call.messages == (
+        {"role": "user", "content": "Compute 2+3*4.\nPut the final answer in \\boxed{}."},
+    )
+    assert (call.reward, call.truth, finished.score, finished.answer) == (1.0, 1.0, 1.0, "14")
+
+
+@pytest.mark.parametrize(("preset", "score"), [("strict", 0.0), ("paper", 1.0)])
+def test_strict_reads_boxes_only(play, preset, score):
+    finished = play("single_v0", {"generator_0": ["The answer is 14."]}, preset=preset)
+    assert finished.score == score
+    assert (finished.calls[0].strict, finished.calls[0].lenient) == (False, True)
+
+
+@pytest.mark.parametrize("name", [name for name in MATH if name != "orch_workers_v0"])
+def test_the_control_sees_the_same_text_as_the_first_role_of_the_others(name):
+    """Conformance point 9."""
+    prompts = []
+    for workflow in (make_workflow("single_v0"), make_workflow(name)):
+        episode = Episode(workflow, workflow.task.problem(5))
+        prompts.append(episode.waiting[0].messages)
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("name", MATH)
+@pytest.mark.parametrize("level", [1, 3, 5])
+def test_experts_of_full_skill_always_score_and_without_skill_never(name, level):
+    from flowzoo.envs.episode.recording import record
+    from flowzoo.envs.testing import advance
+
+    workflow = make_workflow(name, level=level)
+    for index in range(10):
+        for skill in (1.0, 0.0):
+            problem = workflow.task.problem(index)
+            respond = workflow.responder(problem, skill, seed=index)
+            episode = Episode(workflow, problem)
+            while not episode.done:
+                for turn in episode.waiting:
+                    role = workflow.agents[turn.agent][0]
+                    episode.reply(turn.agent, respond(role, turn.messages))
+                advance(episode)
+            assert record(episode).score == skill, (index, skill, episode.transcript())

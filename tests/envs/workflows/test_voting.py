@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from flowzoo.envs import make_workflow
+from flowzoo.envs.script import Graded, Reply
+from flowzoo.envs.text import boxed_number
+from flowzoo.envs.workflows.voting import majority, vote_facts
+
+GENERATORS = ("generator_0", "generator_1", "generator_2")
+DRAFTS = ("3*4=12. \\boxed{14}", "2+3=5. \\boxed{20}", "I am not sure.")
+
+
+def replies(*drafts: str, choice: str | None = None) -> dict[str, list[str]]:
+    made = {agent: [text] for agent, text in zip(GENERATORS, drafts, strict=False)}
+    return made if choice is None else made | {"aggregator_0": [choice]}
+
+
+def test_golden_transcript(play):
+    finished = play("voting_v0", replies(*DRAFTS, choice="The first. \\boxed{1}"))
+    prompt = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
+    ballot = (
+        "Compute 2+3*4.\n\nCandidate 1:\n3*4=12. \\boxed{14}\n\nCandidate 2:\n2+3=5. \\boxed{20}"
+        "\n\nCandidate 3:\nI am not sure.\n\n"
+        "Which candidate is right? Put its number in \\boxed{}."
+    )
+    assert [
+        (call.agent, call.role, call.slot, call.turn, call.phase, call.messages[0]["content"])
+        for call in finished.calls
+    ] == [
+        ("generator_0", "generator", 0, 0, 0, prompt),
+        ("generator_1", "generator", 1, 0, 0, prompt),
+        ("generator_2", "generator", 2, 0, 0, prompt),
+        ("aggregator_0", "aggregator", 0, 0, 1, ballot),
+    ]
+    assert all(
+        [message["role"] for message in call.messages] == ["user"] for call in finished.calls
+    )
+    assert (finished.score, finished.answer, finished.gold) == (1.0, "14", "14")
+    assert dict(finished.facts) == {
+        "any_correct": True,
+        "all_correct": False,
+        "contested": True,
+        "recovered": True,
+        "chosen": 0,
+        "abstained": False,
+    }
+
+
+def test_rewards_by_hand_under_every_credit(play):
+    texts = replies(*DRAFTS, choice="\\boxed{1}")
+    # The third generator is unreadable: under strict it abstains and earns no team reward.
+    assert [c.reward for c in play("voting_v0", texts).calls] == [1.0, 1.0, 0.0, 1.0]
+    local = [0.2 + 0.8, 0.2, 0.0, 0.2 + 0.8]
+    assert [c.reward for c in play("voting_v0", texts, credit="local").calls] == local
+    mixed = play("voting_v0", texts, credit="mix", alpha=0.5)
+    assert [c.reward for c in mixed.calls] == [1.5, 0.7, 0.0, 1.5]
+    ruled = play("voting_v0", texts, credit=lambda parts: 10 * parts["local"] - parts["team"])
+    assert [c.reward for c in ruled.calls] == pytest.approx([9.0, 1.0, 0.0, 9.0])
+    fined = play("voting_v0", texts, format_penalty=0.25)
+    assert [c.reward for c in fined.calls] == [1.0, 1.0, -0.25, 1.0]
+    assert [c.parts.get("format") for c in fined.calls] == [0.0, 0.0, -0.25, 0.0]
+    weighted = play("voting_v0", texts, credit="local", local_weights=(0.5, 2.0))
+    assert [c.reward for c in weighted.calls] == [2.5, 0.5, 0.0, 2.5]
+
+
+def test_immediate_rewards_leave_the_teams_share_out(play):
+    texts = replies(*DRAFTS, choice="\\boxed{1}")
+
+    def immediate(**settings: Any) -> list[float]:
+        return [call.immediate for call in play("voting_v0", texts, **settings).calls]
+
+    assert immediate() == [0.0, 0.0, 0.0, 0.0]
+    assert immediate(format_penalty=0.1) == [0.0, 0.0, -0.1, 0.0]
+    local = [0.2 + 0.8, 0.2, 0.0, 0.2 + 0.8]
+    assert immediate(credit="local") == immediate(credit="mix", alpha=0.5) == local
+    assert immediate(credit=lambda parts: 3 * parts["team"] + 1) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_trajectory_names_are_agents_on_mathematics_and_roles_on_programs(play):
+    calls = play("voting_v0", replies(*DRAFTS, choice="\\boxed{1}")).calls
+    assert [call.name for call in calls] == [*GENERATORS, "aggregator_0"]
+    programs = make_workflow("voting_v0", "code")
+    assert {programs.trajectory(agent) for agent in programs.agents} == {"generator", "aggregator"}
+
+
+def test_truths_are_recorded_under_team_credit_too(play):
+    finished = play("voting_v0", replies(*DRAFTS, choice="\\boxed{2}"))
+    assert finished.score == 0.0
+    assert [call.truth for call in finished.calls] == [1.0, 0.0, 0.0, 0.0]
+    assert finished.returns == dict.fromkeys(("aggregator_0", *GENERATORS), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("choice", "strict", "paper"),
+    [
+        ("\\boxed{2}", 1, 1),
+        ("\\boxed{ 3 }", 2, 2),
+        ("first \\boxed{1}, no: \\boxed{3}", 2, 2),
+        ("\\boxed{0}", -1, 0),
+        ("\\boxed{4}", -1, 0),
+        ("Candidate 2 is right, not 3.", -1, 1),
+        ("12 or 4 or 3", -1, 2),
+        ("none", -1, 0),
+        ("", -1, 0),
+        ("\\boxed{two}", -1, 0),
+        ("\\boxed{-1}", -1, 0),
+        ("\\boxed{²}", -1, 0),
+    ],
+)
+def test_strict_and_paper_choices(play, choice, strict, paper):
+    """(paper): else any lone digit in range, else candidate 1; strict abstains."""
+    texts = replies(*DRAFTS, choice=choice)
+    for preset, chosen in (("strict", strict), ("paper", paper)):
+        finished = play("voting_v0", texts, preset=preset)
+        assert finished.facts["chosen"] == chosen
+        assert finished.facts["abstained"] == (chosen == -1)
+        assert finished.score == float(chosen == 0)
+
+
+def test_an_abstaining_aggregator_costs_the_team_and_is_counted(play):
+    finished = play("voting_v0", replies(*(["\\boxed{14}"] * 3), choice="all fine"))
+    assert (finished.score, finished.answer) == (0.0, None)
+    assert (finished.calls[3].strict, finished.calls[3].truth) == (False, 0.0)
+    assert finished.facts["all_correct"] is True
+    assert finished.facts["contested"] is False
+
+
+def test_paper_reads_drafts_leniently_and_both_rates_are_logged_always(play):
+    drafts = ("The answer is 14.", "\\boxed{20}", "nothing")
+    for preset, score in (("strict", 0.0), ("paper", 1.0)):
+        finished = play("voting_v0", replies(*drafts, choice="\\boxed{1}"), preset=preset)
+        assert [call.strict for call in finished.calls] == [False, True, False, True]
+        assert [call.lenient for call in finished.calls] == [True, True, False, True]
+        assert finished.score == score
+
+
+def test_strict_team_credit_withholds_from_abstentions_paper_does_not(play):
+    drafts = ("\\boxed{14}", "\\boxed{20}", "nothing")
+    texts = replies(*drafts, choice="Candidate 1")
+    assert [c.reward for c in play("voting_v0", texts, preset="paper").calls] == [1.0] * 4
+
+
+def test_without_a_right_candidate_most_of_the_aggregators_local_reward_is_withheld(play):
+    texts = replies("\\boxed{1}", "\\boxed{2}", "\\boxed{3}", choice="\\boxed{1}")
+    finished = play("voting_v0", texts, credit="local")
+    assert finished.calls[3].reward == 0.2
+    assert finished.facts["any_correct"] is False
+
+
+@pytest.mark.parametrize(
+    ("classes", "winner"),
+    [
+        ((0, 1, 1), 1),
+        ((0, 1, 2), 0),
+        ((-1, 0, 1), 1),
+        ((0, 1, 1, 0), 0),
+        ((-1, -1, 0), 2),
+        ((-1, -1), None),
+        ((), None),
+    ],
+)
+def test_majority_ties_go_to_the_lowest_slot_and_no_answer_does_not_vote(classes, winner):
+    assert majority(classes) == winner
+
+
+@pytest.mark.parametrize(
+    ("drafts", "answer", "score"),
+    [
+        (("\\boxed{20}", "\\boxed{14}", "\\boxed{14.0}"), "14", 1.0),
+        (("\\boxed{20}", "\\boxed{14}", "\\boxed{5}"), "20", 0.0),
+        (("no", "no", "\\boxed{28/2}"), "28/2", 1.0),
+        (("no", "no", "no"), None, 0.0),
+    ],
+)
+def test_majority_counts_equivalent_answers_without_an_aggregator(play, drafts, answer, score):
+    finished = play("voting_v0", replies(*drafts), aggregate="majority")
+    assert (finished.answer, finished.score) == (answer, score)
+    assert set(finished.returns) == set(GENERATORS)
+    assert finished.facts["abstained"] == (answer is None)
+
+
+def graded(*scores: float) -> list[Graded]:
+    return [Graded(score, "") for score in scores]
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen", "expected"),
+    [
+        ((1, 1, 1), 0, (True, True, False, False)),
+        ((0, 0, 0), 0, (False, False, False, False)),
+        ((1, 0, 0), 0, (True, False, True, True)),
+        ((1, 0, 0), 1, (True, False, True, False)),
+        ((1, 0, 0), None, (True, False, True, False)),
+    ],
+)
+def test_facts(scores: tuple[float, ...], chosen: int | None, expected: tuple[bool, ...]):
+    facts: dict[str, Any] = vote_facts(graded(*scores), chosen)
+    names = ("any_correct", "all_correct", "contested", "recovered")
+    assert tuple(facts[name] for name in names) == expected
+
+
+def test_n_votes_sets_agents_and_range(play):
+    texts = {f"generator_{i}": [f"\\boxed{{{i}}}"] for i in range(15)}
+    texts["generator_11"] = ["\\boxed{14}"]
+    finished = play("voting_v0", texts | {"aggregator_0": ["\\boxed{12}"]}, n_votes=15)
+    assert finished.score == 1.0
+    assert "Candidate 15:\n\\boxed{14}" in finished.calls[-1].messages[0]["content"]
+
+
+def test_thoughts_stay_with_their_author_and_braces_are_harmless(play):
+    texts = replies("<think>secret {0}</think>{x} \\boxed{14}", "a", "b", choice="\\boxed{1}")
+    finished = play("voting_v0", texts)
+    ballot = finished.calls[3].messages[0]["content"]
+    assert "secret" not in ballot
+    assert "Candidate 1:\n{x} \\boxed{14}" in ballot
+    assert finished.score == 1.0
+
+
+@pytest.mark.parametrize("right", [0, 1, 2])
+def test_the_expert_finds_the_only_right_candidate(right):
+    workflow = make_workflow("voting_v0", "math")
+    problem = workflow.task.problem(0)
+    texts = [workflow.task.solve(problem, random.Random(slot), slot == right) for slot in range(3)]
+    drafts = [Reply(slot, f"generator_{slot}", text, text, text) for slot, text in enumerate(texts)]
+    messages = [{"role": "user", "content": workflow.ballot(problem, drafts)}]
+    for skill, wanted in ((True, [right + 1]), (False, {1, 2, 3} - {right + 1})):
+        choice = workflow.expert("aggregator", messages, problem, random.Random(0), skill)
+        assert boxed_number(choice, 3) in wanted

@@ -1,0 +1,70 @@
+"""The writing pair: one phase, one reward, the own truths, and the expert of each writer."""
+
+import pytest
+
+from flowzoo.envs import Episode, make_workflow, testing
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.writing.task import split_texts
+from flowzoo.errors import UsageError
+
+
+def written(first, second, **options):
+    workflow = make_workflow("writing_pair_v0", **options)
+    episode = Episode(workflow, workflow.task.problem(0), "e")
+    episode.reply("writer_1", second)
+    episode.reply("writer_0", first)
+    testing.advance(episode)
+    return record(episode)
+
+
+def model_pair(**options):
+    task = make_workflow("writing_pair_v0", **options).task
+    return split_texts(task.problem(0).meta["solution"])
+
+
+@pytest.mark.parametrize("form", ["tldr", "expansion"])
+def test_both_writers_are_paid_for_the_pair(form):
+    done = written(*model_pair(form=form), form=form)
+    assert done.score > 0.7
+    assert done.returns == {"writer_0": done.score, "writer_1": done.score}
+    assert done.facts["reward"] == pytest.approx(3 * done.score)
+    assert [call.truth for call in done.calls] == [
+        done.facts["grounding_0"], done.facts["grounding_1"],
+    ]  # fmt: skip
+    assert done.calls[0].messages != done.calls[1].messages
+    assert split_texts(done.answer) == model_pair(form=form)
+
+
+def test_the_pair_earns_nothing_if_one_writes_nonsense_and_the_truths_say_who():
+    first, _ = model_pair()
+    done = written(first, "zorp blick fanta wug dax quill morb trask vinto plome " * 6)
+    assert done.score == 0.0
+    assert [call.truth for call in done.calls] == [1.0, 0.0]
+
+
+def test_an_empty_text_abstains():
+    first, _ = model_pair()
+    done = written(first, "<think>hm")
+    assert done.score == 0.0
+    assert [call.strict for call in done.calls] == [True, False]
+    assert done.calls[1].truth == 0.0
+
+
+def test_under_the_published_reward_the_truth_is_the_pairs():
+    done = written(*model_pair(), reward="published")
+    assert done.score > 0.7
+    assert [call.truth for call in done.calls] == [done.score] * 2
+
+
+def test_the_expert_writes_the_text_that_its_instruction_asks_for():
+    workflow = make_workflow("writing_pair_v0")
+    problem = workflow.task.problem(0)
+    episode, respond = Episode(workflow, problem), workflow.responder(problem)
+    said = [respond("writer", turn.observe()) for turn in episode.waiting]
+    assert tuple(said) == split_texts(problem.meta["solution"])
+
+
+def test_other_tasks_are_refused():
+    with pytest.raises(UsageError, match="takes tasks of kind writing"):
+        make_workflow("writing_pair_v0", MathTask())

@@ -1,0 +1,158 @@
+"""What is read off the texts of a code pair, without running them."""
+
+import warnings
+
+import pytest
+
+from flowzoo.reward.code.pair import (
+    cooperation,
+    defined,
+    is_wrapper,
+    joined,
+    may_cooperate,
+    pair_reward,
+    parsed,
+    variants,
+)
+
+HELPER = "def aux(x):\n    return x + 3"
+
+
+def main(*lines):
+    return "\n".join(["def f(x):", *(f"    {line}" for line in lines)])
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (HELPER, True),
+        ("def aux(x):\n    if x:\n        return 1", True),
+        ("def aux(x):\n    return", False),
+        ("def aux(x):\n    pass", False),
+        ("def aux(x):\n    def inner():\n        return 1", False),
+        ("def aux(x):\n    f = lambda: 1", False),
+        ("class A:\n    def aux(self):\n        return 1", False),
+        ("# def aux(x): return 1", False),
+        ("aux = 3", False),
+        ("def aux(x):\n    return 1\ndef aux(x):\n    pass", False),
+        ("def aux(x", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_definition_has_to_return_something(code, found):
+    assert (defined(parsed(code), "aux") is not None) == found
+
+
+def test_parts_without_cooperation():
+    assert pair_reward(HELPER, main("return 1"), "f", 0.25) == {
+        "helper": 0.4, "main": 0.6, "syntax": 0.5, "tests": 0.25,
+    }  # fmt: skip
+    assert pair_reward("def aux(x", main("return 1"), "f", 0.0) == {
+        "helper": 0.0, "main": 0.6, "syntax": 0.0, "tests": 0.0,
+    }  # fmt: skip
+    assert sum(pair_reward(None, None, "f", 0.0).values()) == 0.0
+
+
+VALUES = ["5", "6"]
+"""What aux alone returns."""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["# aux(x) helps here", "return x"],
+        ['"""Calls aux(x)."""', "return x"],
+        ['s = "aux(x)"', "return x"],
+        ["return aux"],
+        ["return self.aux(x)"],
+        ["aux = abs", "return aux(x)"],
+        ["def aux(x):", "    return 1", "return aux(x)"],
+        ["from math import floor as aux", "return aux(x)"],
+        ['if "_aux_given" in globals():', "    return aux(x)", "aux(x)", "return x"],
+        ["if aux.__code__.co_argcount:", "    return aux(x)", "return x"],
+        ["import sys", "if sys._getframe().f_back:", "    return aux(x)", "return x"],
+        ["import sys", 'm = sys.modules["__main__"]', "return aux(x)"],
+        ["from inspect import getsource", "return aux(x)"],
+        ["return aux(x) if _aux_depth else x"],
+    ],
+)
+def test_what_only_mentions_aux_or_has_its_own_cannot_cooperate(lines):
+    assert not may_cooperate(HELPER, main(*lines), "f")
+
+
+def test_what_calls_the_helpers_aux_may_cooperate():
+    usual = ["import sys", "from math import floor", "y = floor(aux(x))", "return y.real"]
+    assert may_cooperate(HELPER, main(*usual), "f")
+    assert may_cooperate(HELPER, main("return aux(x) * 4"), "f")
+    assert not may_cooperate("x = 1", main("return aux(x) * 4"), "f")
+    assert not may_cooperate(HELPER, "f = lambda x: aux(x)", "f")
+    assert not may_cooperate(HELPER, HELPER + "\n" + main("return aux(x)"), "f")
+
+
+@pytest.mark.parametrize(
+    ("lines", "thin"),
+    [
+        (["return aux(x)"], True),
+        (['"""Doc."""', "pass", "return aux(x)"], True),
+        (["y = aux(x)", "return y"], True),
+        (["y = aux(x)", "z = y", "return z"], True),
+        (["return aux(x, 3)"], True),
+        (["return aux(x) * 4"], False),
+        (["return aux(x + 1)"], False),
+        (["y = aux(x)", "return y + 1"], False),
+        (["if x < 0:", "    return 0", "return aux(x)"], False),
+        (["return x"], False),
+    ],
+)
+def test_wrappers(lines, thin):
+    function = defined(parsed(main(*lines)), "f")
+    assert is_wrapper(function) == thin
+
+
+def test_cooperation_is_read_from_what_the_variants_do():
+    code = main("return aux(x) * 4")
+    good = {"calls": 0.5, "depth": 1.0, "ignored": 0.0}
+    none = {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
+    passes, fails = [True, True], [False, False]
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails, VALUES) == good
+    # With an aux that raises it still passes: it is not called, or its failure is swallowed.
+    assert cooperation(code, "f", passes, passes, [["WA", "WA"]], fails, VALUES) == none
+    # It is called, but another result changes no output, or is only an error.
+    ignored = {"calls": 0.5, "depth": 0.0, "ignored": -0.5}
+    assert cooperation(code, "f", passes, fails, [["AC", "AC"]], fails, VALUES) == ignored
+    assert cooperation(code, "f", passes, fails, [["RE", "RE"]], fails, VALUES) == ignored
+    # aux alone does it all, or main is a wrapper by its text.
+    wrapper = {"calls": 0.5, "depth": 0.0, "ignored": 0.0}
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], passes, VALUES) == wrapper
+    thin = main("return aux(x)")
+    assert cooperation(thin, "f", passes, fails, [["WA", "WA"]], fails, VALUES) == wrapper
+    # Only tests that the pair passes count.
+    assert (
+        cooperation(code, "f", [True, False], [True, False], [["AC", "WA"]], fails, VALUES) == none
+    )
+    # aux returns the same whatever it is given: a convention, no help. One value says nothing.
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails, ["0", "0"]) == wrapper
+    assert cooperation(code, "f", passes, fails, [["WA", "WA"]], fails, ["0", ""]) == good
+
+
+def test_programs_are_put_together():
+    assert joined(HELPER, "y = 1").index("aux") < joined(HELPER, "y = 1").index("y = 1")
+    assert joined("def aux(x", "y = 1") == joined(None, "y = 1") == "y = 1\n"
+    for variant in variants(HELPER, main("return aux(x) * 4")):
+        assert parsed(variant) is not None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "\x00", "\ud800", "(" * 60_000, "-" * 60_000 + "1", "a" + ".b" * 30_000, "9" * 60_000,
+        "x = '\\d'", "if 1:\n" * 3_000,
+    ],
+    ids=["NUL", "surrogate", "brackets", "minus", "dots", "digits", "escape", "indent"],
+)  # fmt: skip
+def test_hostile_code_is_read_or_not_but_never_raises(code):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pair_reward(code, code, "f", 0.0)
+        may_cooperate(code, code, "f")

@@ -1,0 +1,96 @@
+"""The compiled path of large batches gives the verdicts of the Python path."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowzoo.reward.math.score as scoring
+from flowzoo.reward import MathOptions, score_batch
+from flowzoo.reward.math.kernel import judge_plain, plain_gold
+
+pytest.importorskip("numba")
+
+BOXES = st.sampled_from(
+    [
+        "\\boxed{%s}",
+        "\\boxed{-%s}",
+        "\\boxed{%s.50}",
+        "\\boxed{1,%s}",
+        "\\boxed{%s",
+        "\\fbox{%s}",
+        "\\boxed{%s}\\%%",
+        "\\boxed{ %s}",
+        "boxed{%s}",
+        "\\boxed{.%s}",
+        "\\boxed{%s.}",
+        "%s",
+        "\\boxed{}%s",
+        "\\boxed{%s} and \\boxed{3}",
+        "\\boxed{%s} \\boxed",
+        "\\boxed{00%s.0}",
+        "\\boxed{%se2}",
+    ]
+)
+PIECES = st.tuples(BOXES, st.sampled_from(["3", "5", "12", "50", "123456789012345"])).map(
+    lambda pair: pair[0] % pair[1]
+)
+REPLIES = st.lists(
+    PIECES | st.sampled_from([" ", "\n", ". ", "z" * 90, "q" * 260, "é"]), max_size=8
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.tuples(REPLIES.map("".join), st.sampled_from(["3", "5", "0.5", "-3", "12.50", "x"])),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_both_paths_give_the_same_verdicts(rows: list[tuple[str, str]]) -> None:
+    preds, golds = [pred for pred, _ in rows], [gold for _, gold in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "MIN_ROWS", 1)
+        for read in ("auto", "strict", "lenient"):
+            options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
+            found = scoring.plain_statuses(preds, golds, options)
+            patch.setattr(scoring, "MIN_ROWS", 10**9)
+            plain = score_batch(preds, golds, options).statuses
+            patch.setattr(scoring, "MIN_ROWS", 1)
+            assert {idx: plain[idx] for idx in found} == found
+            assert score_batch(preds, golds, options).statuses == plain
+
+
+def test_the_kernel_decides_the_plain_case() -> None:
+    rows = [("so \\boxed{42}", "42"), ("so \\boxed{-42.50}.", "-42.5"), ("so \\boxed{7}", "8")]
+    golds = [plain_gold(gold) for _, gold in rows]
+    assert judge_plain([pred for pred, _ in rows], golds) == [2, 2, 1]  # type: ignore[arg-type]
+    assert judge_plain(["no box", "\\boxed{x}"], [(1, 0), (1, 0)]) == [0, 0]
+
+
+def test_golds_of_the_kernel() -> None:
+    assert plain_gold("1.50") == (15, 1)
+    assert plain_gold("-007") == (-7, 0)
+    for gold in ("1,000", "1/2", "5 cm", "", "1" * 15, "+5", "\u0664"):
+        assert plain_gold(gold) is None
+
+
+def test_large_batches_take_the_kernel_and_small_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(0)
+    preds = [f"{'work ' * 50}\\boxed{{{rng.randrange(9)}}}" for _ in range(scoring.MIN_ROWS)]
+    golds = ["4"] * len(preds)
+    expected = [float("{4}" in pred) for pred in preds]
+    calls: list[int] = []
+    whole = scoring.judge_plain
+    monkeypatch.setattr(
+        scoring,
+        "judge_plain",
+        lambda texts, wanted: calls.append(len(texts)) or whole(texts, wanted),
+    )
+    assert score_batch(preds, golds).scores == expected
+    assert score_batch(preds[:100], golds[:100]).scores == expected[:100]
+    assert calls == [scoring.MIN_ROWS]

@@ -1,0 +1,291 @@
+"""Scores of answers: accepted, rejected and hostile ones, and equivalence classes."""
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowzoo.errors import UsageError
+from flowzoo.reward import MathOptions, equivalence_classes, is_gradable, score_batch
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+AS_GIVEN = MathOptions(read="answer")
+NO_JUDGE = MathOptions(read="answer", judge="none")
+
+EQUAL = [
+    ("42", "42"),
+    ("42.0", "42"),
+    ("+42", "42"),
+    ("042", "42"),
+    (".5", "0.5"),
+    ("1/2", "0.5"),
+    ("\\frac12", "1/2"),
+    ("\\dfrac{1}{2}", "\\frac{1}{2}"),
+    ("-\\frac{24}{25}", "-24/25"),
+    ("\\frac{-24}{25}", "-24/25"),
+    ("1 4/5", "9/5"),
+    ("1\\frac{4}{5}", "1.8"),
+    ("1,234,567", "1234567"),
+    ("1{,}234", "1234"),
+    ("1\\,234", "1234"),
+    ("26,\\!000", "26000"),
+    ("$42$", "42"),
+    ("\\$42", "42"),
+    ("-$3.50", "-7/2"),
+    ("\\(42\\)", "42"),
+    ("**42**", "42"),
+    ("42.", "42"),
+    ("50%", "\\frac12"),
+    ("50\\%", "50 percent"),
+    ("3 \\times 10^{4}", "30000"),
+    ("1.5e3", "1500"),
+    ("5 million", "5000000"),
+    ("90^\\circ", "90"),
+    ("90^{\\circ}", "90 degrees"),
+    ("5 cm", "5"),
+    ("5\\text{ centimeters}", "5 cm"),
+    ("12\\text{ cm}^2", "12"),
+    ("7 square units", "7"),
+    ("\u22125", "-5"),
+    ("x = 5", "5"),
+    ("x=5", "x = 5.0"),
+    ("(1, 1/2)", "\\left( 1, 0.5 \\right)"),
+    ("3, 5, 7", "7,5,3"),
+    ("\\{1,2\\}", "2, 1"),
+    ("1 and 2", "1, 2"),
+    ("6 \\text{ and } 8", "6,8"),
+    ("(5)", "5"),
+    ("(1,2),(3,4)", "(1, 2), (3, 4)"),
+    ("x\\in(2,\\infty)", "(2, \u221e)"),
+    ("\\begin{bmatrix} 0.5 \\\\ 2 \\end{bmatrix}", "\\begin{pmatrix} 1/2 \\\\ 2 \\end{pmatrix}"),
+    ("3\\sqrt{13}", "3 \\sqrt {13}"),
+    ("\\sqrt3", "\\sqrt{3}"),
+    ("x^{2}+1", "x^2 + 1"),
+    ("288\\pi", "288 \\pi"),
+    ("\\text{Evelyn}", "evelyn"),
+    ("(B)", "\\text{(B)}"),
+    ("11\\sqrt{5}+11", "11 \\sqrt{5} + 11"),
+]
+DIFFERENT = [
+    ("43", "42"),
+    ("-42", "42"),
+    ("4 2", "42"),
+    ("4\x002", "42"),
+    ("1,2345", "12345"),
+    ("12,34", "1234"),
+    ("43=42", "42"),
+    ("x^2+5=0", "x^2+1=0"),
+    ("2024-05-01", "2024-01-05"),
+    ("50", "50%"),
+    ("50%", "50"),
+    ("5 km", "5 cm"),
+    ("\\$5", "5 cm"),
+    ("x=5", "y=5"),
+    ("2 pi", "2"),
+    ("3 squared", "3"),
+    ("2xy", "2"),
+    ("2 x", "2"),
+    ("6 abc", "6"),
+    ("5 million", "5"),
+    ("2^3", "2"),
+    ("2**3", "2*3"),
+    ("5!", "5"),
+    ("204_5", "204"),
+    ("(1,2)", "(2,1)"),
+    ("(0,1)", "[0,1]"),
+    ("[1,2]", "1,2"),
+    ("\\{1,2\\}", "(1,2)"),
+    ("2,1", "(1,2)"),
+    ("1,2,2", "1,1,2"),
+    ("1,2,3", "1,2"),
+    ("1,2", "1"),
+    ("0.333", "1/3"),
+    ("1/0", "0"),
+    ("2/0", "1/0"),
+    ("2\\cdot3", "23"),
+    ("x4 2", "x42"),
+    ("AB", "A"),
+    ("\\text{odd}", "\\text{even}"),
+    ("\uff14\uff12", "42"),
+    ("__import__('os')", "0"),
+    ("'; DROP", "1"),
+]
+
+
+@pytest.mark.parametrize(("pred", "gold"), EQUAL)
+def test_equal(pred: str, gold: str) -> None:
+    assert score_batch([pred], [gold], AS_GIVEN) == ([1.0], ["equal"])
+    assert score_batch([gold], [pred], AS_GIVEN) == ([1.0], ["equal"])
+    assert score_batch([f"so \\boxed{{{pred}}}"], [gold]) == ([1.0], ["equal"])
+
+
+@pytest.mark.parametrize(("pred", "gold"), DIFFERENT)
+def test_different(pred: str, gold: str) -> None:
+    assert score_batch([pred], [gold], AS_GIVEN) == ([0.0], ["different"])
+    assert score_batch([gold], [pred], AS_GIVEN) == ([0.0], ["different"])
+
+
+def test_predictions_come_first() -> None:
+    reply = "First 6*7, which is \\boxed{42}"
+    assert score_batch([reply], ["42"]).scores == [1.0]
+    strict = MathOptions(read="strict")
+    assert score_batch([reply], ["42"], strict).statuses == ["equal"]
+    assert score_batch(["42"], [reply], strict).statuses == ["no_answer"]
+    assert score_batch([""], ["42"]).statuses == ["no_answer"]
+    assert score_batch(["42"], [""]).statuses == ["bad_gold"]
+
+
+def test_statuses_and_order_of_a_batch() -> None:
+    preds = ["1", None, f"\\boxed{{{10**299}}}", "2", "2", "<think>2"]
+    golds = ["1", "1", "1", "3", "9" * 300, "2"]
+    result = score_batch(preds, golds)
+    wanted = ["equal", "no_answer", "too_big", "different", "bad_gold", "no_answer"]
+    assert result.statuses == wanted
+    assert result.scores == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_readings_differ_in_what_they_accept() -> None:
+    text = "Work: 3+4. The answer is 7."
+    by_reading = {
+        read: score_batch([text], ["7"], MathOptions(read=read)).statuses[0]
+        for read in ("auto", "answer", "strict", "lenient")
+    }
+    assert by_reading == {
+        "auto": "equal",
+        "answer": "different",
+        "strict": "no_answer",
+        "lenient": "equal",
+    }
+
+
+def test_mistakes_of_the_caller_raise() -> None:
+    with pytest.raises(UsageError, match="equal length"):
+        score_batch(["1"], ["1", "2"])
+    with pytest.raises(UsageError, match="preds: '12'"):
+        score_batch("12", ["1", "2"])
+    with pytest.raises(UsageError, match="gold 1"):
+        score_batch(["1", "2"], ["1", 2])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="lenient"):
+        MathOptions(read="lennient")  # type: ignore[arg-type]
+
+
+def test_a_prediction_that_is_no_string_has_no_answer() -> None:
+    rows = [42, {"content": "\\boxed{42}"}, None]
+    assert score_batch(rows, ["42"] * 3).statuses == ["no_answer"] * 3  # type: ignore[arg-type]
+
+
+def test_gradable_golds() -> None:
+    assert is_gradable("42")
+    assert not is_gradable(" ")
+    assert not is_gradable("9" * 300)
+    assert not is_gradable("(" * 80 + "1,2" + ")" * 80)
+
+
+def test_classes_are_numbered_by_first_appearance() -> None:
+    answers = ["1/2", None, "7", "0.5", " ", "\\frac12", "7.0", "x", "9" * 300, "9" * 300]
+    assert equivalence_classes(answers) == (0, -1, 1, 0, -1, 0, 1, 2, 3, 3)
+    assert equivalence_classes([]) == ()
+
+
+def test_classes_are_chains_of_equal_pairs() -> None:
+    assert equivalence_classes(["5 cm", "5 km"]) == (0, 1)
+    assert equivalence_classes(["5 cm", "5 km", "5"]) == (0, 0, 0)
+
+
+@given(st.text(max_size=60) | st.text("0123456789./,-+ ()[]{}\\$%x=frac^", max_size=80))
+def test_any_text_is_scored_and_symmetric(text: str) -> None:
+    status = score_batch([text], ["42"], NO_JUDGE).statuses[0]
+    assert status in ("equal", "different", "no_answer", "too_big")
+    forth = score_batch([text], ["1/2"], NO_JUDGE).scores
+    if text.strip():
+        assert forth == score_batch(["1/2"], [text], NO_JUDGE).scores
+
+
+@given(st.fractions(max_denominator=999), st.integers(1, 50))
+def test_notations_of_one_rational_are_equal(number: Fraction, factor: int) -> None:
+    top, bottom = number.numerator * factor, number.denominator * factor
+    spelled = [f"{top}/{bottom}", f"\\frac{{{top}}}{{{bottom}}}", f"\\tfrac{{{top}}}{{{bottom}}}"]
+    if bottom == factor:
+        spelled += [f"{number.numerator:,}", f"{number.numerator}.00"]
+    assert len(set(equivalence_classes([*spelled, f"{top + 1}/{bottom}"]))) == 2
+    assert len(set(equivalence_classes(spelled))) == 1
+
+
+@pytest.mark.usefixtures("little_work")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 100_000,
+        "((((" * 400 + "1,1" + "))))" * 400,
+        "{" * 60 + "1,2" + "}" * 60,
+        "\\frac{" * 300 + "1" + "}{2}" * 300,
+        "9" * 1_000_000,
+        "1e999999999",
+        "10^{999999999}",
+        "9**9**9**9",
+        "1," * 900 + "1",
+        "\x00",
+        "\ud800",
+        "\u202e42",
+        "x=" * 900,
+        " " * 1_900 + "1",
+        "\\text{" * 300,
+        "1 " * 900,
+        "1,000" * 300,
+    ],
+)
+def test_hostile_answers_are_different_at_once(text: str) -> None:
+    result = score_batch([text, f"\\boxed{{{text}}}"], ["42", "42"], NO_JUDGE)
+    equivalence_classes([text, text + "1", "42"])
+    assert result.scores == [0.0, 0.0]
+
+
+def test_shared_cases_agree_with_their_labels() -> None:
+    path = DATA / "math_cases.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    result = score_batch([row["pred"] for row in rows], [row["gold"] for row in rows])
+    wrong = [row["id"] for row, s in zip(rows, result.scores, strict=True) if s > row["expected"]]
+    right = sum(bool(s) == row["expected"] for row, s in zip(rows, result.scores, strict=True))
+    # c0029 says that a formula in \\( \\) over several lines is no answer.
+    assert set(wrong) <= {"c0029"}
+    assert right / len(rows) >= 0.985
+
+
+@pytest.mark.parametrize("read", ["auto", "strict"])
+def test_reference_solutions_of_math_are_right(read: str) -> None:
+    path = DATA / "math500" / "test.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
+    result = score_batch([r["solution"] for r in rows], [r["answer"] for r in rows], options)
+    assert [r["answer"] for r, s in zip(rows, result.scores, strict=True) if not s] == []
+
+
+@pytest.mark.parametrize("read", ["auto", "lenient"])
+def test_reference_solutions_of_gsm8k_are_right(read: str) -> None:
+    path = DATA / "gsm8k" / "train.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    rows = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").splitlines()]
+    options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
+    result = score_batch(rows, [row.rpartition("####")[2].strip() for row in rows], options)
+    assert sum(result.scores) == len(rows)
+
+
+def test_the_table_of_conventions_in_the_documentation_holds() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "math-reward.md").read_text(encoding="utf-8")
+    table = page.split("## Conventions")[1].split("## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) > 20
+    for gold, answers, verdict, _ in rows:
+        gold = gold.strip("| ").strip("`").replace("\\|", "|")
+        for answer in re.findall(r"`([^`]+)`", answers):
+            found = score_batch([answer, f"\\boxed{{{answer}}}"], [gold, gold]).statuses
+            assert found == [verdict, verdict], (gold, answer)

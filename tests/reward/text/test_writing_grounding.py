@@ -1,0 +1,219 @@
+"""Cheating writers against honest ones: the grounded reward, attack by attack."""
+
+import random
+from itertools import cycle, islice
+from statistics import mean
+
+import pytest
+
+from flowzoo.envs.tasks.writing.texts import draw
+from flowzoo.reward.text.grounding import grounding, pair_grounding, read_source
+from flowzoo.reward.text.prose import FUNCTION_WORDS, sentences, stem, words
+from flowzoo.reward.text.writing import structure
+
+LENGTHS = {"tldr": (28, 64), "expansion": (145, 215)}
+"""Words of the two texts of an attack, as a pair of full structure marks has them."""
+LINKS = ("However,", "because", "therefore", "for example", "finally", "although")
+ENGLISH = (
+    "time people water house music river letter garden stone window summer village engine market "
+    "bridge forest doctor paper table mountain light story winter island"
+)
+
+
+def reward(first, second, source, form):
+    share, _ = pair_grounding(first, second, read_source(source), form)
+    return sum(structure(first, second, form).values()) * share
+
+
+def nonsense(count, rng):
+    return [
+        "".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(rng.randint(2, 3)))
+        for _ in range(count)
+    ]
+
+
+def linked(items, rng):
+    """Transition words strewn in."""
+    found = []
+    for place, item in enumerate(items):
+        found += [rng.choice(LINKS), item] if place % 7 == 3 else [item]
+    return found
+
+
+def padded(items, padding, rng):
+    return [word for item in items for word in (rng.choice(padding), item)]
+
+
+def replaced(items, step, rng):
+    """Every `step`-th word is nonsense."""
+    return [
+        nonsense(1, rng)[0] if place % step == step - 1 else item
+        for place, item in enumerate(items)
+    ]
+
+
+def exchanged(items, size):
+    """The last word of every `size` comes first."""
+    groups = [items[start : start + size] for start in range(0, len(items), size)]
+    return [word for group in groups for word in (group[-1], *group[:-1])]
+
+
+def attacks(made, form, rng):
+    """Name -> (first, second): word sequences, repeated and cut to the lengths that pay."""
+    tokens = made.source.split()
+    parts = sentences(made.source)
+    meant = [word for word in tokens if word.lower().strip(".,") not in FUNCTION_WORDS]
+    mixed = rng.sample(tokens, len(tokens))
+    english = [rng.choice(words(ENGLISH)) for _ in range(250)]
+    streams = {
+        "nonsense": nonsense(250, rng),
+        "a list of English words": english,
+        "a list with transition words": linked(english, rng),
+        "the source": tokens,
+        "the source from its end": tokens[len(tokens) // 2 :] + tokens,
+        "the source with transition words": linked(tokens, rng),
+        "its sentences in another order": " ".join(rng.sample(parts, len(parts))).split(),
+        "the source, every 10th word nonsense": replaced(tokens, 10, rng),
+        "the source, every 5th word nonsense": replaced(tokens, 5, rng),
+        "the source, every 4th word nonsense": replaced(tokens, 4, rng),
+        "the source, every 3rd word nonsense": replaced(tokens, 3, rng),
+        "every 6th word left out": [t for i, t in enumerate(tokens) if i % 6 != 5],
+        "every 4th word left out": [t for i, t in enumerate(tokens) if i % 4 != 3],
+        "every 2nd word left out": tokens[::2],
+        "its words exchanged two by two": exchanged(tokens, 2),
+        "its words exchanged three by three": exchanged(tokens, 3),
+        "its words shuffled": mixed,
+        "its words sorted": sorted(tokens),
+        "its words backwards": tokens[::-1],
+        "its content words": meant,
+        "its content words with articles": padded(meant, ["the"], rng),
+        "its content words with common words": padded(meant, words("the a of to in was"), rng),
+        "one sentence again and again": parts[0].split(),
+        "a good sentence again and again": sentences(made.first)[0].split(),
+        "one word again and again": [meant[3]],
+        "letters": list("ab"),
+    }  # fmt: skip
+    for name, stream in streams.items():
+        first, second = (" ".join(islice(cycle(stream), size)) for size in LENGTHS[form])
+        yield name, (first, second)
+    yield "nothing", ("", "")
+    yield "blanks", (" " * 90, "\n" * 200)
+    yield "an honest text beside nonsense", (made.first, " ".join(nonsense(200, rng)))
+    yield "an honest text beside a copy", (made.first, " ".join((tokens * 3)[: LENGTHS[form][1]]))
+    yield "the first text twice", (made.first, f"{made.first} {made.first}")
+    yield "the same text by both", (made.first, made.first)
+    yield "the same text by both, the second with a word more", (made.second, f"So {made.second}")
+    size = LENGTHS[form][1]
+    yield (
+        "a copy behind the first text",
+        (made.first, " ".join([*made.first.split(), *tokens][:size])),
+    )
+
+
+@pytest.mark.parametrize("form", ["tldr", "expansion"])
+def test_every_attack_earns_less_than_a_quarter_of_an_honest_pair(form):
+    rng = random.Random(1)
+    honest, earned = [], {}
+    for _ in range(12):
+        made = draw(form, rng)
+        honest.append(reward(made.first, made.second, made.source, form))
+        for name, pair in attacks(made, form, rng):
+            earned.setdefault(name, []).append(reward(*pair, made.source, form))
+    assert mean(honest) > 2.5
+    assert min(honest) > 1.6
+    for name, values in earned.items():
+        # On the worst instance too, not only on average.
+        assert max(values) < 0.25 * mean(honest), name
+
+
+@pytest.mark.parametrize("form", ["tldr", "expansion"])
+def test_words_shuffled_within_their_sentences_do_not_pay(form):
+    """They keep subject and sentence; only grammar and order are broken, so the mean is bounded."""
+    rng = random.Random(2)
+    honest, earned = [], []
+    for _ in range(60):
+        made = draw(form, rng)
+        honest.append(reward(made.first, made.second, made.source, form))
+        stream = []
+        for part in sentences(made.source):
+            tokens = part.split()
+            stream += rng.sample(tokens, len(tokens))
+        pair = [" ".join(islice(cycle(stream), size)) for size in LENGTHS[form]]
+        earned.append(reward(*pair, made.source, form))
+    assert mean(earned) < 0.25 * mean(honest)
+
+
+@pytest.mark.parametrize("form", ["tldr", "expansion"])
+def test_half_a_good_text_does_not_pay_for_the_rest(form):
+    rng = random.Random(5)
+    honest, earned = [], []
+    for _ in range(60):
+        made = draw(form, rng)
+        honest.append(reward(made.first, made.second, made.source, form))
+        good, tokens = made.second.split(), made.source.split()
+        rest = [rng.choice(tokens) for _ in range(len(good) // 2)]
+        mixed = " ".join([*good[: len(good) // 2], *rest])
+        earned.append(reward(made.first, mixed, made.source, form))
+    assert mean(earned) < 0.25 * mean(honest)
+
+
+def test_a_summary_may_open_with_the_shorter_one():
+    first = "My cat ran off in Rome, and a baker brought it back."
+    second = f"{first} We had looked for two days. He had fed it with fish from his own shop."
+    source = read_source(f"{first} {second}")
+    assert pair_grounding(first, second, source, "tldr")[1]["apart"] == 1.0
+    assert pair_grounding(first, first, source, "tldr")[1]["apart"] == 0.0
+    assert pair_grounding(first, "", source, "tldr") == (
+        0.0, {"grounding_0": pytest.approx(0.0, abs=1.0), "grounding_1": 0.0, "apart": 0.0},
+    )  # fmt: skip
+
+
+def test_a_good_text_about_another_source_earns_little():
+    rng = random.Random(3)
+    honest, earned = [], []
+    for _ in range(60):
+        made, other = draw("tldr", rng), draw("tldr", rng)
+        if (
+            made.source.split()[:2] == other.source.split()[:2]
+        ):  # the same frame tells the same story
+            continue
+        honest.append(reward(made.first, made.second, made.source, "tldr"))
+        earned.append(reward(other.first, other.second, made.source, "tldr"))
+    assert len(honest) > 20
+    assert max(earned) < 0.25 * mean(honest)
+
+
+def test_each_check_answers_for_its_own_attack():
+    rng = random.Random(4)
+    made = draw("tldr", rng)
+    source = read_source(made.source)
+    tokens = made.source.split()
+    assert grounding(made.source, source, "tldr")["own_words"] == 0.0
+    assert grounding(" ".join(nonsense(30, rng)), source, "tldr")["precision"] == 0.0
+    assert grounding(" ".join(tokens[::-1]), source, "tldr")["order"] < 0.2
+    assert grounding(" ".join(tokens[:6] * 5), source, "tldr")["variety"] == 0.0
+    assert grounding("the the of of the a an the my", source, "tldr") == {"grounding": 0.0}
+    shuffled = grounding(" ".join(rng.sample(tokens, len(tokens))), source, "tldr")
+    assert shuffled["relations"] < 0.5
+    broken = "I took the of my and to at was nephew with is a had castle into he the"
+    assert grounding(broken, source, "tldr")["grammar"] == 0.0
+    good = grounding(made.second, source, "tldr")
+    assert set(good) == {
+        "precision", "order", "relations", "own_words", "variety", "function_words", "grammar",
+        "grounding",
+    }  # fmt: skip
+    assert all(0 <= value <= 1 for value in good.values())
+
+
+@pytest.mark.parametrize("text", ["", "?", "\x00", "\ud800 \udfff x", "9" * 100_000, "a. " * 5_000])
+def test_hostile_texts_are_scored(text):
+    found = grounding(text, read_source("A short source about seals."), "tldr")
+    assert 0.0 <= found["grounding"] <= 1.0
+
+
+def test_words_sentences_and_stems():
+    assert words("It's 3 o’clock -- naïve_x!") == ["it's", "3", "o’clock", "naïve", "x"]
+    assert sentences("One. Two! Three?\nFour") == ["One.", "Two!", "Three?", "Four"]
+    assert [stem(w) for w in ("walking", "walked", "walks", "walk", "sister's")] == [
+        "walk", "walk", "walk", "walk", "sister",
+    ]  # fmt: skip

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.sandbox.box import run as box_run
+from flowzoo.sandbox.docker import image as docker_image
+from flowzoo.sandbox.docker import reaper as docker_reaper
+from flowzoo.sandbox.docker import rootfs as docker_rootfs
+from flowzoo.sandbox.docker.boxes import DockerBackend
+from flowzoo.sandbox.docker.container import container_config
+from flowzoo.sandbox.docker.engine import DockerFailed, connect
+from flowzoo.sandbox.docker.seccomp import profile
+from flowzoo.sandbox.docker.wire import Demultiplexer
+from flowzoo.sandbox.program import Limits, Program, StdinTest
+from flowzoo.sandbox.sandbox import Sandbox
+
+HONEST = Program("print(int(input()) + 1)")
+TEST = StdinTest("41\n", "42\n")
+SHORT = Limits(cpu_s=1.0)
+"""For programs that loop."""
+PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
+"""For programs that end by themselves, however the machine stalls."""
+
+
+@pytest.fixture(scope="module")
+def client(docker: str) -> Iterator[Any]:
+    found, _ = connect()
+    yield found
+    found.close()
+
+
+def ours(client: Any, nonce: str) -> list[Any]:
+    labels = {"label": f"{docker_reaper.NONCE}={nonce}"}
+    return client.api.containers(all=True, filters=labels)
+
+
+def judge(
+    sandbox: Sandbox, *sources: str, limits: Limits | Sequence[Limits] = PATIENT
+) -> list[str]:
+    programs = [Program(source) for source in sources]
+    verdicts = sandbox.run_sync(programs, [[TEST]] * len(programs), limits)
+    return [verdict.status for verdict in verdicts]
+
+
+@pytest.fixture
+def first_hang(replace_first: Callable[[int, bytes], list[box_run.Box]]) -> list[box_run.Box]:
+    """The first two jobs hang, whatever their program is; the boxes that have got them."""
+    return replace_first(2, b"import time; time.sleep(600)")
+
+
+def test_demultiplexer_takes_any_cut():
+    stream = (
+        b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x02no\x01\0\0\0\0\0\0\x00\x01\0\0\0\0\0\0\x01d"
+    )
+    for step in range(1, len(stream) + 1):
+        streams = Demultiplexer()
+        pieces = [stream[place : place + step] for place in range(0, len(stream), step)]
+        assert b"".join(map(streams.feed, pieces)) == b"abcd"
+        assert streams.stderr == b"no"
+
+
+def test_container_is_locked_down():
+    host = container_config("image", {"a": "b"})["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert sorted(host["CapAdd"]) == ["KILL", "SETGID", "SETUID"]
+    assert host["Memory"] == host["MemorySwap"]
+    assert not {"Binds", "Mounts", "Devices", "Privileged", "PortBindings"} & set(host)
+    nonroot = container_config("image", {}, user="nonroot", runtime="runsc")
+    assert nonroot["HostConfig"]["CapAdd"] == []
+    assert nonroot["HostConfig"]["Runtime"] == "runsc"
+    assert nonroot["User"] == "10001:10001"
+
+
+def test_profile_allows_nothing_that_reaches_out():
+    allowed = {
+        name: rule
+        for rule in profile()["syscalls"]
+        if rule["action"] == "SCMP_ACT_ALLOW"
+        for name in rule["names"]
+    }
+    assert profile()["defaultAction"] == "SCMP_ACT_ERRNO"
+    forbidden = {
+        *("socket", "connect", "bind", "ptrace", "process_vm_readv", "bpf", "keyctl", "mount"),
+        *("io_uring_setup", "shmget", "msgget", "semget", "mq_open", "unshare", "setns", "clone3"),
+        *("perf_event_open", "userfaultfd", "mknod", "sched_setaffinity", "open_by_handle_at"),
+    }
+    assert not forbidden & set(allowed)
+    assert allowed["clone"]["args"]
+    assert allowed["socketpair"]["args"]
+
+
+def test_limits_above_the_containers_are_refused(docker: str):
+    with Sandbox("docker", workers=1) as sandbox:
+        for limits in (Limits(memory_mb=10**6), Limits(files_mb=10**5), Limits(threads=10**3)):
+            with pytest.raises(UsageError, match="the docker tier gives a program at most"):
+                judge(sandbox, "print(1)", limits=limits)
+
+
+@pytest.mark.parametrize("user", ["root", "nonroot"])
+def test_verdicts(docker: str, user: str):
+    sources = [
+        HONEST.source,
+        "print(int(input()) + 2)",
+        "raise ValueError",
+        "print(",
+        "while True: pass",
+        "x = bytearray(10**10)",
+        "import socket; socket.socket()",
+        "import os; os.fork()",
+        "open('/runner/x', 'w')",
+        "open('/tmp/x', 'w').write(input()); print(int(open('/tmp/x').read()) + 1)",
+        "import os; print(42 + len(os.listdir('/tmp')))",
+        "with open('/tmp/x', 'wb') as file:\n    while True: file.write(bytes(2**20))",
+        HONEST.source,
+    ]
+    limits = [SHORT if source == "while True: pass" else PATIENT for source in sources]
+    with Sandbox("docker", workers=2, options={"user": user}) as sandbox:
+        found = judge(sandbox, *sources, limits=limits)
+        assert found == [
+            *("AC", "WA", "RE", "CE", "TLE", "MLE", "RE", "RE", "RE", "AC", "AC", "RE", "AC")
+        ]
+        assert sandbox.tier == "docker"
+        assert sandbox.describe()["user"] == user
+
+
+def test_the_python_inside_is_the_one_outside(docker: str):
+    source = "import sys; print(sys.version.split()[0])"
+    test = StdinTest("", sys.version.split()[0])
+    with Sandbox("docker", workers=1) as sandbox:
+        assert sandbox.run_sync([Program(source)], [[test]])[0].status == "AC"
+
+
+async def test_start_and_close_leave_nothing(client: Any):
+    backend = DockerBackend()
+    wires = await asyncio.gather(*(backend.start() for _ in range(3)))
+    assert len(ours(client, backend.nonce)) == 3
+    await wires[0].kill()
+    await wires[0].kill()
+    assert len(ours(client, backend.nonce)) == 2
+    assert await wires[0].read() == b""
+    with pytest.raises(OSError, match="killed"):
+        await wires[0].write(b"x")
+    for wire in wires[1:]:
+        wire.forget()
+    await asyncio.to_thread(backend.close)
+    assert ours(client, backend.nonce) == []
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_a_cancelled_start_leaves_nothing(
+    client: Any, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool], runs: bool
+):
+    backend = DockerBackend()
+    begun, gate, made = threading.Event(), threading.Event(), threading.Event()
+    start = backend._start
+
+    def hold() -> Any:
+        found = start() if runs else None
+        begun.set()
+        gate.wait(60)
+        found = found or start()
+        made.set()
+        return found
+
+    monkeypatch.setattr(backend, "_start", hold)
+    starting = asyncio.create_task(backend.start())
+    assert await asyncio.to_thread(begun.wait, 60)
+    assert len(ours(client, backend.nonce)) == runs
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    gate.set()
+    assert await asyncio.to_thread(made.wait, 60)
+    assert await asyncio.to_thread(soon, lambda: not ours(client, backend.nonce))
+    await asyncio.to_thread(backend.close)
+
+
+def test_killed_containers_lose_no_program(
+    client: Any, first_hang: list[box_run.Box], soon: Callable[..., bool]
+):
+    mine = docker_reaper.owner_labels("")[docker_reaper.OWNER]
+    labels = {"label": f"{docker_reaper.OWNER}={mine}"}
+    with Sandbox("docker", workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
+        work = threads.submit(sandbox.run_sync, [HONEST] * 6, [[TEST]] * 6, PATIENT)
+        assert soon(lambda: len(first_hang) == 2)
+        for row in client.api.containers(filters=labels):
+            client.api.kill(row["Id"])
+        verdicts = work.result(100)
+    assert [verdict.status for verdict in verdicts] == ["AC"] * 6
+    assert [row for row, verdict in enumerate(verdicts) if verdict.facts] == [0, 1]
+
+
+ABANDONED = """
+import asyncio, os, signal
+from flowzoo.sandbox.docker.boxes import DockerBackend
+backend = DockerBackend()
+async def go():
+    await backend.start()
+    print(backend.nonce, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(go())
+"""
+
+
+def test_containers_end_with_their_owner(client: Any, soon: Callable[..., bool]):
+    done = subprocess.run([sys.executable, "-c", ABANDONED], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert soon(lambda: not ours(client, done.stdout.strip()))
+
+
+UNCLOSED = """
+from flowzoo.sandbox.program import Limits, Program, StdinTest
+from flowzoo.sandbox.sandbox import Sandbox
+sandbox = Sandbox("docker", workers=2)
+work = [Program("print(int(input()) + 1)")] * 4
+found = sandbox.run_sync(work, [[StdinTest("1", "2")]] * 4, Limits(cpu_s=60, wall_s=300))
+print([v.status for v in found])
+print(sandbox._engine.opened.result().nonce)
+"""
+
+
+def test_exit_without_close_leaves_nothing(client: Any):
+    done = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    statuses, nonce = done.stdout.splitlines()
+    assert statuses == str(["AC"] * 4)
+    assert ours(client, nonce) == []
+
+
+def test_a_fork_leaves_the_owners_containers_alone(client: Any):
+    with Sandbox("docker", workers=1) as sandbox:
+        judge(sandbox, HONEST.source)
+        assert sandbox._engine is not None
+        nonce = sandbox._engine.opened.result().nonce  # pyright: ignore
+        before = {row["Id"] for row in ours(client, nonce)}
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                code = int(judge(sandbox, HONEST.source) != ["AC"])
+                sandbox.close_sync()
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert {row["Id"] for row in ours(client, nonce)} == before
+        assert judge(sandbox, HONEST.source) == ["AC"]
+
+
+def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPatch):
+    backend = DockerBackend()
+    # Or another process that starts a backend just now would sweep them first.
+    monkeypatch.setattr(docker_reaper, "machine", lambda: f"machine of {backend.nonce}")
+    mine = docker_reaper.owner_labels(backend.nonce)
+    born = mine[docker_reaper.OWNER].split()[1]
+    dead = {**mine, docker_reaper.OWNER: f"{os.getpid()} {int(born) - 1}"}  # the id came again
+    elsewhere = {**dead, docker_reaper.MACHINE: "another machine"}
+    made = {}
+    for name, labels in (("mine", mine), ("dead", dead), ("elsewhere", elsewhere)):
+        config = container_config(backend.image.id, labels)
+        made[name] = client.api.create_container_from_config(config)["Id"]
+    try:
+        assert docker_reaper.sweep(client) == 1
+        left = {row["Id"] for row in ours(client, backend.nonce)}
+        assert left == {made["mine"], made["elsewhere"]}
+    finally:
+        backend.close()
+    assert ours(client, backend.nonce) == []
+
+
+def test_birth_knows_the_living_and_the_dead():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    born = docker_reaper.birth(child.pid)
+    assert born is not None
+    assert born == docker_reaper.birth(child.pid)
+    child.kill()
+    child.wait()
+    child.communicate()
+    assert docker_reaper.birth(child.pid) is None
+
+
+def test_an_image_that_is_not_there(docker: str):
+    with pytest.raises(DockerFailed, match="the engine has no image 'flowzoo-absent:1'"):
+        DockerBackend(image="flowzoo-absent:1")
+    with pytest.raises(UsageError, match=r"docker.*no image"):
+        _ = Sandbox("docker", options={"image": "flowzoo-absent:1"}).tier
+
+
+def test_a_wrong_image_is_refused(client: Any):
+    empty = io.BytesIO()
+    tarfile.open(fileobj=empty, mode="w").close()
+    client.api.import_image_from_data(empty.getvalue(), "flowzoo-test-wrong", "1")
+    try:
+        with pytest.raises(DockerFailed, match="no sandbox image"):
+            DockerBackend(image="flowzoo-test-wrong:1")
+    finally:
+        client.api.remove_image("flowzoo-test-wrong:1")
+
+
+def test_build_from_a_base_image(client: Any, tmp_path: Path):
+    """The base stands for a registry's Python image: `python3` on the image's own PATH."""
+    path = tmp_path / "base.tar"
+    with path.open("w+b") as out:
+        docker_rootfs.write_rootfs(out, {})
+        out.seek(0)
+        with tarfile.open(fileobj=out, mode="a") as tar:
+            link = tarfile.TarInfo("python/bin/python3")
+            link.type, link.linkname = tarfile.SYMTYPE, Path(docker_rootfs.ENTRYPOINT[0]).name
+            tar.addfile(link)
+    changes = ["ENV PATH=/python/bin LD_LIBRARY_PATH=/lib"]
+    client.api.import_image(str(path), "flowzoo-test-base", "1", changes=changes)
+    try:
+        built = docker_image.build_image(client, "flowzoo-test-base:1", "flowzoo-test-built:1")
+        options = {"image": "flowzoo-test-built:1"}
+        with Sandbox("docker", workers=1, options=options) as sandbox:
+            assert judge(sandbox, HONEST.source) == ["AC"]
+            assert sandbox.describe()["image_id"] == built.id
+    finally:
+        runner = docker_rootfs.read_runner()
+        tag = docker_image.image_tag(runner, "flowzoo-test-base:1")
+        for name in ("flowzoo-test-built:1", tag, "flowzoo-test-base:1"):
+            client.api.remove_image(name, force=True)
+
+
+def test_an_unknown_runtime_and_user(docker: str):
+    with pytest.raises(UsageError, match="unknown Docker runtime 'runx'"):
+        DockerBackend(runtime="runx")
+    with pytest.raises(UsageError, match="unknown box user 'admin'"):
+        DockerBackend(user="admin")  # pyright: ignore
+
+
+def test_tag_follows_the_runner_and_the_base():
+    runner = docker_rootfs.read_runner()
+    changed = {**runner, "wire.py": runner["wire.py"] + b"\n"}
+    tags = {
+        docker_image.image_tag(runner),
+        docker_image.image_tag(changed),
+        docker_image.image_tag(runner, "python:3.12-slim"),
+        docker_image.image_tag(runner, "python:3.13-slim"),
+    }
+    assert len(tags) == 4
+    assert docker_image.image_tag(runner) == docker_image.image_tag(dict(runner))
+
+
+def test_rootfs_holds_the_interpreter_and_nothing_of_the_machine():
+    out = io.BytesIO()
+    docker_rootfs.write_rootfs(out, docker_rootfs.read_runner())
+    out.seek(0)
+    with tarfile.open(fileobj=out) as tar:
+        members = {member.name: member for member in tar}
+    names = set(members)
+    assert docker_rootfs.ENTRYPOINT[0][1:] in names
+    assert {"runner/__main__.py", "runner/wire.py", "etc/passwd"} <= names
+    assert any(name.startswith("lib/libc.so") for name in names)
+    folders = {"etc", "lib", "lib64", "python", "runner", "tmp", "proc", "sys", "dev"}
+    assert {name.split("/")[0] for name in names} <= folders
+    assert not [name for name in names if "site-packages" in name or "/test/" in name]
+    assert not [name for name in names if name.endswith(("/sh", "/bash", "/env"))]
+    assert {(member.uid, member.gid) for member in members.values()} == {(0, 0)}
+    assert [name for name, member in members.items() if member.mode & 0o7022] == ["tmp"]
+
+
+@pytest.mark.serial
+def test_an_engine_that_dies_in_mid_batch(
+    docker: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    first_hang: list[box_run.Box],
+    soon: Callable[..., bool],
+):
+    script = str(Path(__file__).parents[3] / ".ci" / "docker-engine")
+    if os.geteuid() != 0 or shutil.which("dockerd") is None or not os.path.exists(script):
+        pytest.skip("an engine of one's own needs root, dockerd and the checkout")
+    folder = str(tmp_path_factory.mktemp("engine"))
+    started = subprocess.run([script, "start", folder], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("DOCKER_HOST", started.stdout.strip())
+    try:
+        with Sandbox("docker", workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
+            work = threads.submit(
+                sandbox.run_sync, [HONEST] * 6, [[TEST]] * 6, PATIENT, on_error="verdict"
+            )
+            assert soon(lambda: len(first_hang) == 2)
+            subprocess.run([script, "stop", folder], check=True)
+            assert [verdict.status for verdict in work.result(100)] == ["SE"] * 6
+            with pytest.raises(FlowzooError, match="no Docker engine answers"):
+                judge(sandbox, HONEST.source)
+    finally:
+        subprocess.run([script, "stop", folder], check=True)
