@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 python benchmarks/advantages.py [--rows 10000 100000 1000000] [--rounds 7]
 
 The batch is ragged: eight episodes of a problem, of two to six calls by two roles, ids as rollouts
-make them, rewards 0 or 1. flowzoo stores such a batch as `Columns` while episodes come in (ids as
-dictionary codes, rewards as floats); what that costs a call is printed. Timed is everything from
+make them, rewards 0 or 1. flowzoo stores such a batch as `CallColumns` while episodes come in (ids
+as dictionary codes, rewards as floats); what that costs a call is printed. Timed is everything from
 the columns as stored to the results, the encoding of the group keys included:
 
 * flowzoo: `compute(columns, preset)`. It always returns advantages, group flags and counts, and
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from flowzoo.baselines.advantages.compute import Columns, compute
+from flowzoo.baselines.advantages.compute import CallColumns, compute
 from flowzoo.envs.records import Call
 
 EPS = 1e-6
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     """One batch in every form that a contender takes."""
 
     calls: list[Call]
-    columns: Columns
+    columns: CallColumns
     problem: list[str]
     episode: list[str]
     role: list[str]
@@ -73,7 +73,7 @@ def make_batch(rows: int) -> Batch:
     del calls[rows:]
     return Batch(
         calls,
-        Columns(calls),
+        CallColumns(calls),
         [call.problem for call in calls],
         [call.episode for call in calls],
         [call.role for call in calls],
@@ -319,7 +319,7 @@ def main() -> None:
     for rows in options.rows:
         batch = make_batch(rows)
         check(batch)
-        storing = min(seconds(lambda batch=batch: Columns(batch.calls)) for _ in range(3))
+        storing = min(seconds(lambda batch=batch: CallColumns(batch.calls)) for _ in range(3))
         print(
             f"\n{rows:,d} rows; storing all 18 columns costs {1e6 * storing / rows:.2f} µs a call"
         )

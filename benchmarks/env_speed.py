@@ -19,7 +19,7 @@ import gymnasium
 from pettingzoo import AECEnv
 
 from flowzoo.agents import Completion, Request, Roster
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.envs import Graded, Problem, make_workflow
 from flowzoo.envs.api.aec import WorkflowEnv
@@ -156,7 +156,7 @@ def main() -> None:
     floor, raw = Floor(), WorkflowEnv(workflow)
     guard = Guard(WorkflowEnv(workflow))
     roster = Roster.shared(Instant(), workflow.role_counts())
-    jobs = [Job(workflow.task.problem(index)) for index in range(EPISODES)]
+    jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(EPISODES)]
     forked = Guard(WorkflowEnv(make_workflow("eval_opt_v0", UngradedMath(), max_rounds=4)))
     forked.reset()
     for _ in range(6):

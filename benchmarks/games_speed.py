@@ -23,7 +23,7 @@ from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of
 from flowzoo.envs.tasks.games.plan_path import neighbour
 from flowzoo.envs.tasks.games.plan_path_kernel import walk_batch
-from flowzoo.envs.tasks.games.sokoban_kernel import Level, bare
+from flowzoo.envs.tasks.games.sokoban_kernel import SokobanLevel, bare
 from flowzoo.envs.tasks.games.sudoku_kernel import fill_batch
 
 BATCH = 512
@@ -179,7 +179,7 @@ def pairs() -> dict[str, tuple[Callable[[], int], Callable[[], int]]]:
         levels = [bare(task.problem(index).meta["board"]) for index in range(4)]
         found[f"sokoban level search, 6x6, {boxes} boxes"] = beside(
             [(level,) for level in levels],
-            lambda levels=levels: [Level(level) for level in levels],
+            lambda levels=levels: [SokobanLevel(level) for level in levels],
             plain_level,
         )
     return found

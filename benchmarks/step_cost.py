@@ -82,7 +82,7 @@ def trainer(workflow: str, problems: int, folder: str) -> Any:
 
 def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
     """Rows of a step as the pocket model samples them, with GRPO's advantages."""
-    from flowzoo.agents.rollout.episodes import Job
+    from flowzoo.agents.rollout.episodes import EpisodeJob
     from flowzoo.baselines.advantages.compute import compute, episode_returns
     from flowzoo.baselines.engines.evaluation import sample_jobs
 
@@ -90,7 +90,7 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
         run = trainer(workflow, problems, folder)
         task = run.workflow.task
         jobs = [
-            Job(task.problem(index, "train"), index * 8 + sample)
+            EpisodeJob(task.problem(index, "train"), index * 8 + sample)
             for index in range(problems)
             for sample in range(8)
         ]

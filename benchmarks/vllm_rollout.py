@@ -121,11 +121,11 @@ def voting(folder: Path, problems: int) -> Any:
 
 def rollout(workflow: Any, player: Any, options: Options, seed: int) -> tuple[list[Any], Run]:
     """Play the episodes; their calls and the time."""
-    from flowzoo.agents.rollout.episodes import Job, Rollout
+    from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
     from flowzoo.agents.roster import Roster
 
     jobs = [
-        Job(workflow.task.problem(index, "all"), sample)
+        EpisodeJob(workflow.task.problem(index, "all"), sample)
         for index in range(options.problems)
         for sample in range(options.samples)
     ]

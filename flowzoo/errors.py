@@ -18,7 +18,7 @@ class UsageError(FlowzooError, ValueError):
     """A wrong argument, name or file: the message names the valid choices or the remedy."""
 
 
-class MissingExtra(FlowzooError, ImportError):
+class MissingExtraError(FlowzooError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 
 
@@ -30,11 +30,11 @@ class RetrieverError(FlowzooError, RuntimeError):
     """A search could not be carried out; an episode never takes this for an observation."""
 
 
-class Diverged(FlowzooError, RuntimeError):
+class DivergedError(FlowzooError, RuntimeError):
     """A replayed script asked something else than it did the first time: `play` is not pure."""
 
 
-class Busy(FlowzooError, RuntimeError):
+class EnvironmentBusyError(FlowzooError, RuntimeError):
     """An environment was used while an `astep` of it is under way, or by two owners at once."""
 
 
@@ -47,9 +47,11 @@ def unknown(kind: str, name: object, choices: Iterable[object]) -> UsageError:
     return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}.")
 
 
-def missing_extra(module: str, extra: str, purpose: str) -> MissingExtra:
+def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:
     """An error for a module that only the extra `extra` installs."""
-    return MissingExtra(f'{purpose} needs the module `{module}`: pip install "flowzoo[{extra}]".')
+    return MissingExtraError(
+        f'{purpose} needs the module `{module}`: pip install "flowzoo[{extra}]".'
+    )
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from flowzoo.errors import DataError
 
-Row = TypeVar("Row")
+JsonRow = TypeVar("JsonRow")
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -25,7 +25,7 @@ def write_json(path: Path, value: Any) -> None:
     replace_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
-def read_rows(path: Path, read: Callable[[Any], Row], what: str) -> list[Row]:
+def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[JsonRow]:
     """`read` of every line of a JSON Lines file; none if there is no file.
 
     A last line that cannot be read is dropped: the process died while writing it.
@@ -34,7 +34,7 @@ def read_rows(path: Path, read: Callable[[Any], Row], what: str) -> list[Row]:
         DataError: another line cannot be read; the message names it and says it is not `what`.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows: list[Row] = []
+    rows: list[JsonRow] = []
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(read(json.loads(line)))

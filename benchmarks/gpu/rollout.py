@@ -63,7 +63,7 @@ def engine_settings(options: Options, adapters: int) -> Any:
 def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
     """One rollout of a workflow, after a small one that warms the engine up."""
     from flowzoo.agents import Roster, Sampling
-    from flowzoo.agents.rollout.episodes import Job, Rollout
+    from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
     from flowzoo.agents.vllm.policy import VLLMPolicy
     from flowzoo.envs import make_workflow
 
@@ -77,7 +77,7 @@ def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
     }
     rollout = Rollout(workflow, Roster(players), deterministic=False)
     jobs = [
-        Job(workflow.task.problem(index, "train"), sample)
+        EpisodeJob(workflow.task.problem(index, "train"), sample)
         for index in range(options.problems)
         for sample in range(options.samples)
     ]

@@ -110,12 +110,12 @@ def main(options: Options) -> int:
 
 def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]:
     """Rollout, an update with advantages of +-1 (random weights earn no reward), and the sync."""
-    from flowzoo.agents.rollout.episodes import Job
+    from flowzoo.agents.rollout.episodes import EpisodeJob
     from flowzoo.baselines.engines.evaluation import sample_jobs
 
     task, config = trainer.workflow.task, trainer.config
     jobs = [
-        Job(task.problem(step * config.problems + index, "train"), sample)
+        EpisodeJob(task.problem(step * config.problems + index, "train"), sample)
         for index in range(config.problems)
         for sample in range(config.samples)
     ]

@@ -71,37 +71,37 @@ def indices_from(size: int | None, seed: int, first: int, count: int) -> list[in
 
 
 class ProblemStream:
-    """The training problems, one after another; `place` is the data cursor that a run saves.
+    """The training problems, one after another; `cursor` is the place in them that a run saves.
 
-    `place` counts the problems drawn so far. With the seed and the split it determines what comes
+    `cursor` counts the problems drawn so far. With the seed and the split it determines what comes
     next, so it is all of the state, however many problems a step has drawn.
     """
 
     def __init__(
-        self, split: str, seed: int, only: Sequence[int] | None = None, place: int = 0
+        self, split: str, seed: int, only: Sequence[int] | None = None, cursor: int = 0
     ) -> None:
-        """Start at `place`.
+        """Start at `cursor`.
 
         Args:
             split: where the problems come from.
             seed: of their order.
             only: the indices that may be drawn; None: all of the split.
-            place: problems drawn before.
+            cursor: problems drawn before.
 
         Raises:
-            UsageError: no index may be drawn, or `place` is negative.
+            UsageError: no index may be drawn, or `cursor` is negative.
         """
         if only is not None and not only:
             raise UsageError("there is no problem left to train on: widen the bounds of the filter")
-        if place < 0:
-            raise UsageError(f"a data cursor must be at least 0, got {place}")
-        self.split, self.seed, self.place = split, seed, place
+        if cursor < 0:
+            raise UsageError(f"a data cursor must be at least 0, got {cursor}")
+        self.split, self.seed, self.cursor = split, seed, cursor
         self._only = None if only is None else tuple(only)
 
     def take(self, task: Task, count: int) -> list[Problem]:
         """The next `count` problems of `task`, which may change from step to step (its level)."""
         size = task.size(self.split) if self._only is None else len(self._only)
-        found = indices_from(size, self.seed, self.place, count)
-        self.place += count
+        found = indices_from(size, self.seed, self.cursor, count)
+        self.cursor += count
         chosen = found if self._only is None else [self._only[i] for i in found]
         return [task.problem(index, self.split) for index in chosen]

@@ -16,7 +16,7 @@ from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
 from flowzoo.errors import UsageError, unknown
 
-Engine = Literal["transformers", "vllm", "openai"]
+EngineName = Literal["transformers", "vllm", "openai"]
 
 _FORMS = (
     "scripted:P",
@@ -38,7 +38,7 @@ def make_policy(
     name: str | None = None,
     sampling: Sampling | None = None,
     seed: int = 0,
-    engine: Engine = "transformers",
+    engine: EngineName = "transformers",
     endpoint: str = "",
     thinking: bool | None = None,
 ) -> Policy:
@@ -56,7 +56,7 @@ def make_policy(
 
     Raises:
         UsageError: a spec of no known form, or nothing usable behind it.
-        MissingExtra: the engine's library is not installed.
+        MissingExtraError: the engine's library is not installed.
     """
     kind, _, rest = spec.partition(":")
     label = name or spec

@@ -14,7 +14,7 @@ from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.baselines.advantages.spec import AdvantageSpec
-from flowzoo.baselines.engines.hf import Engines, Trained, TransformersEngines
+from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, TransformersEngines
 from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.learner.schedules import Clock
@@ -188,7 +188,7 @@ def learner_config(
 
 
 def make_learners(
-    config: TrainConfig, algorithm: Algorithm, trained: Mapping[str, Trained],
+    config: TrainConfig, algorithm: Algorithm, trained: Mapping[str, LoadedPolicy],
     mapping: Mapping[str, str], roles: Mapping[str, int], reply: int,
 ) -> dict[str, Learner]:  # fmt: skip
     """A learner for every policy that is not frozen, on the weights as they are; one clock."""
@@ -206,7 +206,7 @@ def make_learners(
 
 def open_engines(
     config: TrainConfig,
-    trained: Mapping[str, Trained],
+    trained: Mapping[str, LoadedPolicy],
     learners: Mapping[str, Learner],
     problems: Sequence[Problem],
     reply: int,

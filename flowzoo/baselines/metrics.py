@@ -14,7 +14,7 @@ from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
-Row = dict[str, Any]
+MetricRow = dict[str, Any]
 
 _OF_ROLE = (
     "calls", "reward", "reward_std", "truth", "strict", "lenient", "tokens", "tokens_p95",
@@ -26,7 +26,7 @@ _SPIKE_EARLIEST = 5
 """Fewest earlier norms that a median is taken of."""
 
 
-def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> Row:
+def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
     """Stable metric names of `summarise`: `reward/mean`, `truth/generator`, `tokens/mean` …
 
     `calls/mean` is per episode; `calls/ROLE` is a number, so that `tokens/ROLE` times `calls/ROLE`
@@ -34,7 +34,7 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> Row:
     and `pass@k`, k up to the fewest that a problem has.
     """
     total = summarise(records)
-    row: Row = {
+    row: MetricRow = {
         f"{prefix}reward/mean": total["accuracy"],
         f"{prefix}tokens/mean": total["tokens"],
         f"{prefix}calls/mean": total["calls"],
@@ -54,7 +54,7 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> Row:
     return row
 
 
-def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> Row:
+def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow:
     """Group statistics, and Dr. MAS's inflation and shift per role (means over problems).
 
     `group/count`, `group/zero_variance` and `group/singleton` count groups;
@@ -73,7 +73,7 @@ def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> Row:
             f"`rows` must be the calls that the advantages were computed of: got {len(rows)} calls "
             f"and {len(advantages.values)} advantages"
         )
-    row: Row = {
+    row: MetricRow = {
         "group/count": advantages.groups,
         "group/zero_variance": advantages.zero_variance_groups,
         "group/singleton": advantages.singleton_groups,

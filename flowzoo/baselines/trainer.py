@@ -55,14 +55,14 @@ from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
-from flowzoo.baselines.learner.loss import NonFinite
-from flowzoo.baselines.metrics import Row, advantage_metrics, role_metrics, spike
+from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.board import Board, check_boards
 from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
 from flowzoo.baselines.settings.checks import check_splits
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import policy_map
@@ -86,7 +86,7 @@ class Trainer:
             torch.set_num_threads(config.threads)
         check_selection(config.eval_split)
         check_splits(config)
-        check_boards(config)
+        check_loggers(config)
         self.config = config
         self.workflow = make_training_workflow(config)
         self.algorithm = make_algorithm(config, self.workflow)
@@ -117,13 +117,13 @@ class Trainer:
                 self.workflow, held_out, self.engines, config.deterministic, self.run.failures
             )
             self.engines.sync()
-            self.board = Board(self.run.root, config, self.step, self.history)
+            self.board = MetricLogger(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
             self._opened = opened.pop_all()
 
     # -- the loop ------------------------------------------------------------------------------
 
-    def train(self, on_step: Callable[[Row], None] = lambda row: None) -> Row:
+    def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step and return the summary; `on_step` sees every row of metrics.
 
         Whatever happens, engines and files are closed at the end.
@@ -146,10 +146,10 @@ class Trainer:
         budget = self.config.token_budget
         return self.step >= self.config.steps or (0 < budget <= self.tokens and self.step >= 0)
 
-    def _advance(self, step: int, started: float) -> Row:
+    def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
         config = self.config
-        row: Row = {"step": step}
+        row: MetricRow = {"step": step}
         if step > 0:
             row |= self.iterate(step)
         self.step = step
@@ -166,7 +166,7 @@ class Trainer:
             self.save(step, row.get("eval/reward/mean"))
         return row
 
-    def iterate(self, step: int) -> Row:
+    def iterate(self, step: int) -> MetricRow:
         """One iteration: rollouts, advantages, the optimiser steps of every policy."""
         config = self.config
         began = time.perf_counter()
@@ -225,7 +225,7 @@ class Trainer:
 
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
-    ) -> Row:
+    ) -> MetricRow:
         """One learner's iteration; the rows of a non-finite loss are saved before it stops."""
         every, learner = self.config.probe_every, self.learners[policy]
         try:
@@ -233,19 +233,19 @@ class Trainer:
             if every and (step - 1) % every == 0:
                 probed = probe_metrics(slot_grams(learner, calls, advantages))
             return probed | learner.update(calls, advantages)
-        except NonFinite as error:
+        except NonFiniteError as error:
             path = self.run.save_rows(step, error.calls)
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
             raise
 
-    def evaluate(self, step: int) -> Row:
+    def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         records = self.evaluation.play(self._roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
         scores = [record.score for record in records]
         return role_metrics(records, "eval/") | {"eval/scores": scores}
 
-    def swaps(self) -> list[Row]:
+    def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
         return swap_probe(
             self.evaluation.play,
@@ -264,7 +264,7 @@ class Trainer:
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
-            "cursor": self.stream.place,
+            "cursor": self.stream.cursor,
             "baselines": self.baselines.state_dict(),
             "config": asdict(config),
         }
@@ -275,11 +275,11 @@ class Trainer:
             {name: one.tokenizer for name, one in self.trained.items()},
             state=state,
             score=score,
-            keep=checkpoint.Keep(config.keep_last, every=config.keep_every),
+            keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
         )
 
-    def summary(self) -> Row:
+    def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
         config = self.config
         evals = self._evaluations()
@@ -311,7 +311,7 @@ class Trainer:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _evaluations(self) -> list[Row]:
+    def _evaluations(self) -> list[MetricRow]:
         """The rows of metrics that have an evaluation."""
         return [row for row in self.history if "eval/scores" in row]
 
@@ -330,7 +330,7 @@ class Trainer:
             self.step = found.step
             self.tokens = found.state["tokens"]
             self.seconds = found.state["seconds"]
-            self.stream.place = found.state["cursor"]
+            self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
         self.history = self.run.rewind(self.step)
 
@@ -345,6 +345,8 @@ class Trainer:
         return Roster.from_map(self.map, policies, self.budgets.roles)
 
 
-def train(config: TrainConfig, on_step: Callable[[Row], None] = lambda row: None) -> Row:
+def train(
+    config: TrainConfig, on_step: Callable[[MetricRow], None] = lambda row: None
+) -> MetricRow:
     """Train as `config` says, resuming what an earlier process began; returns the summary."""
     return Trainer(config).train(on_step)

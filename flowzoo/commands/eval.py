@@ -45,7 +45,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate and print."""
-    from flowzoo.agents.evaluation.evaluate import Store
+    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.protocol import protocol_line
     from flowzoo.agents.problems import distinct_problems
     from flowzoo.commands.shared import build_workflow, grading_of, open_roster
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
     problems = distinct_problems(workflow.task, split, options.n or (500 if endless else None))
     settings = json_settings(options)
     grading = grading_of(workflow)
-    store = Store(options.out, settings, grading) if options.out else None
+    store = EvaluationDirectory(options.out, settings, grading) if options.out else None
     with open_roster(workflow, options.policies, options.problems.seed) as roster:
         summary = measure(options, workflow, roster, problems, store)
     if options.json:

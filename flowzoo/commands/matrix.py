@@ -16,7 +16,7 @@ from flowzoo.provenance import usable_cores
 
 if TYPE_CHECKING:
     from flowzoo.baselines.matrix.file import Matrix
-    from flowzoo.baselines.matrix.jobs import Job, Run
+    from flowzoo.baselines.matrix.jobs import MatrixJob, TrainingJob
     from flowzoo.baselines.report.matrix_table import Tables
 
 
@@ -47,15 +47,15 @@ def run(options: Options) -> int:
     """
     quiet_transformers()
     from flowzoo.baselines.matrix.file import load_matrix
-    from flowzoo.baselines.matrix.run import execute, plan, votes
+    from flowzoo.baselines.matrix.run import control_jobs, execute, training_jobs
     from flowzoo.baselines.report.matrix_table import tables
     from flowzoo.commands.matrix_progress import live_table, plan_text
 
     matrix = load_matrix(options.matrix)
     out = Path(options.out or f"runs/{matrix.name}")
-    runs = _chosen(plan(matrix, out), options.only, matrix)
+    runs = _chosen(training_jobs(matrix, out), options.only, matrix)
     workers = options.jobs or usable_cores()
-    evaluations = votes(runs)
+    evaluations = control_jobs(runs)
     if options.dry_run:
         print(plan_text(runs, evaluations, workers), end="")
         return 0
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
     return _tell_unfinished(jobs, table=options.table)
 
 
-def _chosen(runs: Sequence[Run], words: Sequence[str], matrix: Matrix) -> list[Run]:
+def _chosen(runs: Sequence[TrainingJob], words: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
     """The runs of cells whose name contains one of `words`, if there are words.
 
     Raises:
@@ -78,7 +78,7 @@ def _chosen(runs: Sequence[Run], words: Sequence[str], matrix: Matrix) -> list[R
 
     kept = [one for one in runs if not words or any(word in one.cell.name for word in words)]
     if not kept:
-        names = ", ".join(cell.name for cell in matrix.file)
+        names = ", ".join(cell.name for cell in matrix.cells)
         raise UsageError(f"no cell of {matrix.name} matches {tuple(words)}; they are {names}")
     return kept
 
@@ -94,7 +94,7 @@ def _tell(found: Tables, out: Path, options: Options) -> None:
     print(json.dumps(as_json(found)) if options.json else as_text(found))
 
 
-def _tell_unfinished(jobs: Sequence[Job], *, table: bool) -> int:
+def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
     """Say what failed and what is left; the exit status. With `table` nothing was to be run."""
     failed = [one for one in jobs if one.state == "failed"]
     for one in failed:
@@ -114,7 +114,7 @@ def _tell_unfinished(jobs: Sequence[Job], *, table: bool) -> int:
     return int(bool(failed or (held and not table)))
 
 
-def _held(jobs: Sequence[Job]) -> dict[Job, list[Run]]:
+def _held(jobs: Sequence[MatrixJob]) -> dict[MatrixJob, list[TrainingJob]]:
     """The jobs that wait for runs which are not among `jobs`, with those runs."""
     known = set(jobs)
     waits = {one: one.waits() for one in jobs if one.state == "waiting"}

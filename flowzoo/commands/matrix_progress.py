@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.errors import FlowzooError
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.matrix.jobs import Job, Run, Vote
+    from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
 
 
-def progress_of(run: Run) -> str:
+def progress_of(run: TrainingJob) -> str:
     """One run in a few characters."""
     if run.state in ("waiting", "failed"):
         return {"waiting": "·", "failed": "failed"}[run.state]
@@ -27,7 +27,7 @@ def progress_of(run: Run) -> str:
     return f"{step}/{config.steps}{said}"
 
 
-def plan_text(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> str:
+def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> str:
     """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack.
 
     Every cell's workflow and algorithm are made, so that mistakes show before the first run.
@@ -59,7 +59,7 @@ def plan_text(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> str:
 
 @contextmanager
 def live_table(
-    runs: Sequence[Run], votes: Sequence[Vote], workers: int
+    runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Iterator[Callable[[], None]]:
     """A table on stderr, a row a cell and a column a seed, kept up to date; plain lines elsewhere.
 
@@ -76,7 +76,7 @@ def live_table(
         yield lambda: live.update(drawn(runs, votes, workers), refresh=True)
 
 
-def drawn(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> Any:
+def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> Any:
     """The runs as a rich table, a row a cell and a column a seed."""
     from rich.table import Table
 
@@ -100,7 +100,7 @@ def drawn(runs: Sequence[Run], votes: Sequence[Vote], workers: int) -> Any:
     return table
 
 
-def _plan_line(runs: Sequence[Run]) -> str:
+def _plan_line(runs: Sequence[TrainingJob]) -> str:
     """One cell of `plan_text`."""
     cell, config = runs[0].cell, runs[0].cell.config
     if cell.control:
@@ -120,7 +120,7 @@ def _plan_line(runs: Sequence[Run]) -> str:
     )
 
 
-def _trouble(run: Run) -> str:
+def _trouble(run: TrainingJob) -> str:
     """Why a run cannot be begun; nothing if it can."""
     from flowzoo.agents.pocket import pocket_path, read_pocket
     from flowzoo.baselines.assemble import check_settings
@@ -136,12 +136,12 @@ def _trouble(run: Run) -> str:
 
 
 def _teller(
-    console: Any, runs: Sequence[Run], votes: Sequence[Vote], workers: int
+    console: Any, runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Callable[[], None]:
-    from flowzoo.baselines.matrix.jobs import Run
+    from flowzoo.baselines.matrix.jobs import TrainingJob
     from flowzoo.baselines.matrix.time import as_time, remaining_seconds
 
-    jobs: list[Job] = [*runs, *votes]
+    jobs: list[MatrixJob] = [*runs, *votes]
     told = {id(one) for one in jobs if one.state != "waiting"}
 
     def tell() -> None:
@@ -151,7 +151,7 @@ def _teller(
             told.add(id(one))
             done = sum(other.state == "finished" for other in jobs)
             left = remaining_seconds(runs, workers)
-            said = progress_of(one) if isinstance(one, Run) else one.state
+            said = progress_of(one) if isinstance(one, TrainingJob) else one.state
             note = f"; {as_time(left)} left" if left else ""
             line = f"[{done}/{len(jobs)}] {one.title}: {said}{note}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -46,7 +46,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Play and print."""
-    from flowzoo.agents.rollout.episodes import Job, Rollout
+    from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
     from flowzoo.commands.shared import build_workflow, grading_of, open_roster
 
     options = with_task(options)
@@ -59,7 +59,9 @@ def run(options: Options) -> int:
     ]
     with open_roster(workflow, options.policies, seed) as roster:
         if options.json:
-            for record in Rollout(workflow, roster, seed=seed).run([Job(p) for p in problems]):
+            for record in Rollout(workflow, roster, seed=seed).run(
+                [EpisodeJob(p) for p in problems]
+            ):
                 print(json.dumps(record.to_json()))
             return 0
         for problem in problems:

@@ -18,7 +18,7 @@ from tyro import conf
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from flowzoo.sandbox.attacks import Finding
+    from flowzoo.sandbox.attacks import ProbeResult
     from flowzoo.sandbox.sandbox import Sandbox
 
 
@@ -100,7 +100,7 @@ def _docker_options(options: Check) -> dict[str, Any] | None:
     return words or None
 
 
-def _print_rows(findings: Iterable[Finding]) -> list[Finding]:
+def _print_rows(findings: Iterable[ProbeResult]) -> list[ProbeResult]:
     """One JSON object per finding, at once."""
     kept = []
     for finding in findings:
@@ -109,7 +109,7 @@ def _print_rows(findings: Iterable[Finding]) -> list[Finding]:
     return kept
 
 
-def _print_table(findings: Iterable[Finding], sandbox: Sandbox) -> list[Finding]:
+def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[ProbeResult]:
     """The table, with a progress line on stderr while the suite runs, and the tier's limits."""
     from rich.console import Console
     from rich.table import Table
@@ -136,14 +136,14 @@ def _print_table(findings: Iterable[Finding], sandbox: Sandbox) -> list[Finding]
     return kept
 
 
-def _held(finding: Finding) -> tuple[str, str]:
+def _held(finding: ProbeResult) -> tuple[str, str]:
     """How a finding is told, and its colour."""
     if finding.ok:
         return "held", "green"
     return ("BROKEN", "bold red") if finding.promised else ("not promised", "yellow")
 
 
-def _with_progress(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _with_progress(findings: Iterable[ProbeResult]) -> Iterator[ProbeResult]:
     """The findings, with the last one's name and their number on a terminal's stderr."""
     from rich.console import Console
 

@@ -20,6 +20,7 @@ from flowzoo.envs.script import (
     Found,
     Grade,
     Graded,
+    InterimScore,
     Message,
     Outcome,
     Passage,
@@ -29,7 +30,6 @@ from flowzoo.envs.script import (
     Run,
     Script,
     Search,
-    Standing,
     Truth,
 )
 from flowzoo.envs.tasks.task import Problem, Task
@@ -46,6 +46,7 @@ __all__ = [
     "Grade",
     "Graded",
     "Guard",
+    "InterimScore",
     "Message",
     "Messages",
     "Outcome",
@@ -59,7 +60,6 @@ __all__ = [
     "Run",
     "Script",
     "Search",
-    "Standing",
     "Task",
     "Truth",
     "Workflow",

@@ -47,7 +47,7 @@ def run_programs(
 
     Raises:
         UsageError: this machine does not offer that isolation.
-        SandboxFailed: the sandbox broke, twice, under one of them.
+        SandboxError: the sandbox broke, twice, under one of them.
     """
     if not runs:
         return []

@@ -4,9 +4,9 @@ A script is a generator without I/O. It yields
 `Ask` (one agent turn) or a list of `Ask` (a phase: agents that do not see each other's replies)
 and receives a `Reply` or a list of them; it yields `Grade` / `Classes` / `Run` / `Search` (effects:
 work done outside the script, batched over episodes), alone or in a list, and receives the result;
-it yields `Truth` to record how good a reply was for its own role, `Standing` what the episode would
-score if it ended here; it returns an `Outcome`. All are
-NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
+it yields `Truth` to record how good a reply was for its own role, `InterimScore` what the episode
+would score if it ended here; it returns an `Outcome`. All are NamedTuples: immutable, and five
+times cheaper to make than frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Truth(NamedTuple):
     form: float | None = None
 
 
-class Standing(NamedTuple):
+class InterimScore(NamedTuple):
     """Record what the episode would score if it ended here (0 to 1). Result: None.
 
     It holds until another is recorded. Tree sampling takes it for the team's immediate reward; like

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def spoken(text: str) -> str:
+def strip_thinking(text: str) -> str:
     """A reply without thoughts; one that has none stays as it is, blanks at its ends included."""
     return visible(text) if "think>" in text else text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.sandbox.pool.protocol import PoolFailed, Result
+from flowzoo.sandbox.pool.protocol import PoolError, Result
 from flowzoo.sandbox.pool.worker_pool import WorkerPool, shared_pool
 from flowzoo.sandbox.program import (
     CallTest,
@@ -23,15 +23,15 @@ from flowzoo.sandbox.program import (
     Test,
     Verdict,
 )
-from flowzoo.sandbox.tier import TRUST, Check, SandboxName, Tier, TierName, probe
+from flowzoo.sandbox.tier import TRUST, SandboxName, Tier, TierCheck, TierName, probe
 
 if TYPE_CHECKING:
-    from flowzoo.sandbox.box.engine import SandboxFailed
+    from flowzoo.sandbox.box.engine import SandboxError
     from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 
 _LAZY = {
     "Sandbox": "sandbox",
-    "SandboxFailed": "box.engine",
+    "SandboxError": "box.engine",
     "shared_sandbox": "sandbox",
 }
 """Names whose modules bring asyncio, which would cost every worker of a pool memory."""
@@ -40,20 +40,20 @@ __all__ = [
     "TRUST",
     "CallTest",
     "Case",
-    "Check",
     "CheckTest",
     "Compare",
     "Limits",
-    "PoolFailed",
+    "PoolError",
     "Program",
     "Result",
     "Sandbox",
-    "SandboxFailed",
+    "SandboxError",
     "SandboxName",
     "Status",
     "StdinTest",
     "Test",
     "Tier",
+    "TierCheck",
     "TierName",
     "Verdict",
     "WorkerPool",

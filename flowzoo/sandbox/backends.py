@@ -1,8 +1,8 @@
 """How a box is started, under each tier: the one place that knows about processes and engines.
 
 A box is a process somewhere that runs the runner (`flowzoo/sandbox/runner`) and speaks its frames
-over one byte stream. A `Backend` starts them; a `Wire` is the host's end of one. Three backends
-start a process of this machine, which confines itself; `docker` starts a container.
+over one byte stream. A `Backend` starts them; a `BoxConnection` is the host's end of one. Three
+backends start a process of this machine, which confines itself; `docker` starts a container.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FLAGS = ("-s", "-P", "-S", "-B")
 """Of the interpreter: as -I, but that would ignore PYTHONHASHSEED; the environment is ours."""
 READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
-WORDS = 4096
+STDERR_BYTES = 4096
 """Bytes kept of what a box says on stderr; it says nothing unless it breaks."""
-WORDS_SECONDS = 0.3
+EXIT_STATUS_SECONDS = 0.3
 """How long the end of a box's stream waits for the status of its process."""
 END_SECONDS = 10.0
 """How long a killed process may take to be gone; the kernel needs milliseconds."""
@@ -47,11 +47,11 @@ ENVIRONMENT = {
 """All that a box finds in its environment: nothing of the caller's, which may be secret."""
 
 
-class BoxFailed(FlowzooError):
+class BoxError(FlowzooError):
     """A box could not be started, broke, hung or vanished: never the fault of a verdict."""
 
 
-class Wire(Protocol):
+class BoxConnection(Protocol):
     """The host's end of a running box; belongs to one event loop."""
 
     async def read(self) -> bytes:
@@ -66,7 +66,7 @@ class Wire(Protocol):
         """End the box whatever it does; returns when nothing is left. May be called again."""
         ...
 
-    def last_words(self) -> str:
+    def exit_summary(self) -> str:
         """What is known about its end, in a line: exit status, engine's reason, end of stderr."""
         ...
 
@@ -82,11 +82,11 @@ class Backend(Protocol):
     trust: str
     """One line: what a program under this tier cannot do."""
 
-    async def start(self) -> Wire:
+    async def start(self) -> BoxConnection:
         """A fresh box that is warming up. Boxes may be started in parallel.
 
         Raises:
-            BoxFailed: it cannot be started; the message says why and what to do.
+            BoxError: it cannot be started; the message says why and what to do.
         """
         ...
 
@@ -118,22 +118,22 @@ class LocalBackend:
         tier: what the process does to itself before it runs a program.
 
     Raises:
-        BoxFailed: this is no Linux.
+        BoxError: this is no Linux.
     """
 
     def __init__(self, tier: LocalTier) -> None:
         if sys.platform != "linux":
-            raise BoxFailed(f"the {tier} tier needs Linux, this is {sys.platform}: use docker")
+            raise BoxError(f"the {tier} tier needs Linux, this is {sys.platform}: use docker")
         self.tier: str = tier
         self.trust = TRUST[tier]
 
-    async def start(self) -> ProcessWire:
+    async def start(self) -> ProcessConnection:
         """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
         command = [sys.executable, *FLAGS, str(RUNNER), self.tier]
         try:
-            return ProcessWire(command)
+            return ProcessConnection(command)
         except OSError as error:
-            raise BoxFailed(
+            raise BoxError(
                 f"no process for a {self.tier} box could be started: {error}. Free processes, "
                 "descriptors or memory, or ask for fewer workers"
             ) from error
@@ -157,7 +157,7 @@ class LocalBackend:
         """Nothing is held."""
 
 
-class ProcessWire:
+class ProcessConnection:
     """A box that is a child process, over one socket pair that is its stdin and stdout.
 
     Args:
@@ -191,7 +191,7 @@ class ProcessWire:
         os.set_blocking(heard, False)
         self._socket: socket.socket | None = near
         self._heard = heard
-        self._loop.add_reader(heard, self._hear)
+        self._loop.add_reader(heard, self._read_stderr)
 
     @property
     def pid(self) -> int:
@@ -199,26 +199,26 @@ class ProcessWire:
         return self.process.pid
 
     async def read(self) -> bytes:
-        """See `Wire`."""
+        """See `BoxConnection`."""
         if self._socket is None:
             return b""
         try:
             data = await self._loop.sock_recv(self._socket, READ_BYTES)
         except OSError:
             data = b""
-        end = time.monotonic() + WORDS_SECONDS
+        end = time.monotonic() + EXIT_STATUS_SECONDS
         while not data and self._status() is None and time.monotonic() < end:
             await asyncio.sleep(0.01)  # its stream is at its end, so it is dying: learn how
         return data
 
     async def write(self, data: bytes) -> None:
-        """See `Wire`."""
+        """See `BoxConnection`."""
         if self._socket is None:
             raise BrokenPipeError("the box was killed")
         await self._loop.sock_sendall(self._socket, data)
 
     async def kill(self) -> None:
-        """See `Wire`; its process group goes with it."""
+        """See `BoxConnection`; its process group goes with it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -227,15 +227,15 @@ class ProcessWire:
         while self.process.poll() is None and time.monotonic() < end:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
-        self._hear()
+        self._read_stderr()
         for fd in (self._heard, self._socket):
             if fd != -1 and fd is not None:
                 self._loop.remove_reader(fd)
                 self._loop.remove_writer(fd)
         self.forget()
 
-    def last_words(self) -> str:
-        """See `Wire`."""
+    def exit_summary(self) -> str:
+        """See `BoxConnection`."""
         status = self._status()
         if status is None:
             ended = "its process still runs"
@@ -248,7 +248,7 @@ class ProcessWire:
         return f"{ended}: {text[-600:]}" if text else ended
 
     def forget(self) -> None:
-        """See `Wire`."""
+        """See `BoxConnection`."""
         if self._heard >= 0:
             os.close(self._heard)
             self._heard = -1
@@ -269,12 +269,12 @@ class ProcessWire:
             return None
         return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
-    def _hear(self) -> None:
+    def _read_stderr(self) -> None:
         """Take what came on stderr, keep its end."""
         if self._heard < 0:
             return
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._heard, 65_536):
                 self._stderr += data
-                del self._stderr[:-WORDS]
+                del self._stderr[:-STDERR_BYTES]
             self._loop.remove_reader(self._heard)

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from flowzoo.sandbox.compare.outputs import texts_match, values_match
 from flowzoo.sandbox.program import CallTest, Case, Status, StdinTest, Verdict
 from flowzoo.sandbox.runner import codec
-from flowzoo.sandbox.runner.wire import BadFrame, Frame
+from flowzoo.sandbox.runner.wire import Frame, FrameError
 
 OutcomeName = Literal[
     "exited", "signaled", "raised", "returned", "unplain", "cpu", "wall", "memory", "output",
@@ -43,7 +43,7 @@ _SMALL.maxstring = _SMALL.maxother = _SMALL.maxlong = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """What happened to one test in the box: the fields of a CASE frame, checked."""
 
     name: OutcomeName
@@ -58,19 +58,19 @@ class Outcome:
     stderr: bytes
 
 
-def read_outcome(frame: Frame) -> Outcome:
+def read_outcome(frame: Frame) -> CaseOutcome:
     """The outcome that a CASE frame tells.
 
     Raises:
-        BadFrame: a field is missing or has another type than the protocol says.
+        FrameError: a field is missing or has another type than the protocol says.
     """
     head = frame.head
     name: Any = head.get("outcome")
     if name not in get_args(OutcomeName):
-        raise BadFrame(f"a case with the outcome {name!r:.50}")
+        raise FrameError(f"a case with the outcome {name!r:.50}")
     if len(frame.blobs) != 2:
-        raise BadFrame(f"a case with {len(frame.blobs)} blobs, not output and stderr")
-    return Outcome(
+        raise FrameError(f"a case with {len(frame.blobs)} blobs, not output and stderr")
+    return CaseOutcome(
         name=name,
         code=_whole(head, "code"),
         signal=_whole(head, "signal"),
@@ -83,7 +83,7 @@ def read_outcome(frame: Frame) -> Outcome:
     )
 
 
-def judge_stdin(outcomes: Sequence[Outcome], tests: Sequence[StdinTest]) -> list[Case]:
+def judge_stdin(outcomes: Sequence[CaseOutcome], tests: Sequence[StdinTest]) -> list[Case]:
     """The cases of a program that reads stdin and prints; all texts are compared in one batch."""
     rows = [row for row, outcome in enumerate(outcomes) if is_clean_exit(outcome)]
     matches = texts_match(
@@ -100,7 +100,7 @@ def judge_stdin(outcomes: Sequence[Outcome], tests: Sequence[StdinTest]) -> list
     ]
 
 
-def judge_call(outcome: Outcome, test: CallTest) -> Case:
+def judge_call(outcome: CaseOutcome, test: CallTest) -> Case:
     """The case of one call."""
     if outcome.name != "returned":
         return fault(outcome, "")
@@ -112,7 +112,7 @@ def judge_call(outcome: Outcome, test: CallTest) -> Case:
     return _case(outcome, "AC" if matches else "WA", "", show_value(value))
 
 
-def fault(outcome: Outcome, shown: str) -> Case:
+def fault(outcome: CaseOutcome, shown: str) -> Case:
     """The case of an outcome that no comparison can save."""
     name, detail = outcome.name, outcome.detail
     if name in _LIMITS:
@@ -131,14 +131,14 @@ def fault(outcome: Outcome, shown: str) -> Case:
     return _case(outcome, "RE", f"exit code {outcome.code}" + (f": {said}" if said else ""), shown)
 
 
-def judge_server(server: Outcome) -> Case:
+def judge_server(server: CaseOutcome) -> Case:
     """The case of a check whose program ended, instead of serving until it is stopped."""
     if server.name in ("exited", "returned"):
         return _case(server, "RE", f"exit code {server.code} before the test was over", "")
     return fault(server, "")
 
 
-def judge_checker(checker: Outcome, raised: Collection[str]) -> Case:
+def judge_checker(checker: CaseOutcome, raised: Collection[str]) -> Case:
     """The case of a check whose test code came to its end, while the program served it.
 
     Args:
@@ -170,7 +170,7 @@ def settle(
     return Verdict(status, tuple(kept), total, tier, facts)
 
 
-def is_clean_exit(outcome: Outcome) -> bool:
+def is_clean_exit(outcome: CaseOutcome) -> bool:
     """Whether the program ended by itself with code 0."""
     return outcome.name == "exited" and outcome.code == 0
 
@@ -202,7 +202,7 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in flat)[:LINE]
 
 
-def _case(outcome: Outcome, status: Status, detail: str, shown: str) -> Case:
+def _case(outcome: CaseOutcome, status: Status, detail: str, shown: str) -> Case:
     return Case(
         status=status,
         detail=detail,
@@ -230,5 +230,5 @@ def _number(head: dict[str, Any], name: str, fits: Callable[[Any], bool]) -> Any
     if value is None:
         return 0
     if not fits(value):
-        raise BadFrame(f"a case with {name} = {value!r:.50}")
+        raise FrameError(f"a case with {name} = {value!r:.50}")
     return value

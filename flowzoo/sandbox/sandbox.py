@@ -14,7 +14,7 @@
 Where none of the three works `auto` raises; a backend asked for by name never falls back. Boxes
 are started when programs come, kept warm and shared by all callers; programs of several callers
 take turns. What a program does is a verdict and raises nothing. A failure of the sandbox itself is
-never a verdict about the program: it is tried on a second box, and then `SandboxFailed` is raised
+never a verdict about the program: it is tried on a second box, and then `SandboxError` is raised
 after all other programs of the batch have been judged.
 
 There is no cache unless asked for: a program may be random, or depend on time, and then two equal
@@ -33,9 +33,9 @@ from typing import Any, get_args
 
 from flowzoo.errors import UsageError, unknown
 from flowzoo.provenance import usable_cores
-from flowzoo.sandbox.box.batch import Batch
-from flowzoo.sandbox.box.engine import Engine, follow
-from flowzoo.sandbox.box.rounds import OnError, finish, make_works, rounds
+from flowzoo.sandbox.box.batch import ProgramBatch
+from flowzoo.sandbox.box.engine import SandboxEngine, follow
+from flowzoo.sandbox.box.program_batches import OnError, finish, make_program_jobs, rounds
 from flowzoo.sandbox.choose import make_opener
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
@@ -84,7 +84,7 @@ class Sandbox:
         self._options = dict(options or {})
         self._recycle_after = recycle_after
         self._cache = VerdictCache(cache) if cache else None
-        self._engine: Engine | None = None
+        self._engine: SandboxEngine | None = None
         self._finalizer: weakref.finalize | None = None
         self._lock = threading.Lock()
         _sandboxes.add(self)
@@ -127,16 +127,16 @@ class Sandbox:
             limits: for every run of a program; one for all, or one per program.
             stop: leave out a program's tests after its first failing one.
             on_error: what becomes of programs that the sandbox failed to judge twice: `raise`
-                SandboxFailed when all others are judged, or a `verdict` with the status SE.
+                SandboxError when all others are judged, or a `verdict` with the status SE.
 
         Raises:
             UsageError: wrong arguments, a closed sandbox, no isolation on this machine, or limits
                 that the tier cannot enforce.
-            SandboxFailed: the sandbox failed; its `verdicts` holds those of the whole batch.
+            SandboxError: the sandbox failed; its `verdicts` holds those of the whole batch.
         """
         _check_on_error(on_error)
         backend = await asyncio.wrap_future(follow(self._running().opened))
-        works = make_works(backend, programs, tests, limits)
+        works = make_program_jobs(backend, programs, tests, limits)
         verdicts: dict[int, Verdict] = {}
         for batch in rounds(self._cache, works, tests, stop, verdicts):
             self._submit(batch)
@@ -154,7 +154,7 @@ class Sandbox:
         """As `run`, blocking this thread, in which a loop may be running."""
         _check_on_error(on_error)
         backend = self._running().opened.result()
-        works = make_works(backend, programs, tests, limits)
+        works = make_program_jobs(backend, programs, tests, limits)
         verdicts: dict[int, Verdict] = {}
         for batch in rounds(self._cache, works, tests, stop, verdicts):
             self._submit(batch)
@@ -174,7 +174,7 @@ class Sandbox:
         return [pid for pid in found if pid is not None]
 
     async def close(self) -> None:
-        """End all boxes; what is under way raises SandboxFailed. A second call does nothing."""
+        """End all boxes; what is under way raises SandboxError. A second call does nothing."""
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
@@ -201,12 +201,12 @@ class Sandbox:
         """Close it."""
         await self.close()
 
-    def _submit(self, batch: Batch) -> None:
+    def _submit(self, batch: ProgramBatch) -> None:
         while not self._running().submit(batch):
             with self._lock:
                 self._engine = None
 
-    def _running(self) -> Engine:
+    def _running(self) -> SandboxEngine:
         """The engine of this process, started where there is none."""
         with self._lock:
             if self.closed:
@@ -217,7 +217,7 @@ class Sandbox:
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 opener = make_opener(self.backend, self._options)
-                self._engine = Engine(opener, self.workers, self._recycle_after)
+                self._engine = SandboxEngine(opener, self.workers, self._recycle_after)
                 # Also runs when the interpreter ends. It holds the engine, not the sandbox.
                 self._finalizer = weakref.finalize(self, self._engine.close)
             return self._engine
@@ -241,7 +241,7 @@ def _check_on_error(on_error: OnError) -> None:
 _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _shared: dict[tuple[Any, ...], Sandbox] = {}
 _shared_lock = threading.Lock()
-_abandoned: list[Engine] = []
+_abandoned: list[SandboxEngine] = []
 """Engines of the process this one was forked from: their loops must not be collected here."""
 
 

@@ -68,7 +68,7 @@ need("mount tmpfs", libc.mount(b"tmpfs", b"/tmp", b"tmpfs", ctypes.c_ulong(0), N
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TierCheck:
     """Whether one thing works, and in a few words why or why not."""
 
     ok: bool
@@ -81,8 +81,8 @@ class Tier:
 
     name: TierName
     """The tier that `auto` takes."""
-    docker: Check
-    namespaces: Check
+    docker: TierCheck
+    namespaces: TierCheck
     landlock_abi: int
     """Version of the kernel's Landlock interface; 0 where there is none."""
     seccomp: bool
@@ -112,7 +112,7 @@ def probe() -> Tier:
     """
     docker = probe_docker()
     if platform.system() != "Linux":
-        absent = Check(False, f"needs Linux, this is {platform.system()}")
+        absent = TierCheck(False, f"needs Linux, this is {platform.system()}")
         return Tier(choose(docker.ok, False, 0, False), docker, absent, 0, False)
     namespaces = probe_namespaces()
     abi, seccomp = landlock_abi(), has_seccomp()
@@ -124,7 +124,7 @@ def engine_host() -> str:
     return os.environ.get("DOCKER_HOST") or USUAL_HOST
 
 
-def probe_docker() -> Check:
+def probe_docker() -> TierCheck:
     """Ping the engine that `DOCKER_HOST` names (default: the usual socket). Never raises.
 
     An engine that answers is not enough: the sandbox drives it through the Python module `docker`.
@@ -134,25 +134,29 @@ def probe_docker() -> Check:
         if not found.ok:
             return found
         remedy = 'the module `docker` is missing: pip install "flowzoo[docker]"'
-        return Check(False, f"{found.detail}, but {remedy}")
+        return TierCheck(False, f"{found.detail}, but {remedy}")
     import docker
 
     try:
         client = docker.from_env(timeout=PING_TIMEOUT)
         with contextlib.closing(client):
             client.ping()
-            return Check(True, f"engine {client.version().get('Version', 'of unknown version')}")
+            return TierCheck(
+                True, f"engine {client.version().get('Version', 'of unknown version')}"
+            )
     except Exception as error:  # the client lets errors of requests, urllib3 and ssh through
         code = errno_of(error)
         reason = _one_line(error) if code is None else os.strerror(code)
-        return Check(False, f"no engine at {engine_host()}: {reason}")
+        return TierCheck(False, f"no engine at {engine_host()}: {reason}")
 
 
-def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> Check:
+def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> TierCheck:
     """`GET /_ping` over the unix or TCP socket of `host`, without the Python client."""
     url = urlsplit(host)
     if url.scheme not in {"unix", "tcp", "http"}:
-        return Check(False, f'{url.scheme or host}: needs `docker`: pip install "flowzoo[docker]"')
+        return TierCheck(
+            False, f'{url.scheme or host}: needs `docker`: pip install "flowzoo[docker]"'
+        )
     try:
         connection = http.client.HTTPConnection(
             url.hostname or "localhost", url.port or 2375, timeout=timeout
@@ -165,12 +169,12 @@ def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> Check:
             connection.request("GET", "/_ping")
             answer = connection.getresponse()
             answer.read()
-            return Check(answer.status == 200, f"engine at {host} answered {answer.status}")
+            return TierCheck(answer.status == 200, f"engine at {host} answered {answer.status}")
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return Check(False, f"no engine at {host}: {_one_line(error)}")
+        return TierCheck(False, f"no engine at {host}: {_one_line(error)}")
 
 
-def probe_namespaces() -> Check:
+def probe_namespaces() -> TierCheck:
     """Try new mount, process, network, IPC, host name and cgroup namespaces in a child process.
 
     Root tries without a user namespace first, and then, like everybody else, with one.
@@ -182,11 +186,11 @@ def probe_namespaces() -> Check:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         except (OSError, subprocess.SubprocessError) as error:
-            return Check(False, _one_line(error))
+            return TierCheck(False, _one_line(error))
         if done.returncode == 0:
-            return Check(True, "as root" if mode == "root" else "through a user namespace")
+            return TierCheck(True, "as root" if mode == "root" else "through a user namespace")
         refusal = done.stdout.strip() or f"the test ended with status {done.returncode}"
-    return Check(False, refusal)
+    return TierCheck(False, refusal)
 
 
 def landlock_abi() -> int:

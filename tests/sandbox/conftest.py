@@ -25,7 +25,7 @@ def patient_host() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(box_run, "SLACK", PATIENCE)
         patch.setattr(box_engine, "CLOSE_SECONDS", PATIENCE)
-        patch.setattr(backends, "WORDS_SECONDS", PATIENCE)
+        patch.setattr(backends, "EXIT_STATUS_SECONDS", PATIENCE)
         patch.setattr(backends, "END_SECONDS", PATIENCE)
         patch.setattr(docker_reaper, "GONE_SECONDS", PATIENCE)
         patch.setattr(pool_dispatch, "FORK_SECONDS", PATIENCE)
@@ -52,7 +52,7 @@ def replace_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bytes], lis
     def replace(count: int, other: bytes) -> list[box_run.Box]:
         run_job, got = box_run.run_job, []
 
-        async def run(box: box_run.Box, source: bytes, *rest: Any) -> list[box_run.Outcome]:
+        async def run(box: box_run.Box, source: bytes, *rest: Any) -> list[box_run.CaseOutcome]:
             if len(got) < count:
                 got.append(box)
                 source = other

@@ -16,15 +16,15 @@ from flowzoo.sandbox.attacks import (
     run_suite,
     suite,
 )
-from flowzoo.sandbox.attacks.canaries import Canaries, Load, measure_load
-from flowzoo.sandbox.attacks.probe import Probe
-from flowzoo.sandbox.attacks.suite import compare_load
+from flowzoo.sandbox.attacks.canaries import Canaries, ResourceCounts, count_resources
+from flowzoo.sandbox.attacks.probe import AttackProbe
+from flowzoo.sandbox.attacks.suite import compare_resources
 from flowzoo.sandbox.sandbox import Sandbox
 
 CONTROLLED = [probe for probe in PROBES if probe.control]
 
 
-def patient(probe: Probe) -> Probe:
+def patient(probe: AttackProbe) -> AttackProbe:
     """The probe; one that must not time out has minutes, however the machine stalls."""
     if "TLE" in probe.allowed:
         return probe
@@ -43,13 +43,13 @@ def _patient_suite(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_every_promise_of_the_tier_holds(backend, category, monkeypatch: pytest.MonkeyPatch, soon):
     chosen = [patient(probe) for probe in PROBES if probe.category == category]
-    before = measure_load().orphans
+    before = count_resources().orphans
 
-    def settled() -> Load:
-        soon(lambda: measure_load().orphans <= before)  # what was killed may not be dead yet
-        return measure_load()
+    def settled() -> ResourceCounts:
+        soon(lambda: count_resources().orphans <= before)  # what was killed may not be dead yet
+        return count_resources()
 
-    monkeypatch.setattr(suite, "measure_load", settled)
+    monkeypatch.setattr(suite, "count_resources", settled)
     with Sandbox(backend, workers=1) as sandbox:
         findings = list(run_suite(sandbox, chosen))
     assert [f.name for f in findings[: len(chosen)]] == [probe.name for probe in chosen]
@@ -106,5 +106,5 @@ def test_canaries_notice_every_touch():
 
 
 def test_load_that_grew_is_a_finding():
-    before, after = Load(10, 0, 0), Load(100, 1, 0)
-    assert [finding.ok for finding in compare_load(before, after, 1)] == [False, False, True]
+    before, after = ResourceCounts(10, 0, 0), ResourceCounts(100, 1, 0)
+    assert [finding.ok for finding in compare_resources(before, after, 1)] == [False, False, True]

@@ -140,7 +140,7 @@ def test_probe_agrees_with_its_parts_and_leaves_this_process_where_it_was():
 @linux
 def test_a_refused_namespace_is_a_reason(monkeypatch):
     monkeypatch.setattr(tier, "_NAMESPACE_TEST", "print('unshare: refused'); raise SystemExit(1)")
-    assert tier.probe_namespaces() == tier.Check(False, "unshare: refused")
+    assert tier.probe_namespaces() == tier.TierCheck(False, "unshare: refused")
 
 
 @linux
@@ -154,9 +154,9 @@ def test_landlock_and_seccomp_agree_with_what_the_kernel_says():
 
 def test_off_linux_only_docker_counts(monkeypatch):
     monkeypatch.setattr(tier.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(tier, "probe_docker", lambda: tier.Check(False, "no engine"))
+    monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(False, "no engine"))
     found = tier.probe()
     assert (found.name, found.landlock_abi, found.seccomp) == ("none", 0, False)
     assert "Darwin" in found.namespaces.detail
-    monkeypatch.setattr(tier, "probe_docker", lambda: tier.Check(True, "engine 27"))
+    monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(True, "engine 27"))
     assert tier.probe().name == "docker"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flowzoo.agents.chat.shorten import shorten
-from flowzoo.agents.chat.template import Chat, fit_prompt
+from flowzoo.agents.chat.template import ChatTokenizer, fit_prompt
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.errors import UsageError
 
@@ -47,17 +47,19 @@ def check_context(context: int, sampling: Sampling) -> None:
         )
 
 
-class Prompt(NamedTuple):
+class TokenizedPrompt(NamedTuple):
     """A prompt as the model reads it, and how many tokens it was made to lose."""
 
     ids: tuple[int, ...]
     shortened: int
 
 
-def fit(chat: Chat, request: Request, ids: tuple[int, ...], budget: int) -> Prompt:
+def fit(
+    chat: ChatTokenizer, request: Request, ids: tuple[int, ...], budget: int
+) -> TokenizedPrompt:
     """The prompt of `request`, `ids` in full, in at most `budget` tokens; see `shorten`."""
     if len(ids) <= budget:
-        return Prompt(ids, 0)
+        return TokenizedPrompt(ids, 0)
     texts = shorten(
         request.messages,
         request.keep,
@@ -65,19 +67,23 @@ def fit(chat: Chat, request: Request, ids: tuple[int, ...], budget: int) -> Prom
         lambda messages: len(chat.measure(messages)) <= budget,
     )
     fitted = fit_prompt(ids, budget) if texts is None else chat.measure(texts)
-    return Prompt(fitted, len(ids) - len(fitted))
+    return TokenizedPrompt(fitted, len(ids) - len(fitted))
 
 
 def fitted_prompts(
-    chat: Chat, requests: Sequence[Request], budgets: Sequence[int], stats: EngineStats, name: str
-) -> list[Prompt]:
+    chat: ChatTokenizer,
+    requests: Sequence[Request],
+    budgets: Sequence[int],
+    stats: EngineStats,
+    name: str,
+) -> list[TokenizedPrompt]:
     """Prompts of `requests` within their `budgets`; counts in `stats`, logs the first cut."""
     encoded = chat.encode([request.messages for request in requests])
-    known: dict[tuple[object, ...], Prompt] = {}
-    prompts: list[Prompt] = []
+    known: dict[tuple[object, ...], TokenizedPrompt] = {}
+    prompts: list[TokenizedPrompt] = []
     for request, ids, budget in zip(requests, encoded, budgets, strict=True):
         if len(ids) <= budget:
-            prompts.append(Prompt(ids, 0))
+            prompts.append(TokenizedPrompt(ids, 0))
             continue
         key = ids, budget, request.keep, request.quotes
         if key not in known:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flowzoo.envs.script import Message
-from flowzoo.reward.visible import spoken
+from flowzoo.reward.visible import strip_thinking
 
 MARK = " [...] "
 """Stands where something was taken out."""
@@ -45,7 +45,7 @@ def middle_out(text: str, cap: int) -> str:
 
 def find_spans(messages: Sequence[Message], keep: str, quotes: Sequence[str]) -> list[Span]:
     """What of `messages` may be shortened, in order; all but the first place of `keep` is."""
-    forms = {form.strip() for quote in quotes for form in (quote, spoken(quote))}
+    forms = {form.strip() for quote in quotes for form in (quote, strip_thinking(quote))}
     wanted = sorted((form for form in forms if len(form) >= _LEAST), key=lambda t: (-len(t), t))
     spans: list[Span] = []
     kept = not keep

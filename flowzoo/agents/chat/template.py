@@ -34,7 +34,7 @@ def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
     return (*ids[: budget - tail], *ids[len(ids) - tail :])
 
 
-class Chat:
+class ChatTokenizer:
     """A tokenizer with its chat template and the settings of one policy."""
 
     def __init__(
@@ -76,9 +76,9 @@ class Chat:
         opened = self._render([{"role": "user", "content": "."}]).rstrip().endswith(OPENING)
         self._prefix = OPENING if opened else ""
 
-    def thinking_as(self, thinking: bool | None) -> Chat:
+    def thinking_as(self, thinking: bool | None) -> ChatTokenizer:
         """The same with another switch for thoughts; raises `UsageError` where there is none."""
-        return Chat(self._tokenizer, self._given, thinking)
+        return ChatTokenizer(self._tokenizer, self._given, thinking)
 
     def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Prompt ids of each chat, the opening of the reply included; equal chats are done once.

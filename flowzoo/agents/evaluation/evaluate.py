@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import summarise
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.errors import UsageError
@@ -40,7 +40,7 @@ def read_episodes(path: Path) -> list[EpisodeRecord]:
     return read_rows(path, record_from_json, "an episode")
 
 
-class Store:
+class EvaluationDirectory:
     """The output directory of an evaluation: settings, episodes, summary."""
 
     def __init__(
@@ -102,7 +102,7 @@ def evaluate(
     *,
     samples: int = 1,
     seed: int = 0,
-    store: Store | None = None,
+    store: EvaluationDirectory | None = None,
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
@@ -115,7 +115,7 @@ def evaluate(
     """
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")
-    jobs = [Job(problem, sample) for problem in problems for sample in range(samples)]
+    jobs = [EpisodeJob(problem, sample) for problem in problems for sample in range(samples)]
     done = {record.episode: record for record in store.finished} if store else {}
     for record in done.values():
         on_episode(record)

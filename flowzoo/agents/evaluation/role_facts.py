@@ -27,7 +27,7 @@ from flowzoo.envs import EpisodeRecord
 _VERDICTS = ("true_accept", "false_accept", "true_reject", "false_reject", "abstained")
 
 
-class Share(NamedTuple):
+class Proportion(NamedTuple):
     """A share and the number of cases it is of."""
 
     share: float
@@ -71,15 +71,15 @@ _KINDS: Mapping[str, _Kind] = {
 }
 
 
-def role_shares(records: Sequence[EpisodeRecord]) -> dict[str, Share]:
+def role_shares(records: Sequence[EpisodeRecord]) -> dict[str, Proportion]:
     """The shares of the module's table that `records` have cases for, in its order."""
-    found: dict[str, Share] = {}
+    found: dict[str, Proportion] = {}
     for name, kind in _KINDS.items():
         stated = [record.facts for record in records if _states(record.facts, kind.needs)]
         cases = sum(int(kind.cases(facts)) for facts in stated)
         if cases:
             hits = sum(int(kind.hits(facts)) for facts in stated)
-            found[name] = Share(hits / cases, cases)
+            found[name] = Proportion(hits / cases, cases)
     return found
 
 

@@ -25,7 +25,7 @@ LEARNING = "flowzoo_learning"
 sdpa."""
 
 
-class RoomyLayer(DynamicLayer):
+class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer in a buffer with room for tokens to come."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def new_cache(model: Any) -> DynamicCache:
     """An empty cache for `model`; layers other than plain full attention keep their own kind."""
     cache = DynamicCache(config=model.config)
     cache.layers = [
-        RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
+        PreallocatedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
     ]
     return cache
 

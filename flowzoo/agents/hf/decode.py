@@ -21,12 +21,12 @@ from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError
 
 
-class Stopped(FlowzooError):
+class GenerationStoppedError(FlowzooError):
     """The caller asked the loop to end early; nothing was returned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DecodeRequest:
     """One sequence to continue: prompt ids (at least one), 64-bit noise key, most new tokens."""
 
     prompt: tuple[int, ...]
@@ -34,7 +34,7 @@ class Row:
     cap: int
 
 
-class Sampled(NamedTuple):
+class DecodeOutput(NamedTuple):
     """New tokens (the stop token included), their log-probabilities, and whether one stopped it."""
 
     tokens: list[int]
@@ -42,10 +42,10 @@ class Sampled(NamedTuple):
     stopped: bool
 
 
-class _Batch:
+class _DecodeBatch:
     """The rows still in the model: their index, noise key, length so far, mask and cache."""
 
-    def __init__(self, model: Any, rows: Sequence[Row]) -> None:
+    def __init__(self, model: Any, rows: Sequence[DecodeRequest]) -> None:
         distinct = list(dict.fromkeys(row.prompt for row in rows))
         unique = {prompt: place for place, prompt in enumerate(distinct)}
         self.model, self.device = model, model.device
@@ -100,11 +100,11 @@ def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
 
 def decode(
     model: Any,
-    rows: Sequence[Row],
+    rows: Sequence[DecodeRequest],
     sampling: Sampling,
     stop_ids: frozenset[int],
     cancelled: Callable[[], bool],
-) -> tuple[list[Sampled], int]:
+) -> tuple[list[DecodeOutput], int]:
     """Continue every row until a stop token or its cap.
 
     Args:
@@ -115,10 +115,10 @@ def decode(
         cancelled: asked once per token; True ends the loop.
 
     Returns:
-        One `Sampled` per row, and the number of prompt tokens read.
+        One `DecodeOutput` per row, and the number of prompt tokens read.
 
     Raises:
-        Stopped: `cancelled` said so.
+        GenerationStoppedError: `cancelled` said so.
         FlowzooError: the model's logits are not finite.
     """
     caps = np.array([row.cap for row in rows])
@@ -127,11 +127,11 @@ def decode(
     logps = np.zeros(tokens.shape, dtype=np.float32)
     lengths, stopped = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
     with torch.inference_mode(), decoding(model):
-        batch = _Batch(model, rows)
+        batch = _DecodeBatch(model, rows)
         alive = np.ones(len(rows), dtype=bool)
         for step in range(caps.max()):
             if cancelled():
-                raise Stopped("generation was cancelled")
+                raise GenerationStoppedError("generation was cancelled")
             drawn, drawn_logps = draw(batch.logits, uniforms(batch.keys, step), sampling)
             new, new_logps = drawn.cpu().numpy(), drawn_logps.cpu().numpy()
             live = batch.idx[alive]
@@ -151,6 +151,6 @@ def decode(
             "number format): no token can be sampled from them."
         )
     return [
-        Sampled(tokens[i, :n].tolist(), logps[i, :n].tolist(), bool(stopped[i]))
+        DecodeOutput(tokens[i, :n].tolist(), logps[i, :n].tolist(), bool(stopped[i]))
         for i, n in enumerate(lengths)
     ], batch.prompt_tokens

@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
-from flowzoo.agents.chat.prompts import EngineStats, Prompt, check_context, fitted_prompts
-from flowzoo.agents.chat.template import Chat, stop_tokens
+from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
+from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -39,7 +39,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 try:
     import transformers
 
-    from flowzoo.agents.hf.decode import Row, Sampled, decode
+    from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
 except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
 
@@ -135,7 +135,7 @@ class TransformersPolicy:
             raise UsageError(f"max_batch must be at least 1, got {max_batch}.")
         check_context(self._context, self.sampling)
         self._max_batch, self._active = max_batch, active
-        self._chat = Chat(tokenizer, template_kwargs or {}, thinking)
+        self._chat = ChatTokenizer(tokenizer, template_kwargs or {}, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
         self._stop_ids = stop_tokens(model, tokenizer)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"flowzoo-{name}")
@@ -215,7 +215,9 @@ class TransformersPolicy:
         start = time.perf_counter()
         for places in micro_batches(requests, ids, self._max_batch):
             rows = [
-                Row(ids[i], key_int(*requests[i].key), reply_cap(requests[i], self.sampling))
+                DecodeRequest(
+                    ids[i], key_int(*requests[i].key), reply_cap(requests[i], self.sampling)
+                )
                 for i in places
             ]
             with self._active():
@@ -228,11 +230,11 @@ class TransformersPolicy:
         self.stats.seconds += time.perf_counter() - start
         return [completion for completion in done if completion is not None]
 
-    def _prompts(self, requests: list[Request]) -> list[Prompt]:
+    def _prompts(self, requests: list[Request]) -> list[TokenizedPrompt]:
         budgets = [prompt_budget(item, self.sampling, self._context) for item in requests]
         return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
 
-    def _completion(self, row: Row, result: Sampled, shortened: int) -> Completion:
+    def _completion(self, row: DecodeRequest, result: DecodeOutput, shortened: int) -> Completion:
         self.stats.output_tokens += len(result.tokens)
         body = result.tokens[:-1] if result.stopped else result.tokens
         return Completion(

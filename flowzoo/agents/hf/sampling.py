@@ -29,7 +29,7 @@ def uniforms(keys: np.ndarray, step: int) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def kept(scores: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+def top_k_top_p(scores: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply top-k, then top-p on what is left.
 
     Returns:
@@ -70,7 +70,7 @@ def draw(
         logps = scores.log_softmax(-1)
         tokens = _invert(logps, noise)
         return tokens[:, 0], logps.gather(1, tokens)[:, 0]
-    scores, order = kept(scores, sampling)
+    scores, order = top_k_top_p(scores, sampling)
     logps = scores.log_softmax(-1)
     places = _invert(logps, noise)
     return order.gather(1, places)[:, 0], logps.gather(1, places)[:, 0]

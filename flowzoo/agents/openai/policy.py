@@ -113,7 +113,7 @@ class OpenAIPolicy:
 
         Raises:
             UsageError: a URL that is not http(s) or holds a password, or a number out of range.
-            MissingExtra: httpx is not installed.
+            MissingExtraError: httpx is not installed.
         """
         self._url = chat_url(base_url)
         if max_concurrency < 1 or retries < 0 or not timeout_s > 0:

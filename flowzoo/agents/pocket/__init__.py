@@ -23,12 +23,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from flowzoo.errors import UsageError, unknown
 
-Scale = Literal["default", "xs", "s", "m"]
+PocketScale = Literal["default", "xs", "s", "m"]
 
 _HERE = Path(__file__).parent
 _MINUTES = {"math": 45, "code": 30}  # to make scale m on one core
 
-SCALES: tuple[str, ...] = get_args(Scale)[1:]
+SCALES: tuple[str, ...] = get_args(PocketScale)[1:]
 """Sizes besides the default one, from the smallest to the largest."""
 SCALED: tuple[str, ...] = ("code", "math")
 """Tasks whose model comes in all sizes."""
@@ -146,7 +146,7 @@ def load(task: str = "math", scale: str = "default", **options: Any) -> Any:
 
     Raises:
         UsageError: there is no model for this task or of this size, or it has not been made yet.
-        MissingExtra: the extra `train` is not installed.
+        MissingExtraError: the extra `train` is not installed.
     """
     from flowzoo.agents.hf.policy import TransformersPolicy
 

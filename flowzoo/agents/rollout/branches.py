@@ -1,7 +1,7 @@
 """What the tree samplers share: candidates from one prompt, branches of an episode, their effects.
 
 A branch is a fork (a replay of the log), so it shares no state with the episode it came from, and
-the replay checks that it opened with the same prompts, byte for byte (`Diverged` otherwise).
+the replay checks that it opened with the same prompts, byte for byte (`DivergedError` otherwise).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Key
-from flowzoo.agents.rollout.drivers import Open, make_request, opened
-from flowzoo.agents.rollout.engine import Answer, Asks, Work
+from flowzoo.agents.rollout.drivers import OpenTurn, make_request, open_turns
+from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Episode
 from flowzoo.errors import UsageError
@@ -24,11 +24,11 @@ class Phase(NamedTuple):
     """The open turns of an episode, with the candidates sampled for each."""
 
     number: int
-    turns: list[Open]
-    answers: list[list[Answer]]
+    turns: list[OpenTurn]
+    answers: list[list[Response]]
     """Per turn, its candidates."""
 
-    def chosen(self, choice: Choice) -> dict[int, Answer]:
+    def chosen(self, choice: Choice) -> dict[int, Response]:
         """Call number -> the candidate that `choice` takes."""
         return {
             turn.call: answers[candidate]
@@ -36,7 +36,7 @@ class Phase(NamedTuple):
         }
 
 
-def check_one_prompt(turn: Open, answers: Sequence[Answer]) -> None:
+def check_one_prompt(turn: OpenTurn, answers: Sequence[Response]) -> None:
     """Raise `UsageError` unless all candidates of a turn were sampled from the same tokens."""
     first = answers[0]
     for answer in answers[1:]:
@@ -50,7 +50,7 @@ def check_one_prompt(turn: Open, answers: Sequence[Answer]) -> None:
 
 def sample_phase(
     roster: Roster, episode: Episode, key: Key, count: int, suffix: Key = ()
-) -> Generator[Asks, list[Answer], Phase]:
+) -> Generator[RequestBatch, list[Response], Phase]:
     """Sample `count` candidates for every open turn of `episode`, all from its one prompt.
 
     Args:
@@ -60,7 +60,7 @@ def sample_phase(
         count: candidates per turn.
         suffix: what tells the keys of this phase from those of the same turn on other branches.
     """
-    turns, number = opened(episode), episode.asks[0].phase
+    turns, number = open_turns(episode), episode.asks[0].phase
     requests = [
         make_request(
             roster, (*key, turn.agent, turn.turn, *suffix, candidate), turn, episode.problem.id
@@ -68,14 +68,16 @@ def sample_phase(
         for turn in turns
         for candidate in range(count)
     ]
-    got = yield Asks(requests)
+    got = yield RequestBatch(requests)
     answers = [got[place * count : (place + 1) * count] for place in range(len(turns))]
     for turn, candidates in zip(turns, answers, strict=True):
         check_one_prompt(turn, candidates)
     return Phase(number, turns, answers)
 
 
-def branched(episode: Episode, phase: Phase, choice: Choice, key: str | None = None) -> Episode:
+def fork_with_replies(
+    episode: Episode, phase: Phase, choice: Choice, key: str | None = None
+) -> Episode:
     """A fork of `episode` in which the open turns were answered as `choice` says."""
     branch = episode.fork(key)
     for turn, answers, candidate in zip(phase.turns, phase.answers, choice, strict=True):
@@ -83,13 +85,15 @@ def branched(episode: Episode, phase: Phase, choice: Choice, key: str | None = N
     return branch
 
 
-def settled(episodes: Sequence[Episode]) -> Generator[Work, list[Any], None]:
+def resolve_effects(episodes: Sequence[Episode]) -> Generator[EffectBatch, list[Any], None]:
     """Carry out effects of `episodes`, together, until each is done or waits for replies."""
     while True:
         busy = [episode for episode in episodes if episode.effects]
         if not busy:
             return
-        results = yield Work([(one.problem, effect) for one in busy for effect in one.effects])
+        results = yield EffectBatch(
+            [(one.problem, effect) for one in busy for effect in one.effects]
+        )
         place = 0
         for one in busy:
             count = len(one.effects)
@@ -97,7 +101,7 @@ def settled(episodes: Sequence[Episode]) -> Generator[Work, list[Any], None]:
             place += count
 
 
-def engine_values(answer: Answer) -> Mapping[str, Any]:
+def engine_values(answer: Response) -> Mapping[str, Any]:
     """The fields of `Call` that differ between candidates and come from the engine."""
     done = answer.completion
     return {

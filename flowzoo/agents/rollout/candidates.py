@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.agents.rollout.drivers import Open
+from flowzoo.agents.rollout.drivers import OpenTurn
 from flowzoo.envs import Episode, Workflow
 from flowzoo.envs.episode.credit import reward_parts
 from flowzoo.errors import UsageError
@@ -18,7 +18,7 @@ from flowzoo.errors import UsageError
 
 def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, float]:
     """The reward parts of `call` that a branch knows at once: `team` and `local` if it does."""
-    team = branch.finished().score if branch.done else branch.standing
+    team = branch.finished().score if branch.done else branch.interim_score
     reply = branch.turns[call].reply
     readable = reply is not None and reply.strict is not None
     truth, form = branch.truths.get(call), branch.forms.get(call)
@@ -28,7 +28,9 @@ def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, flo
     return parts
 
 
-def values_now(workflow: Workflow, turn: Open, branches: Sequence[Episode]) -> list[float]:
+def immediate_values(
+    workflow: Workflow, turn: OpenTurn, branches: Sequence[Episode]
+) -> list[float]:
     """What the candidates of one turn are worth by what their branches know at once.
 
     Raises:
@@ -37,7 +39,7 @@ def values_now(workflow: Workflow, turn: Open, branches: Sequence[Episode]) -> l
     parts = [known_parts(workflow, branch, turn.call) for branch in branches]
     phase = branches[0].turns[turn.call].phase
     # A standing from before the reply is the same for every candidate and says nothing of it.
-    fresh = any(branch.done or branch.stood > phase for branch in branches)
+    fresh = any(branch.done or branch.interim_phase > phase for branch in branches)
     weights = {"format": 1.0}
     if all("local" in part for part in parts):
         weights["local"] = 1.0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from flowzoo.agents.names import role_of
 from flowzoo.agents.policy import Key, Request
-from flowzoo.agents.rollout.engine import Answer, Asks, Play, Work
+from flowzoo.agents.rollout.engine import EffectBatch, Play, RequestBatch, Response
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.api.aec import WorkflowEnv
@@ -24,7 +24,7 @@ from flowzoo.envs.script import Effect, EffectResult, Found, Ran
 from flowzoo.errors import UsageError
 
 
-class Open(NamedTuple):
+class OpenTurn(NamedTuple):
     """A turn that waits for a reply."""
 
     call: int
@@ -38,7 +38,7 @@ class Open(NamedTuple):
     """What the messages may quote: earlier replies, passages, outputs."""
 
 
-def make_request(roster: Roster, key: Key, turn: Open, problem: str) -> Request:
+def make_request(roster: Roster, key: Key, turn: OpenTurn, problem: str) -> Request:
     """The request for an open turn, with the token budgets of its agent.
 
     Args:
@@ -74,14 +74,16 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def opened(episode: Episode) -> list[Open]:
+def open_turns(episode: Episode) -> list[OpenTurn]:
     """The turns of an episode that wait for a reply."""
     waiting = episode.waiting
     if not waiting:
         return []
     agents, keep, quotes = episode.workflow.agents, episode.problem.text, quotable(episode.log)
     return [
-        Open(turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages, keep, quotes)
+        OpenTurn(
+            turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages, keep, quotes
+        )
         for turn in waiting
     ]
 
@@ -92,7 +94,7 @@ class Driver(Protocol):
     problem: str
     """Reference of the problem, part of every request's key."""
 
-    def open_turns(self) -> list[Open]:
+    def open_turns(self) -> list[OpenTurn]:
         """Turns that wait for replies; empty while effects are pending and at the end."""
         ...
 
@@ -108,12 +110,12 @@ class Driver(Protocol):
         """Give the results of all pending effects."""
         ...
 
-    def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
+    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
         """The finished episode, with what the engines reported about each call."""
         ...
 
 
-def engine_fields(answers: Mapping[int, Answer]) -> dict[int, dict[str, Any]]:
+def engine_fields(answers: Mapping[int, Response]) -> dict[int, dict[str, Any]]:
     """The fields of `Call` that the policies reported, by call number."""
     return {
         number: {
@@ -128,7 +130,7 @@ def engine_fields(answers: Mapping[int, Answer]) -> dict[int, dict[str, Any]]:
     }
 
 
-def with_answers(finished: EpisodeRecord, answers: Mapping[int, Answer]) -> EpisodeRecord:
+def with_answers(finished: EpisodeRecord, answers: Mapping[int, Response]) -> EpisodeRecord:
     """`finished` with policy, token ids and log-probs in every call that `answers` knows."""
     fields = engine_fields(answers)
     calls = [replace(call, **fields.get(number, {})) for number, call in enumerate(finished.calls)]
@@ -143,9 +145,9 @@ class EpisodeDriver:
         self.episode = episode
         self.problem = episode.problem.id
 
-    def open_turns(self) -> list[Open]:
+    def open_turns(self) -> list[OpenTurn]:
         """See `Driver`."""
-        return opened(self.episode)
+        return open_turns(self.episode)
 
     def effects(self) -> Sequence[tuple[Problem, Effect]]:
         """See `Driver`."""
@@ -160,7 +162,7 @@ class EpisodeDriver:
         """See `Driver`."""
         self.episode.resolve(results)
 
-    def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
+    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
         """See `Driver`."""
         return record(self.episode, engine_fields(answers))
 
@@ -198,7 +200,7 @@ class AECDriver:
         self._returns: dict[str, float] = dict.fromkeys(env.possible_agents, 0.0)
         self._calls: list[Call] = []
         self._turns: dict[str, int] = {}
-        self._open: Open | None = None
+        self._open: OpenTurn | None = None
         self._truncated = False
         self._next()
 
@@ -214,14 +216,14 @@ class AECDriver:
                 self._turns[agent] = turn + 1
                 messages = self._observe(obs)
                 quotes = tuple(call.reply for call in self._calls)
-                self._open = Open(
+                self._open = OpenTurn(
                     len(self._calls), agent, role_of(agent), turn, messages, quotes=quotes
                 )
                 return
             self._truncated |= bool(truncated)
             env.step(None)
 
-    def open_turns(self) -> list[Open]:
+    def open_turns(self) -> list[OpenTurn]:
         """See `Driver`."""
         return [self._open] if self._open else []
 
@@ -261,7 +263,7 @@ class AECDriver:
         """Never called, since there are no effects."""
         raise UsageError("an AEC environment has no effects to resolve")
 
-    def finish(self, answers: Mapping[int, Answer]) -> EpisodeRecord:
+    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
         """The environment's own record if it is one of ours, else what `last` told.
 
         For other environments the score is the mean return of the agents, and every call is paid
@@ -304,11 +306,11 @@ def drive(
     """
     driver = start()
     problem = driver.problem
-    answers: dict[int, Answer] = {}
+    answers: dict[int, Response] = {}
     while True:
         effects = driver.effects()
         if effects:
-            driver.resolve((yield Work(effects)))
+            driver.resolve((yield EffectBatch(effects)))
             continue
         turns = driver.open_turns()
         if not turns:
@@ -319,6 +321,6 @@ def drive(
             )
             for turn in turns
         ]
-        for turn, answer in zip(turns, (yield Asks(requests)), strict=True):
+        for turn, answer in zip(turns, (yield RequestBatch(requests)), strict=True):
             answers[turn.call] = answer
             driver.reply(turn.agent, answer.completion.text)

@@ -1,7 +1,7 @@
 """Many episodes at once: what every sampler shares, and the plain one.
 
 `Rollout` plays each episode once. The tree samplers (`tree` and `joint` beside this file) branch;
-all of them are plays of one `Engine`, which batches requests and effects over all episodes
+all of them are plays of one `RolloutEngine`, which batches requests and effects over all episodes
 and all branches and says how `deterministic` runs repeat.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from flowzoo.agents.rollout.drivers import AECDriver, Driver, EpisodeDriver, chat, drive
-from flowzoo.agents.rollout.engine import Engine, Play
+from flowzoo.agents.rollout.engine import Play, RolloutEngine
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflow, WorkflowError
 from flowzoo.envs.tasks.task import Task
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class EpisodeJob:
     """One episode to run: a problem, and which of its samples this is."""
 
     problem: Problem
@@ -39,7 +39,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class RolloutBatch:
     """What a learner gets: the episodes, and the rows to learn from."""
 
     records: list[EpisodeRecord]
@@ -53,10 +53,10 @@ class Sampled:
     """Tokens in those replies."""
 
 
-def joined(parts: Iterable[Sampled]) -> Sampled:
+def concat_batches(parts: Iterable[RolloutBatch]) -> RolloutBatch:
     """What several jobs came to."""
     parts = list(parts)
-    return Sampled(
+    return RolloutBatch(
         [record for part in parts for record in part.records],
         [row for part in parts for row in part.rows],
         sum(part.value_calls for part in parts),
@@ -64,7 +64,7 @@ def joined(parts: Iterable[Sampled]) -> Sampled:
     )
 
 
-def run_now(work: Coroutine[Any, Any, T], remedy: str) -> T:
+def run_sync(work: Coroutine[Any, Any, T], remedy: str) -> T:
     """Run a coroutine to its end.
 
     Raises:
@@ -126,47 +126,47 @@ class Sampler:
         self.workflow, self.roster, self.seed = workflow, roster, seed
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
-        self.failed = 0
+        self.on_failure = 0
 
-    def play(self, workflow: Workflow, job: Job) -> Play:
-        """The play of one job; returns its `Sampled`."""
+    def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
+        """The play of one job; returns its `RolloutBatch`."""
         raise NotImplementedError(f"{type(self).__name__} must define play()")
 
-    def sample(self, jobs: Iterable[Job]) -> Sampled:
+    def sample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         """Run `jobs`; what they came to is in their order (failed ones left out).
 
         Raises:
             WorkflowError: a script failed and `on_error` is "raise".
             UsageError: called from a running event loop; await `asample` there.
         """
-        return run_now(self.asample(jobs), "asample(jobs)")
+        return run_sync(self.asample(jobs), "asample(jobs)")
 
-    async def asample(self, jobs: Iterable[Job]) -> Sampled:
+    async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         """`sample` for callers that are coroutines."""
 
-        def landed(part: Sampled) -> None:
+        def on_result(part: RolloutBatch) -> None:
             for record in part.records:
                 self._tell(record)
 
-        return joined(await self._run(self._plays(jobs), landed))
+        return concat_batches(await self._run(self._plays(jobs), on_result))
 
-    def _plays(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Play]]:
+    def _plays(self, jobs: Iterable[EpisodeJob]) -> Iterator[tuple[str, Play]]:
         workflow = self.workflow
         if workflow is None:
             raise UsageError("jobs need a workflow: Rollout(workflow, roster)")
         return ((job.key, self.play(workflow, job)) for job in jobs)
 
     async def _run(
-        self, plays: Iterable[tuple[str, Play]], landed: Callable[[Any], None]
+        self, plays: Iterable[tuple[str, Play]], on_result: Callable[[Any], None]
     ) -> list[Any]:
         task: Task | None = None if self.workflow is None else self.workflow.task
-        engine = Engine(
+        engine = RolloutEngine(
             self.roster,
             task,
             deterministic=self.deterministic,
             in_flight=self.in_flight,
-            landed=landed,
-            failed=self.fail,
+            on_result=on_result,
+            on_failure=self.fail,
         )
         return await engine.run(plays)
 
@@ -176,7 +176,7 @@ class Sampler:
 
     def fail(self, error: WorkflowError, key: str) -> None:
         """Count a failed episode, save it if asked, and stop if told to."""
-        self.failed += 1
+        self.on_failure += 1
         if self.failures is not None:
             self.failures.parent.mkdir(parents=True, exist_ok=True)
             line = {
@@ -194,7 +194,7 @@ class Sampler:
 class Rollout(Sampler):
     """Plays every job once, from its start to its end."""
 
-    def play(self, workflow: Workflow, job: Job) -> Play:
+    def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its record."""
 
         def start() -> Driver:
@@ -202,23 +202,23 @@ class Rollout(Sampler):
 
         return drive(start, self.roster, self.seed, job.sample)
 
-    def run(self, jobs: Iterable[Job]) -> list[EpisodeRecord]:
+    def run(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
         """Run `jobs` and return their records in the order of the jobs (failed ones left out).
 
         Raises:
             WorkflowError: a script failed and `on_error` is "raise".
             UsageError: called from a running event loop; await `arun` there.
         """
-        return run_now(self.arun(jobs), "arun(jobs)")
+        return run_sync(self.arun(jobs), "arun(jobs)")
 
-    async def arun(self, jobs: Iterable[Job]) -> list[EpisodeRecord]:
+    async def arun(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
         """`run` for callers that are coroutines."""
         return await self._run(self._plays(jobs), self._tell)
 
-    async def asample(self, jobs: Iterable[Job]) -> Sampled:
+    async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         """Like `arun`; every call is a row."""
         records = await self.arun(jobs)
-        return Sampled(records, [call for record in records for call in record.calls])
+        return RolloutBatch(records, [call for record in records for call in record.calls])
 
     async def arun_envs(
         self, envs: Iterable[Any], observe: Callable[[Any], list[Message]] = chat

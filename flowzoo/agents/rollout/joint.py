@@ -23,10 +23,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
-from flowzoo.agents.rollout.branches import Choice, Phase, branched, sample_phase, settled
+from flowzoo.agents.rollout.branches import (
+    Choice,
+    Phase,
+    fork_with_replies,
+    resolve_effects,
+    sample_phase,
+)
 from flowzoo.agents.rollout.drivers import engine_fields
-from flowzoo.agents.rollout.engine import Answer, Play, Plays
-from flowzoo.agents.rollout.episodes import Job, Sampled, Sampler
+from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
@@ -34,9 +40,9 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_rng
 
 Joint = Literal["aligned", "cross"]
-Path = tuple[int, ...]
+NodePath = tuple[int, ...]
 """Which child was taken at every node from the root on."""
-Spot = tuple[Path, int, int]
+RowKey = tuple[NodePath, int, int]
 """A row: path of the node, call number, candidate."""
 
 
@@ -78,43 +84,43 @@ class JointSettings:
             )
 
 
-class Trail(NamedTuple):
+class JointBranch(NamedTuple):
     """The way from the root to an episode."""
 
-    path: Path = ()
-    answers: Mapping[int, Answer] = MappingProxyType({})
+    path: NodePath = ()
+    answers: Mapping[int, Response] = MappingProxyType({})
     """By call number."""
-    spots: Mapping[int, Spot] = MappingProxyType({})
+    row_keys: Mapping[int, RowKey] = MappingProxyType({})
     """The row of every call."""
 
-    def then(self, phase: Phase, choice: Choice, number: int) -> Trail:
+    def then(self, phase: Phase, choice: Choice, number: int) -> JointBranch:
         """One step further: a joint action, which is child `number` of its node."""
         chosen = zip(phase.turns, choice, strict=True)
-        spots = {turn.call: (self.path, turn.call, candidate) for turn, candidate in chosen}
+        row_keys = {turn.call: (self.path, turn.call, candidate) for turn, candidate in chosen}
         answers = {**self.answers, **phase.chosen(choice)}
-        return Trail((*self.path, number), answers, {**self.spots, **spots})
+        return JointBranch((*self.path, number), answers, {**self.row_keys, **row_keys})
 
 
-class Leaf(NamedTuple):
+class JointLeaf(NamedTuple):
     """A finished episode."""
 
     record: EpisodeRecord
-    spots: Mapping[int, Spot]
+    row_keys: Mapping[int, RowKey]
     """The row of every call."""
     returns: Sequence[float]
     """Per call, what its agent earns from it on."""
 
 
-class Node(NamedTuple):
+class JointNode(NamedTuple):
     """A phase with its children."""
 
-    path: Path
+    path: NodePath
     phase: Phase
     choices: Sequence[Choice]
-    children: Sequence[Node | Leaf]
+    children: Sequence[JointNode | JointLeaf]
 
 
-def place_of(path: Path) -> str:
+def path_text(path: NodePath) -> str:
     """A path in writing, `0.3.1`."""
     return ".".join(map(str, path))
 
@@ -136,7 +142,7 @@ def joint_actions(count: int, agents: int, most: int, draw: Sequence[int | str])
     return found
 
 
-def shares(budget: int, parts: int) -> list[int]:
+def split_budget(budget: int, parts: int) -> list[int]:
     """`budget` in `parts` whole numbers that differ by at most one, the larger ones first."""
     return [budget // parts + (place < budget % parts) for place in range(parts)]
 
@@ -153,26 +159,28 @@ def returns_of(calls: Sequence[Call]) -> list[float]:
     ]
 
 
-def leaves(tree: Node | Leaf, weight: float = 1.0) -> Iterator[tuple[float, Leaf]]:
+def weighted_leaves(
+    tree: JointNode | JointLeaf, weight: float = 1.0
+) -> Iterator[tuple[float, JointLeaf]]:
     """The leaves below, each with its weight in the mean over children of means over children …"""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, JointLeaf):
         yield weight, tree
         return
     for child in tree.children:
-        yield from leaves(child, weight / len(tree.children))
+        yield from weighted_leaves(child, weight / len(tree.children))
 
 
-def values_of(tree: Node | Leaf) -> dict[Spot, float]:
+def values_of(tree: JointNode | JointLeaf) -> dict[RowKey, float]:
     """Value of every row below."""
-    found: dict[Spot, float] = {}
-    if isinstance(tree, Leaf):
+    found: dict[RowKey, float] = {}
+    if isinstance(tree, JointLeaf):
         return found
     for child in tree.children:
         found |= values_of(child)
     for slot, turn in enumerate(tree.phase.turns):
         for candidate in range(len(tree.phase.answers[slot])):
             worth = [
-                sum(weight * leaf.returns[turn.call] for weight, leaf in leaves(child))
+                sum(weight * leaf.returns[turn.call] for weight, leaf in weighted_leaves(child))
                 for choice, child in zip(tree.choices, tree.children, strict=True)
                 if choice[slot] == candidate
             ]
@@ -194,14 +202,14 @@ class JointRollout(Sampler):
         super().__init__(workflow, roster, **rest)
         self.settings = settings or JointSettings()
 
-    def play(self, workflow: Workflow, job: Job) -> Play:
-        """The play of one job; returns its `Sampled`."""
+    def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
+        """The play of one job; returns its `RolloutBatch`."""
         episode = Episode(workflow, job.problem, f"{job.key}/")
-        yield from settled([episode])
-        root = yield from self.grow(job, episode, self.settings.leaves, Trail())
+        yield from resolve_effects([episode])
+        root = yield from self.grow(job, episode, self.settings.leaves, JointBranch())
         return self.sampled(job, root)
 
-    def grow(self, job: Job, episode: Episode, budget: int, trail: Trail) -> Play:
+    def grow(self, job: EpisodeJob, episode: Episode, budget: int, trail: JointBranch) -> Play:
         """The tree below `episode`, which has no effects pending; returns a node or a leaf.
 
         Args:
@@ -212,21 +220,21 @@ class JointRollout(Sampler):
         """
         if episode.done:
             done = record(episode, engine_fields(trail.answers))
-            return Leaf(done, trail.spots, returns_of(done.calls))
+            return JointLeaf(done, trail.row_keys, returns_of(done.calls))
         count = min(self.settings.candidates, budget)
         key = (self.seed, job.problem.id, job.sample)
-        place = place_of(trail.path)
+        place = path_text(trail.path)
         phase = yield from sample_phase(self.roster, episode, key, count, (place,))
         choices = self.choices(count, len(phase.turns), budget, (*key, place))
         trails = [trail.then(phase, choice, number) for number, choice in enumerate(choices)]
         branches = [
-            branched(episode, phase, choice, f"{job.key}/{place_of(further.path)}")
+            fork_with_replies(episode, phase, choice, f"{job.key}/{path_text(further.path)}")
             for choice, further in zip(choices, trails, strict=True)
         ]
-        yield from settled(branches)
-        parts = zip(branches, shares(budget, len(choices)), trails, strict=True)
-        children = yield Plays([self.grow(job, *part) for part in parts])
-        return Node(trail.path, phase, choices, children)
+        yield from resolve_effects(branches)
+        parts = zip(branches, split_budget(budget, len(choices)), trails, strict=True)
+        children = yield PlayBatch([self.grow(job, *part) for part in parts])
+        return JointNode(trail.path, phase, choices, children)
 
     def choices(
         self, count: int, agents: int, budget: int, key: tuple[str | int, ...]
@@ -236,18 +244,18 @@ class JointRollout(Sampler):
         most = count if settings.joint == "aligned" else min(settings.children or budget, budget)
         return joint_actions(count, agents, most, ("joint", *key))
 
-    def sampled(self, job: Job, root: Node | Leaf) -> Sampled:
+    def sampled(self, job: EpisodeJob, root: JointNode | JointLeaf) -> RolloutBatch:
         """The leaves, and every row once."""
         values = values_of(root)
         records: list[EpisodeRecord] = []
-        rows: dict[Spot, Call] = {}
-        for _, leaf in leaves(root):
+        rows: dict[RowKey, Call] = {}
+        for _, leaf in weighted_leaves(root):
             calls: list[Call] = []
             for number, call in enumerate(leaf.record.calls):
-                spot = leaf.spots[number]
-                node = f"{job.key}/{place_of(spot[0])}"
+                spot = leaf.row_keys[number]
+                node = f"{job.key}/{path_text(spot[0])}"
                 call = replace(call, node=node, candidate=spot[2], value=values[spot])
                 calls.append(call)
                 rows.setdefault(spot, call)
             records.append(replace(leaf.record, calls=tuple(calls)))
-        return Sampled(records, list(rows.values()))
+        return RolloutBatch(records, list(rows.values()))

@@ -10,14 +10,14 @@ What a candidate is worth (`TreeSettings.value`):
 
 * `now`: alpha * team + local + format of what its branch knows at once, that is, when the effects
   that follow the reply are done. Local is the role's own truth (`Truth`, `Grade(of=...)`) and form;
-  the team's share is the score of a branch that has ended, else its `Standing`. Each counts only if
-  all candidates of the decision know it. Known at once are the own truths of all roles of the
-  shipped workflows, but of the orchestrator (its workers' answers), of workers on subtasks, of a
-  tester without a reference (whose team's share is the coder's doing: take `rollout`) and of a
+  the team's share is the score of a branch that has ended, else its `InterimScore`. Each counts
+  only if all candidates of the decision know it. Known at once are the own truths of all roles of
+  the shipped workflows, but of the orchestrator (its workers' answers), of workers on subtasks, of
+  a tester without a reference (whose team's share is the coder's doing: take `rollout`) and of a
   search verifier and searcher without known gold passages.
 * `rollout`: what the call is paid in the end under the workflow's credit rule, mean over
   `value_rollouts` plays of the branch to its end by the current policies. What that costs is
-  counted in `Sampled.value_calls` and `value_tokens`.
+  counted in `RolloutBatch.value_calls` and `value_tokens`.
 
 Differs from the paper (arXiv 2510.11062): team rewards come only from what the environment defines.
 Differs from its released code: the next agent is prompted from the branch that was executed.
@@ -32,15 +32,15 @@ from typing import Any, Literal, NamedTuple, get_args
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
-    branched,
     engine_values,
+    fork_with_replies,
+    resolve_effects,
     sample_phase,
-    settled,
 )
-from flowzoo.agents.rollout.candidates import call_fields, values_now
-from flowzoo.agents.rollout.drivers import EpisodeDriver, Open, drive, engine_fields
-from flowzoo.agents.rollout.engine import Answer, Play, Plays
-from flowzoo.agents.rollout.episodes import Job, Sampled, Sampler
+from flowzoo.agents.rollout.candidates import call_fields, immediate_values
+from flowzoo.agents.rollout.drivers import EpisodeDriver, OpenTurn, drive, engine_fields
+from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
@@ -81,7 +81,7 @@ class TreeSettings:
 class Candidate(NamedTuple):
     """One reply of a decision, and what was found out about it."""
 
-    answer: Answer
+    answer: Response
     value: float
     fields: Mapping[str, Any]
     """The fields of its `Call` that differ from those of the executed candidate."""
@@ -95,7 +95,7 @@ class Decision(NamedTuple):
     taken: int
 
 
-def lone(slot: int, candidate: int, width: int) -> Choice:
+def single_deviation(slot: int, candidate: int, width: int) -> Choice:
     """The joint action in which one agent takes `candidate` and its mates their first ones."""
     return (*(0,) * slot, candidate, *(0,) * (width - slot - 1))
 
@@ -120,15 +120,15 @@ class TreeRollout(Sampler):
                 'finished episodes only: take TreeSettings(value="rollout")'
             )
 
-    def play(self, workflow: Workflow, job: Job) -> Play:
-        """The play of one job; returns its `Sampled`."""
-        return Tree(self, workflow, job).grow()
+    def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
+        """The play of one job; returns its `RolloutBatch`."""
+        return TreePlay(self, workflow, job).grow()
 
 
-class Tree:
+class TreePlay:
     """One job under way: the decisions taken so far, and what their values cost."""
 
-    def __init__(self, sampler: TreeRollout, workflow: Workflow, job: Job) -> None:
+    def __init__(self, sampler: TreeRollout, workflow: Workflow, job: EpisodeJob) -> None:
         self.workflow, self.job = workflow, job
         self.roster, self.settings = sampler.roster, sampler.settings
         self.key = (sampler.seed, job.problem.id, job.sample)
@@ -137,9 +137,9 @@ class Tree:
         self.value_calls = self.value_tokens = 0
 
     def grow(self) -> Play:
-        """From the start of the episode to its end; returns `Sampled`."""
+        """From the start of the episode to its end; returns `RolloutBatch`."""
         episode = Episode(self.workflow, self.job.problem, self.job.key)
-        yield from settled([episode])
+        yield from resolve_effects([episode])
         while not episode.done:
             episode = yield from self.decide(episode)
         return self.sampled(episode)
@@ -150,16 +150,20 @@ class Tree:
         phase = yield from sample_phase(self.roster, episode, self.key, count)
         width = len(phase.turns)
         # The mates' first candidates are shared: 1 + width * (count - 1) branches.
-        choices = {lone(slot, number, width) for slot in range(width) for number in range(count)}
-        branches = {choice: branched(episode, phase, choice) for choice in sorted(choices)}
-        yield from settled(list(branches.values()))
+        choices = {
+            single_deviation(slot, number, width)
+            for slot in range(width)
+            for number in range(count)
+        }
+        branches = {choice: fork_with_replies(episode, phase, choice) for choice in sorted(choices)}
+        yield from resolve_effects(list(branches.values()))
         values = yield from self.values(phase, branches)
         taken = tuple(map(self.pick, phase.turns, values))
         if taken not in branches:
-            branches[taken] = branched(episode, phase, taken)
-            yield from settled([branches[taken]])
+            branches[taken] = fork_with_replies(episode, phase, taken)
+            yield from resolve_effects([branches[taken]])
         for slot, turn in enumerate(phase.turns):
-            row = [branches[lone(slot, number, width)] for number in range(count)]
+            row = [branches[single_deviation(slot, number, width)] for number in range(count)]
             candidates = [
                 Candidate(answer, value, call_fields(self.workflow, branch, turn.call, value))
                 for answer, value, branch in zip(
@@ -175,13 +179,16 @@ class Tree:
     ) -> Generator[Any, Any, list[list[float]]]:
         """Per turn of the phase, what its candidates are worth."""
         count, width = self.settings.candidates, len(phase.turns)
-        rows = [[lone(slot, number, width) for number in range(count)] for slot in range(width)]
+        rows = [
+            [single_deviation(slot, number, width) for number in range(count)]
+            for slot in range(width)
+        ]
         if self.settings.value == "now":
             return [
-                values_now(self.workflow, turn, [branches[choice] for choice in row])
+                immediate_values(self.workflow, turn, [branches[choice] for choice in row])
                 for turn, row in zip(phase.turns, rows, strict=True)
             ]
-        ends = yield from self.played_out(phase, branches)
+        ends = yield from self.play_out(phase, branches)
         return [
             [
                 sum(end.calls[turn.call].reward for end in ends[choice]) / len(ends[choice])
@@ -190,7 +197,7 @@ class Tree:
             for turn, row in zip(phase.turns, rows, strict=True)
         ]
 
-    def played_out(
+    def play_out(
         self, phase: Phase, branches: Mapping[Choice, Episode]
     ) -> Generator[Any, Any, dict[Choice, list[EpisodeRecord]]]:
         """Every branch's ends; one that has ended already has just its own."""
@@ -202,7 +209,7 @@ class Tree:
             for choice in open_ones
             for rollout in rollouts
         ]
-        found = iter((yield Plays(plays)))
+        found = iter((yield PlayBatch(plays)))
         for choice in open_ones:
             ends[choice] = [next(found) for _ in rollouts]
             for end in ends[choice]:
@@ -222,7 +229,7 @@ class Tree:
         seed, _, sample = self.key
         return drive(start, self.roster, seed, sample, suffix)
 
-    def pick(self, turn: Open, values: Sequence[float]) -> int:
+    def pick(self, turn: OpenTurn, values: Sequence[float]) -> int:
         """Which candidate is executed."""
         if self.settings.select == "best":
             return values.index(max(values))
@@ -230,7 +237,7 @@ class Tree:
             return 0
         return key_rng("select", *self.key, turn.agent, turn.turn).randrange(len(values))
 
-    def sampled(self, episode: Episode) -> Sampled:
+    def sampled(self, episode: Episode) -> RolloutBatch:
         """The episode, and a row for every candidate, in call order."""
         decisions = self.decisions
         answers = {
@@ -252,4 +259,4 @@ class Tree:
                 if place == taken:
                     executed.append(row)
         finished = replace(done, calls=tuple(executed))
-        return Sampled([finished], rows, self.value_calls, self.value_tokens)
+        return RolloutBatch([finished], rows, self.value_calls, self.value_tokens)

@@ -15,6 +15,14 @@ from typing import Any, TypeVar
 
 import torch
 
+from flowzoo.agents.vllm.backend import (
+    Adapter,
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    Tensors,
+    engine_error,
+)
 from flowzoo.agents.vllm.convert import (
     AsyncEngineArgs,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     AsyncLLM,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
@@ -26,7 +34,6 @@ from flowzoo.agents.vllm.convert import (
     sampling_params,
     tokens_prompt,
 )
-from flowzoo.agents.vllm.home import Adapter, EngineDied, Job, Sample, Tensors, died
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.agents.vllm.settings import EngineSettings, engine_fields
 from flowzoo.agents.vllm.weights_file import weights_file
@@ -36,8 +43,8 @@ T = TypeVar("T")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class AsyncHome:
-    """An engine of its own processes; see `flowzoo.agents.vllm.home.Home`.
+class AsyncLLMBackend:
+    """An engine of its own processes; see `flowzoo.agents.vllm.backend.VLLMBackend`.
 
     Raises:
         UsageError: vLLM cannot load the model, or refuses the settings.
@@ -47,7 +54,7 @@ class AsyncHome:
         """Start the processes and wait until they can answer."""
         self._settings = settings
         self._loop = LoopThread("flowzoo-vllm-async")
-        self._error: EngineDied | None = None
+        self._error: EngineDeadError | None = None
         self._count = 0
         self._under_way = 0
         fields = engine_fields(path, settings, cpu=on_cpu())
@@ -61,15 +68,15 @@ class AsyncHome:
 
     @property
     def alive(self) -> bool:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         return self._error is None and not self._engine.errored
 
-    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
-        """See `Home`."""
+    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
+        """See `VLLMBackend`."""
         return [self._loop.start(self._answer(job)) for job in jobs]
 
     def load_weights(self, tensors: Tensors, version: int) -> None:
-        """See `Home`. The file holds the engine's number format."""
+        """See `VLLMBackend`. The file holds the engine's number format."""
         self._check_idle("weights")
         dtype = _DTYPES[self._settings.dtype]
         with weights_file(tensors, dtype) as file:
@@ -78,31 +85,31 @@ class AsyncHome:
         self._call(lambda: self._engine.update_weight_version(str(version)))
 
     def load_adapter(self, adapter: Adapter) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(lambda: self._engine.add_lora(lora_request(adapter)))
 
     def drop_adapter(self, adapter: Adapter) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(lambda: self._engine.remove_lora(adapter.number))
 
     def reset_cache(self) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         if not self._call(self._engine.reset_prefix_cache):
             raise UsageError("the prefix cache is in use: await or cancel all requests first.")
 
     def sleep(self, level: int) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._check_idle("memory")
         self._call(lambda: self._engine.sleep(level))
 
     def wake(self, what: Sequence[str] | None = None) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(lambda: self._engine.wake_up(list(what) if what else None))
 
     def close(self) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         if self._error is None:
-            self._error = EngineDied("the vLLM engine was closed")
+            self._error = EngineDeadError("the vLLM engine was closed")
         with contextlib.suppress(Exception):
             self._engine.shutdown()
         self._loop.close()
@@ -115,10 +122,10 @@ class AsyncHome:
         try:
             return self._loop.wait(work())
         except Exception as error:
-            self._error = died(error)
+            self._error = engine_error(error)
             raise self._error from error
 
-    async def _answer(self, job: Job) -> Sample:
+    async def _answer(self, job: GenerationRequest) -> GenerationOutput:
         if self._error is not None:
             raise type(self._error)(*self._error.args)
         self._count += 1
@@ -132,11 +139,11 @@ class AsyncHome:
                 ):
                     if output.finished:
                         return read_output(output)
-            raise EngineDied("the vLLM engine ended a reply early")
-        except EngineDied:
+            raise EngineDeadError("the vLLM engine ended a reply early")
+        except EngineDeadError:
             raise
         except Exception as error:
-            self._error = died(error)
+            self._error = engine_error(error)
             raise self._error from error
         finally:
             self._under_way -= 1

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from flowzoo.agents.vllm.home import Adapter, EngineDied, Job, Sample, died, sampling_fields
+from flowzoo.agents.vllm.backend import (
+    Adapter,
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    engine_error,
+    sampling_fields,
+)
 from flowzoo.agents.vllm.settings import prepare_environment
 from flowzoo.errors import UsageError, missing_extra
 
@@ -68,12 +75,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def tokens_prompt(job: Job) -> TokensPrompt:
+def tokens_prompt(job: GenerationRequest) -> TokensPrompt:
     """A job's prompt."""
     return TokensPrompt(prompt_token_ids=list(job.prompt))
 
 
-def sampling_params(job: Job) -> SamplingParams:
+def sampling_params(job: GenerationRequest) -> SamplingParams:
     """A job's sampling; ids and log-probs come once, at the end, and without text."""
     return SamplingParams(
         **sampling_fields(job),
@@ -89,11 +96,11 @@ def lora_request(adapter: Adapter) -> LoRARequest:
     return LoRARequest(adapter.name, adapter.number, str(adapter.folder))
 
 
-def read_output(output: Any) -> Sample:
+def read_output(output: Any) -> GenerationOutput:
     """A finished `RequestOutput` as a sample."""
     done = output.outputs[0]
     # One entry per position: with `logprobs=0` vLLM reports the sampled token alone.
-    return Sample(
+    return GenerationOutput(
         tuple(done.token_ids),
         tuple(done.logprobs.logprobs),
         done.finish_reason == "stop",
@@ -125,7 +132,7 @@ def cannot_start(path: str, error: BaseException) -> Exception:
     """What to raise when an engine did not come up."""
     if isinstance(error, UsageError):
         return error
-    problem = died(error)
-    if type(problem) is not EngineDied:
+    problem = engine_error(error)
+    if type(problem) is not EngineDeadError:
         return problem
     return UsageError(f"vLLM cannot start with the model at {path!r}: {error}")

@@ -19,7 +19,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from flowzoo.agents.chat.template import stop_tokens
-from flowzoo.agents.vllm.home import Adapter, Home, Job, Sample, Tensors, shared_memory
+from flowzoo.agents.vllm.backend import (
+    Adapter,
+    GenerationOutput,
+    GenerationRequest,
+    Tensors,
+    VLLMBackend,
+    shared_memory,
+)
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.errors import UsageError, missing_extra, unknown
 
@@ -32,20 +39,20 @@ _NUMBERS = itertools.count(1)
 """Of adapters: vLLM wants them unique in an engine, unique in the process is simpler."""
 
 
-def open_home(path: str, settings: EngineSettings) -> Home:
+def open_backend(path: str, settings: EngineSettings) -> VLLMBackend:
     """The home that `settings.placement` names, started.
 
     Raises:
         UsageError: vLLM cannot load the model, or refuses the settings.
-        MissingExtra: vLLM is not installed.
+        MissingExtraError: vLLM is not installed.
     """
     if settings.placement == "split":
-        from flowzoo.agents.vllm.async_engine import AsyncHome
+        from flowzoo.agents.vllm.async_engine import AsyncLLMBackend
 
-        return AsyncHome(path, settings)
-    from flowzoo.agents.vllm.thread import ThreadHome
+        return AsyncLLMBackend(path, settings)
+    from flowzoo.agents.vllm.thread import InProcessBackend
 
-    return ThreadHome(path, settings)
+    return InProcessBackend(path, settings)
 
 
 class VLLMEngine:
@@ -55,7 +62,11 @@ class VLLMEngine:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], open_home: Callable[[], Home], *, context: int = 0
+        self,
+        path: str | os.PathLike[str],
+        open_home: Callable[[], VLLMBackend],
+        *,
+        context: int = 0,
     ) -> None:
         """Read the tokenizer and the end tokens of the model at `path`, and start the home.
 
@@ -77,7 +88,7 @@ class VLLMEngine:
         self.adapters: dict[str, Adapter] = {}
         self._open = open_home
         self._files = tempfile.TemporaryDirectory(prefix="flowzoo-adapters-", dir=shared_memory())
-        self.home: Home = open_home()
+        self.home: VLLMBackend = open_home()
 
     @classmethod
     def local(
@@ -89,10 +100,10 @@ class VLLMEngine:
         limit = getattr(config, "max_position_embeddings", None) or chosen.max_context
         context = min(chosen.max_context or limit, limit)
         chosen = replace(chosen, max_context=context)
-        return cls(path, lambda: open_home(os.fspath(path), chosen), context=context)
+        return cls(path, lambda: open_backend(os.fspath(path), chosen), context=context)
 
-    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
-        """Queue `jobs` together; see `Home.submit`."""
+    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
+        """Queue `jobs` together; see `VLLMBackend.submit`."""
         return self.home.submit(jobs)
 
     def load_weights(self, tensors: Tensors) -> int:

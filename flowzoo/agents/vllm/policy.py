@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
-from flowzoo.agents.chat.template import Chat
+from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -25,8 +25,8 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
+from flowzoo.agents.vllm.backend import GenerationOutput, GenerationRequest
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.home import Job, Sample
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.seeding import key_int
 
@@ -73,7 +73,7 @@ class VLLMPolicy:
         self.adapter = adapter
         self.stats = EngineStats()
         check_context(engine.context, self.sampling)
-        self._chat = Chat(engine.tokenizer, template_kwargs or {}, thinking)
+        self._chat = ChatTokenizer(engine.tokenizer, template_kwargs or {}, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
         self._owns_engine = owns_engine
 
@@ -96,7 +96,7 @@ class VLLMPolicy:
 
         Raises:
             UsageError: nothing loadable at `path`, or vLLM refuses the settings.
-            MissingExtra: vLLM is not installed.
+            MissingExtraError: vLLM is not installed.
         """
         short = os.path.basename(os.path.normpath(os.fspath(path)))
         engine = VLLMEngine.local(path, settings)
@@ -107,7 +107,7 @@ class VLLMPolicy:
 
         Raises:
             UsageError: a request's token cap is below 1, or the policy's adapter is not loaded.
-            EngineDied: the engine failed; `engine.restart` may help.
+            EngineDeadError: the engine failed; `engine.restart` may help.
         """
         jobs = self.jobs(requests)
         loop = asyncio.get_running_loop()
@@ -127,13 +127,13 @@ class VLLMPolicy:
         samples = [future.result() for future in self.engine.submit(jobs)]
         return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
 
-    def jobs(self, requests: Sequence[Request]) -> list[Job]:
+    def jobs(self, requests: Sequence[Request]) -> list[GenerationRequest]:
         """`requests` as the engine takes them."""
         budgets = [prompt_budget(item, self.sampling, self.engine.context) for item in requests]
         prompts = fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
         adapter = self.engine.adapter(self.adapter) if self.adapter else None
         return [
-            Job(
+            GenerationRequest(
                 prompt=prompt.ids,
                 seed=key_int(*request.key) >> 1,  # vLLM's seeds are signed
                 cap=reply_cap(request, self.sampling),
@@ -163,7 +163,7 @@ class VLLMPolicy:
         if self._owns_engine:
             await asyncio.to_thread(self.engine.close)
 
-    def _completion(self, job: Job, sample: Sample) -> Completion:
+    def _completion(self, job: GenerationRequest, sample: GenerationOutput) -> Completion:
         self.stats.requests += 1
         self.stats.read_tokens += len(job.prompt) - sample.cached
         self.stats.output_tokens += len(sample.tokens)

@@ -15,16 +15,16 @@ from concurrent.futures import Future
 from typing import Any
 
 from flowzoo.agents.openai.policy import api_key, chat_url
-from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.home import (
+from flowzoo.agents.vllm.backend import (
     Adapter,
-    EngineDied,
-    Job,
-    Sample,
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
     Tensors,
-    died,
+    engine_error,
     sampling_fields,
 )
+from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.agents.vllm.weights_file import weights_file
 from flowzoo.errors import UsageError, missing_extra
@@ -43,16 +43,16 @@ def connect(path: str, url: str, **options: Any) -> VLLMEngine:
     Args:
         path: local folder or hub id; read for tokenizer and config.
         url: up to and including the version, e.g. `http://localhost:8000/v1`.
-        options: as for `RemoteHome`.
+        options: as for `ServerBackend`.
 
     Raises:
         UsageError: a bad URL, or a server that reports other log-probs than those sampled from.
-        EngineDied: nothing answers at `url`.
+        EngineDeadError: nothing answers at `url`.
     """
-    return VLLMEngine(path, lambda: RemoteHome(url, **options))
+    return VLLMEngine(path, lambda: ServerBackend(url, **options))
 
 
-def read_choice(body: Any) -> Sample:
+def read_choice(body: Any) -> GenerationOutput:
     """The sample in the server's answer.
 
     Raises:
@@ -60,7 +60,7 @@ def read_choice(body: Any) -> Sample:
     """
     choice = body["choices"][0]
     details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
-    return Sample(
+    return GenerationOutput(
         tuple(int(token) for token in choice["token_ids"]),
         tuple(float(logp) for logp in choice["logprobs"]["token_logprobs"]),
         choice["finish_reason"] == "stop",
@@ -68,12 +68,12 @@ def read_choice(body: Any) -> Sample:
     )
 
 
-class RemoteHome:
-    """A server as an engine; see `flowzoo.agents.vllm.home.Home`.
+class ServerBackend:
+    """A server as an engine; see `flowzoo.agents.vllm.backend.VLLMBackend`.
 
     Raises:
         UsageError: a bad URL, or log-probs of another distribution than the sampled one.
-        EngineDied: nothing answers within `patience_s`.
+        EngineDeadError: nothing answers within `patience_s`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RemoteHome:
         """
         self._url = chat_url(url).removesuffix("/chat/completions")
         self._root = self._url.rsplit("/", 1)[0]
-        self._error: EngineDied | None = None
+        self._error: EngineDeadError | None = None
         self._under_way = 0
         self._loop = LoopThread("flowzoo-vllm-remote")
         self._slots = asyncio.Semaphore(max_pending)
@@ -110,15 +110,15 @@ class RemoteHome:
 
     @property
     def alive(self) -> bool:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         return self._error is None
 
-    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
-        """See `Home`."""
+    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
+        """See `VLLMBackend`."""
         return [self._loop.start(self._answer(job)) for job in jobs]
 
     def load_weights(self, tensors: Tensors, version: int) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         if self._under_way:
             raise UsageError(
                 f"the server's weights cannot change while {self._under_way} requests are under "
@@ -130,31 +130,31 @@ class RemoteHome:
         self.reset_cache()
 
     def load_adapter(self, adapter: Adapter) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         body = {"lora_name": adapter.name, "lora_path": str(adapter.folder)}
         self._post(f"{self._url}/load_lora_adapter", body)
 
     def drop_adapter(self, adapter: Adapter) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._post(f"{self._url}/unload_lora_adapter", {"lora_name": adapter.name})
 
     def reset_cache(self) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._post(f"{self._root}/reset_prefix_cache", {})
 
     def sleep(self, level: int) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._post(f"{self._root}/sleep?level={level}", {})
 
     def wake(self, what: Sequence[str] | None = None) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         tags = "&".join(f"tags={name}" for name in what or ())
         self._post(f"{self._root}/wake_up?{tags}", {})
 
     def close(self) -> None:
         """Close the connections; the server runs on."""
         if self._error is None:
-            self._error = EngineDied("the connection to the vLLM server was closed")
+            self._error = EngineDeadError("the connection to the vLLM server was closed")
         if not self._loop.loop.is_closed():
             self._loop.wait(self._client.aclose())
             self._loop.close()
@@ -180,13 +180,15 @@ class RemoteHome:
             except httpx.HTTPError as error:
                 said = f"{type(error).__name__}: {error}"
             if time.monotonic() > deadline:
-                raise EngineDied(f"no vLLM server answers at {self._root}: {said}")
+                raise EngineDeadError(f"no vLLM server answers at {self._root}: {said}")
             await asyncio.sleep(0.5)
 
     async def _get(self, path: str) -> Any:
         reply = await self._client.get(f"{self._url}{path}", headers=_headers())
         if reply.status_code != 200:
-            raise EngineDied(f"{self._url}{path} answered {reply.status_code}: {reply.text[:500]}")
+            raise EngineDeadError(
+                f"{self._url}{path} answered {reply.status_code}: {reply.text[:500]}"
+            )
         return reply.json()
 
     async def _check_logps(self) -> None:
@@ -206,7 +208,7 @@ class RemoteHome:
                 "it with --logprobs-mode processed_logprobs."
             )
 
-    async def _answer(self, job: Job) -> Sample:
+    async def _answer(self, job: GenerationRequest) -> GenerationOutput:
         name = job.adapter.name if job.adapter else self.model
         body = {
             **sampling_fields(job),
@@ -234,8 +236,8 @@ class RemoteHome:
         except httpx.HTTPError as error:
             raise self._died(f"{type(error).__name__}: {error}") from error
 
-    def _died(self, what: str) -> EngineDied:
-        self._error = died(RuntimeError(f"{self._url}: {what}"))
+    def _died(self, what: str) -> EngineDeadError:
+        self._error = engine_error(RuntimeError(f"{self._url}: {what}"))
         return self._error
 
 

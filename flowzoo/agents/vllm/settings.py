@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from flowzoo.errors import UsageError, unknown
 
 Placement = Literal["colocated", "split"]
-DType = Literal["float32", "bfloat16", "float16"]
+EngineDType = Literal["float32", "bfloat16", "float16"]
 
 GIB = 2**30
 _CPU_KV_GIB = 0.25
@@ -38,7 +38,7 @@ class EngineSettings:
     devices: str = ""
     """GPUs of a split engine, as CUDA_VISIBLE_DEVICES writes them; empty: those this process sees.
     """
-    dtype: DType = "float32"
+    dtype: EngineDType = "float32"
     """Number format of weights and cache."""
     kv_gib: float = 0.0
     """Size of the KV cache in GiB; 0: 0.25 on a CPU, and on a GPU what `gpu_share` leaves."""
@@ -67,8 +67,8 @@ class EngineSettings:
         """Check every choice."""
         if self.placement not in get_args(Placement):
             raise unknown("placement", self.placement, get_args(Placement))
-        if self.dtype not in get_args(DType):
-            raise unknown("number format of the engine", self.dtype, get_args(DType))
+        if self.dtype not in get_args(EngineDType):
+            raise unknown("number format of the engine", self.dtype, get_args(EngineDType))
         for name in ("max_batch", "max_step_tokens", "max_pending", "adapter_rank"):
             if getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}.")

@@ -19,6 +19,15 @@ from typing import Any, NamedTuple
 
 import torch
 
+from flowzoo.agents.vllm.backend import (
+    Adapter,
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    Tensors,
+    engine_error,
+    fail_all,
+)
 from flowzoo.agents.vllm.convert import (
     EngineArgs,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     LLMEngine,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
@@ -30,7 +39,6 @@ from flowzoo.agents.vllm.convert import (
     sampling_params,
     tokens_prompt,
 )
-from flowzoo.agents.vllm.home import Adapter, EngineDied, Job, Sample, Tensors, died, fail_all
 from flowzoo.agents.vllm.settings import EngineSettings, engine_fields
 from flowzoo.errors import UsageError
 
@@ -42,15 +50,15 @@ _OPEN: set[int] = set()
 """The engines of this process, by id; only the last one to go may end the process groups."""
 
 
-class _Work(NamedTuple):
+class _ThreadTask(NamedTuple):
     """Something to do between two steps, and the futures that fail if it never is."""
 
     do: Callable[[], None]
     futures: Sequence[Future[Any]]
 
 
-class ThreadHome:
-    """An engine of this process; see `flowzoo.agents.vllm.home.Home`.
+class InProcessBackend:
+    """An engine of this process; see `flowzoo.agents.vllm.backend.VLLMBackend`.
 
     Raises:
         UsageError: vLLM cannot load the model, or refuses the settings.
@@ -59,9 +67,9 @@ class ThreadHome:
     def __init__(self, path: str, settings: EngineSettings) -> None:
         """Start the engine and wait until it can answer."""
         self._path, self._settings = path, settings
-        self._inbox: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._backlog: deque[tuple[Job, Future[Sample]]] = deque()
-        self._active: dict[str, Future[Sample]] = {}
+        self._inbox: queue.SimpleQueue[_ThreadTask | None] = queue.SimpleQueue()
+        self._backlog: deque[tuple[GenerationRequest, Future[GenerationOutput]]] = deque()
+        self._active: dict[str, Future[GenerationOutput]] = {}
         self._count = 0
         self._engine: Any = None
         self._error: BaseException | None = None
@@ -75,12 +83,12 @@ class ThreadHome:
 
     @property
     def alive(self) -> bool:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         return self._error is None
 
-    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
-        """See `Home`."""
-        futures: list[Future[Sample]] = [Future() for _ in jobs]
+    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
+        """See `VLLMBackend`."""
+        futures: list[Future[GenerationOutput]] = [Future() for _ in jobs]
         for future in futures:
             future.add_done_callback(self._on_done)
         batch = list(zip(jobs, futures, strict=True))
@@ -88,7 +96,7 @@ class ThreadHome:
         return futures
 
     def load_weights(self, tensors: Tensors, version: int) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
 
         def load() -> None:
             self._check_idle("weights")
@@ -99,19 +107,19 @@ class ThreadHome:
         self._call(load)
 
     def load_adapter(self, adapter: Adapter) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(lambda: self._engine.add_lora(lora_request(adapter)))
 
     def drop_adapter(self, adapter: Adapter) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(lambda: self._engine.remove_lora(adapter.number))
 
     def reset_cache(self) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(self._forget_prompts)
 
     def sleep(self, level: int) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
 
         def rest() -> None:
             self._check_idle("memory")
@@ -120,14 +128,14 @@ class ThreadHome:
         self._call(rest)
 
     def wake(self, what: Sequence[str] | None = None) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         self._call(lambda: self._engine.wake_up(list(what) if what else None))
 
     def close(self) -> None:
-        """See `Home`."""
+        """See `VLLMBackend`."""
         with self._lock:
             if self._error is None:
-                self._error = EngineDied("the vLLM engine was closed")
+                self._error = EngineDeadError("the vLLM engine was closed")
                 self._inbox.put(None)
         self._thread.join()
 
@@ -137,7 +145,7 @@ class ThreadHome:
         """Queue `work` for the engine's thread, or fail `futures` if there is none any more."""
         with self._lock:
             if self._error is None:
-                self._inbox.put(_Work(work, futures))
+                self._inbox.put(_ThreadTask(work, futures))
                 return
         fail_all(futures, self._failure)
 
@@ -150,7 +158,7 @@ class ThreadHome:
             except UsageError as error:
                 done.set_exception(error)
             except BaseException as error:
-                done.set_exception(died(error))
+                done.set_exception(engine_error(error))
                 raise
             else:
                 done.set_result(None)
@@ -158,15 +166,15 @@ class ThreadHome:
         self._post(run, [done])
         done.result()
 
-    def _on_done(self, future: Future[Sample]) -> None:
+    def _on_done(self, future: Future[GenerationOutput]) -> None:
         if future.cancelled():
             self._post(lambda: self._abort(future), [])
 
-    def _failure(self) -> EngineDied:
+    def _failure(self) -> EngineDeadError:
         error = self._error
-        if isinstance(error, EngineDied):
+        if isinstance(error, EngineDeadError):
             return type(error)(*error.args)
-        return died(error or RuntimeError("it was closed"))
+        return engine_error(error or RuntimeError("it was closed"))
 
     # -- the engine's thread -------------------------------------------------------------------
 
@@ -187,7 +195,7 @@ class ThreadHome:
                     self._step()
         except BaseException as error:  # whatever it was, nobody may wait for ever
             with self._lock:
-                self._error = died(error)
+                self._error = engine_error(error)
         with self._lock:
             while not self._inbox.empty():
                 unread = self._inbox.get()
@@ -219,7 +227,7 @@ class ThreadHome:
             if future is not None and future.set_running_or_notify_cancel():
                 future.set_result(read_output(output))
 
-    def _enter(self, job: Job, future: Future[Sample]) -> int:
+    def _enter(self, job: GenerationRequest, future: Future[GenerationOutput]) -> int:
         """Hand a job to vLLM; returns how many entered."""
         if future.cancelled():
             return 0
@@ -231,7 +239,7 @@ class ThreadHome:
         self._active[key] = future
         return 1
 
-    def _abort(self, future: Future[Sample]) -> None:
+    def _abort(self, future: Future[GenerationOutput]) -> None:
         for key in [key for key, other in self._active.items() if other is future]:
             self._engine.abort_request([key])
             del self._active[key]

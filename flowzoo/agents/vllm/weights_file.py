@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from flowzoo.agents.vllm.home import Tensors, shared_memory
+from flowzoo.agents.vllm.backend import Tensors, shared_memory
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """A batch of calls as columns: ids as dictionary codes, numbers as arrays.
 
-`Columns` takes what advantages read out of the calls once, as episodes come in; every pool of an
-`AdvantageSpec` is then found among small integers. An id becomes the number of its first
+`CallColumns` takes what advantages read out of the calls once, as episodes come in; every pool of
+an `AdvantageSpec` is then found among small integers. An id becomes the number of its first
 appearance in its column by a dictionary, so two ids share a code exactly when they are equal, and a
 group is a tuple of such codes, compared in full (`advantage_kernels.pair`). No arithmetic is ever
 done on ids: two published trainers mixed up their groups that way.
@@ -21,7 +21,7 @@ from flowzoo.baselines.advantages.kernels import (
     Bools,
     Codes,
     Floats,
-    Grouping,
+    GroupIndex,
     determines,
     first_rows,
     pair,
@@ -56,7 +56,7 @@ def abstained(call: Call) -> bool:
     return not call.strict and call.parts.get("team") == 0.0
 
 
-def worth(call: Call) -> float:
+def candidate_value(call: Call) -> float:
     """What tree sampling found the call to be worth, NaN where nothing was valued."""
     return math.nan if call.value is None else call.value
 
@@ -73,19 +73,19 @@ _READERS: dict[str, Callable[[Call], Any]] = {
     **{name: attrgetter(field) for name, field in COLUMNS.items()},
     **{name: attrgetter(name) for name in ("reward", "immediate", "executed")},
     "team": team_part,
-    "value": worth,
+    "value": candidate_value,
     "abstained": abstained,
 }
 
 
-class Columns:
+class CallColumns:
     """The columns of a batch; `add` the calls of each episode as it ends, then compute.
 
     Raises:
         UsageError: an unknown column, or, when it is read, one that is not kept.
 
     Example:
-        >>> columns = Columns(keep=("problem", "role", "reward"))
+        >>> columns = CallColumns(keep=("problem", "role", "reward"))
         >>> len(columns)
         0
     """
@@ -161,11 +161,11 @@ class Groups:
     Made for one computation: rows added to `columns` afterwards are not in it.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: CallColumns) -> None:
         """Find no group yet."""
         self.columns = columns
         self._codes: dict[str, Codes] = {}
-        self._found: dict[frozenset[str], Grouping] = {}
+        self._found: dict[frozenset[str], GroupIndex] = {}
 
     def codes(self, name: str) -> Codes:
         """The codes of one column, (rows,)."""
@@ -173,7 +173,7 @@ class Groups:
             self._codes[name] = self.columns.codes(name)
         return self._codes[name]
 
-    def by(self, names: Sequence[str]) -> Grouping:
+    def by(self, names: Sequence[str]) -> GroupIndex:
         """Rows grouped by equality in all of `names`, numbered by first appearance."""
         names = tuple(dict.fromkeys(names))
         key = frozenset(names)
@@ -191,12 +191,12 @@ class Groups:
         ]
         return list(zip(*columns, strict=True))
 
-    def _one(self, name: str) -> Grouping:
+    def _one(self, name: str) -> GroupIndex:
         """Codes of a column are numbered by first appearance already."""
         codes = self.codes(name)
-        return Grouping(codes, first_rows(codes, self.columns.kinds(name)))
+        return GroupIndex(codes, first_rows(codes, self.columns.kinds(name)))
 
-    def _many(self, names: tuple[str, ...]) -> Grouping:
+    def _many(self, names: tuple[str, ...]) -> GroupIndex:
         wide, last = self.by(names[:-1]), self.by(names[-1:])
         if determines(last, wide.codes):
             return last
@@ -209,5 +209,5 @@ def encode(calls: Sequence[Call], names: Sequence[str]) -> tuple[Codes, list[tup
     Raises:
         UsageError: an unknown column.
     """
-    groups = Groups(Columns(calls, keep=names))
+    groups = Groups(CallColumns(calls, keep=names))
     return groups.by(names).codes.copy(), groups.keys(names)

@@ -1,7 +1,7 @@
 """Advantages: how much better a call did than the calls it is compared with.
 
-`compute` is the way in: calls (or their `Columns`) and an `AdvantageSpec` give one scalar per row.
-Statistics are taken over the rows as they came, before any filter, padding or truncation rule.
+`compute` is the way in: calls (or their `CallColumns`) and an `AdvantageSpec` give one scalar per
+row. Statistics are taken over the rows as they came, before any filter, padding or truncation rule.
 
 Beside the values, `Advantages.roles` holds the figures of Dr. MAS, Lemma 4.2: how the targets of
 one role's calls on one problem (mean mu_k, deviation sigma_k) differ from those of the problem's
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowzoo.baselines.advantages.columns import Columns, Groups, encode
+from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
+from flowzoo.baselines.advantages.grouped_targets import GroupedTargets, GroupedTargetsCache
 from flowzoo.baselines.advantages.kernels import (
     Bools,
     Floats,
-    Segments,
+    GroupStats,
     baseline_loo,
     constants,
     normalise,
     subtract,
 )
-from flowzoo.baselines.advantages.pools import Pool, Pools
 from flowzoo.baselines.advantages.roles import RoleStat, RoleStats, role_stats
 from flowzoo.baselines.advantages.running import RunningMean
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec, Weight, named_spec
@@ -36,7 +36,7 @@ from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
 __all__ = [
-    "PRESETS", "AdvantageSpec", "Advantages", "Columns", "RoleStat", "RoleStats", "RunningMean",
+    "PRESETS", "AdvantageSpec", "Advantages", "CallColumns", "RoleStat", "RoleStats", "RunningMean",
     "compute", "encode", "episode_returns",
 ]  # fmt: skip
 
@@ -67,7 +67,7 @@ def episode_returns(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
 
 
 def compute(
-    calls: Sequence[Call] | Columns,
+    calls: Sequence[Call] | CallColumns,
     spec: AdvantageSpec | str,
     returns: Mapping[str, float] | None = None,
     state: RunningMean | None = None,
@@ -86,10 +86,13 @@ def compute(
             that needs another sampling, or a running mean without its state.
     """
     spec = named_spec(spec)
-    columns = calls if isinstance(calls, Columns) else Columns(calls, columns_for(spec))
+    columns = calls if isinstance(calls, CallColumns) else CallColumns(calls, columns_for(spec))
     groups = Groups(columns)
     targets = targets_of(groups, spec, returns)
-    pools, own = Pools(groups, targets, own=spec.mean == "loo"), own_values(groups, spec, targets)
+    pools, own = (
+        GroupedTargetsCache(groups, targets, own=spec.mean == "loo"),
+        own_values(groups, spec, targets),
+    )
     values, judge = own, None
     single, alone = (np.zeros(len(own), np.bool_) for _ in range(2))
     if spec.mean == "running":
@@ -116,15 +119,15 @@ def compute(
 
 
 def _pool(
-    pools: Pools, spec: AdvantageSpec, columns: tuple[str, ...], weight: Weight
-) -> tuple[Pool, Bools]:
+    pools: GroupedTargetsCache, spec: AdvantageSpec, columns: tuple[str, ...], weight: Weight
+) -> tuple[GroupedTargets, Bools]:
     """The pool each row uses (widened if asked), and which rows were alone to begin with."""
     narrow = pools.of(columns, weight)
     pool = pools.widened(columns, weight) if spec.singleton == "widen" else narrow
     return pool, narrow.rows(narrow.segments.counts < 2)
 
 
-def _less_baseline(own: Floats, pool: Pool, spec: AdvantageSpec) -> Floats:
+def _less_baseline(own: Floats, pool: GroupedTargets, spec: AdvantageSpec) -> Floats:
     """What each row has earned, less the baseline of its group, (rows,)."""
     if spec.mean == "loo" and pool.own is not None:
         return own - baseline_loo(pool.codes, pool.own, pool.segments)
@@ -134,7 +137,7 @@ def _less_baseline(own: Floats, pool: Pool, spec: AdvantageSpec) -> Floats:
 
 
 def _less_running(
-    own: Floats, pools: Pools, spec: AdvantageSpec, state: RunningMean | None
+    own: Floats, pools: GroupedTargetsCache, spec: AdvantageSpec, state: RunningMean | None
 ) -> Floats:
     """What each row has earned, less the mean of earlier batches; this batch moves the means."""
     if state is None:
@@ -148,10 +151,10 @@ def _less_running(
     return subtract(own, pool.codes, baselines)
 
 
-def _counts(pools: Pools, spec: AdvantageSpec) -> tuple[int, int, int]:
+def _counts(pools: GroupedTargetsCache, spec: AdvantageSpec) -> tuple[int, int, int]:
     """How many groups there are, and how many of them are constant or of one item."""
     if spec.std != "none":
-        segments: Segments = pools.of(spec.std_group, spec.std_weight).segments
+        segments: GroupStats = pools.of(spec.std_group, spec.std_weight).segments
     elif spec.mean not in ("none", "running"):
         segments = pools.of(spec.mean_group, spec.mean_weight).segments
     else:

@@ -28,7 +28,7 @@ _TABLE = 4
 """Longest table of pairs, in rows."""
 
 
-class Grouping(NamedTuple):
+class GroupIndex(NamedTuple):
     """Which group each row belongs to."""
 
     codes: Codes
@@ -37,7 +37,7 @@ class Grouping(NamedTuple):
     """The first row of each group, (groups,)."""
 
 
-class Segments(NamedTuple):
+class GroupStats(NamedTuple):
     """Statistics of groups, each (groups,)."""
 
     counts: Floats
@@ -48,18 +48,18 @@ class Segments(NamedTuple):
     high: Floats
 
 
-def constants(segments: Segments) -> Bools:
+def constants(segments: GroupStats) -> Bools:
     """Which groups hold several items of one value, (groups,)."""
     return (segments.low == segments.high) & (segments.counts > 1)
 
 
-def determines(fine: Grouping, coarse: Codes) -> bool:
+def determines(fine: GroupIndex, coarse: Codes) -> bool:
     """Whether rows of one group in `fine` always share their code in `coarse`."""
     _compile()
     return _determines(fine.codes, fine.first, coarse)
 
 
-def pair(left: Grouping, right: Grouping) -> Grouping:
+def pair(left: GroupIndex, right: GroupIndex) -> GroupIndex:
     """Group rows that share both groups.
 
     Where a table of all possible pairs is no longer than a few times the rows, each pair has its
@@ -76,7 +76,7 @@ def pair(left: Grouping, right: Grouping) -> Grouping:
     else:
         slots = np.full(2 << most.bit_length(), -1, np.int32)
         groups = _pair_by_hash(left.codes, right.codes, slots, codes, first)
-    return Grouping(codes, first[:groups])
+    return GroupIndex(codes, first[:groups])
 
 
 def first_rows(codes: Codes, kinds: int) -> Codes:
@@ -87,15 +87,15 @@ def first_rows(codes: Codes, kinds: int) -> Codes:
     return first
 
 
-def reduce(codes: Codes, values: Floats, groups: int) -> Segments:
+def reduce(codes: Codes, values: Floats, groups: int) -> GroupStats:
     """Statistics of `values` (rows,) per group; every group must have a row."""
-    found = Segments(*(np.empty(groups) for _ in Segments._fields))
+    found = GroupStats(*(np.empty(groups) for _ in GroupStats._fields))
     _compile()
     _reduce(codes, values, *found)
     return found
 
 
-def baseline_loo(codes: Codes, own: Floats, segments: Segments) -> Floats:
+def baseline_loo(codes: Codes, own: Floats, segments: GroupStats) -> Floats:
     """Mean of the others of each row's group, (rows,); `own` is what the row's item counts with.
 
     A group of one has its own value.
@@ -141,7 +141,7 @@ def subtract(values: Floats, codes: Codes, baselines: Floats) -> Floats:
 def normalise(
     values: Floats,
     codes: Codes,
-    segments: Segments,
+    segments: GroupStats,
     freedom: int,
     eps: float,
     out: Floats | None = None,
@@ -164,7 +164,7 @@ def to_go(
     shares: Floats,
     turns: npt.NDArray[np.int64],
     order: npt.NDArray[np.int64],
-    grouping: Grouping,
+    grouping: GroupIndex,
     gamma: float,
 ) -> Floats:
     """Return to go of each row, (rows,).

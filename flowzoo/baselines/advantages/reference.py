@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowzoo.baselines.advantages.kernels import Codes, Floats, Grouping, Segments
+from flowzoo.baselines.advantages.kernels import Codes, Floats, GroupIndex, GroupStats
 
 
-def pair(left: Grouping, right: Grouping) -> Grouping:
+def pair(left: GroupIndex, right: GroupIndex) -> GroupIndex:
     """Group rows that share both groups, numbered by first appearance."""
     # One number per pair, exact: both codes are below 2^31.
     both = left.codes.astype(np.int64) * 2**31 + right.codes
     _, first, codes = np.unique(both, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
-    return Grouping(rank[codes].astype(np.int32), np.sort(first).astype(np.int32))
+    return GroupIndex(rank[codes].astype(np.int32), np.sort(first).astype(np.int32))
 
 
-def determines(fine: Grouping, coarse: Codes) -> bool:
+def determines(fine: GroupIndex, coarse: Codes) -> bool:
     """Whether rows of one group in `fine` always share their code in `coarse`."""
     return bool((coarse == coarse[fine.first][fine.codes]).all())
 
@@ -26,7 +26,7 @@ def first_rows(codes: Codes, kinds: int) -> Codes:
     return np.unique(codes, return_index=True)[1].astype(np.int32)
 
 
-def reduce(codes: Codes, values: Floats, groups: int) -> Segments:
+def reduce(codes: Codes, values: Floats, groups: int) -> GroupStats:
     """Statistics of `values` (rows,) per group."""
     count = np.bincount(codes, minlength=groups).astype(np.float64)
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
@@ -34,7 +34,7 @@ def reduce(codes: Codes, values: Floats, groups: int) -> Segments:
     np.maximum.at(high, codes, values)
     mean = np.where(low == high, low, np.bincount(codes, values, groups) / count)
     squares = np.bincount(codes, (values - mean[codes]) ** 2, groups).astype(np.float64)
-    return Segments(count, mean, squares, low, high)
+    return GroupStats(count, mean, squares, low, high)
 
 
 def means_of(codes: Codes, values: Floats, groups: int) -> Floats:
@@ -42,7 +42,7 @@ def means_of(codes: Codes, values: Floats, groups: int) -> Floats:
     return reduce(codes, values, groups).mean
 
 
-def baseline_loo(codes: Codes, own: Floats, segments: Segments) -> Floats:
+def baseline_loo(codes: Codes, own: Floats, segments: GroupStats) -> Floats:
     """Mean of the others of each row's group, (rows,)."""
     count, mean, low, high = (
         getattr(segments, n)[codes] for n in ("counts", "mean", "low", "high")
@@ -65,7 +65,9 @@ def subtract(values: Floats, codes: Codes, baselines: Floats) -> Floats:
     return values - baselines[codes]
 
 
-def normalise(values: Floats, codes: Codes, segments: Segments, freedom: int, eps: float) -> Floats:
+def normalise(
+    values: Floats, codes: Codes, segments: GroupStats, freedom: int, eps: float
+) -> Floats:
     """Values over (standard deviation + eps) of their group, 0 in a constant one."""
     deviation = np.sqrt(segments.squares / np.maximum(segments.counts - freedom, 1.0))[codes]
     constant = (segments.low == segments.high)[codes]

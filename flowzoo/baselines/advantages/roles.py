@@ -8,8 +8,8 @@ from typing import overload
 
 import numpy as np
 
+from flowzoo.baselines.advantages.grouped_targets import GroupedTargetsCache
 from flowzoo.baselines.advantages.kernels import Codes, Floats
-from flowzoo.baselines.advantages.pools import Pools
 
 ROLE = ("problem", "role")
 
@@ -70,7 +70,7 @@ class RoleStats(Sequence[RoleStat]):
         return RoleStat(str(problem), str(role), int(self.calls[index]), *figures)
 
 
-def role_stats(pools: Pools) -> RoleStats:
+def role_stats(pools: GroupedTargetsCache) -> RoleStats:
     """Lemma 4.2's figures of the targets in `pools`."""
     groups = pools.groups
     role, problem = pools.of(ROLE, "call").segments, pools.of(("problem",), "episode")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flowzoo.baselines.advantages.columns import Columns, Groups
+from flowzoo.baselines.advantages.columns import CallColumns, Groups
+from flowzoo.baselines.advantages.grouped_targets import EPISODE
 from flowzoo.baselines.advantages.kernels import Floats, take, to_go
-from flowzoo.baselines.advantages.pools import EPISODE
 from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.errors import UsageError
 
@@ -136,7 +136,7 @@ def returns_to_go(groups: Groups, gamma: float) -> Floats:
     return to_go(immediate, shares, turns, order, grouping, gamma)
 
 
-def node_values(columns: Columns, target: str) -> Floats:
+def node_values(columns: CallColumns, target: str) -> Floats:
     """What tree sampling found each row to be worth, (rows,)."""
     values = columns.numbers("value")
     unknown = np.flatnonzero(np.isnan(values))

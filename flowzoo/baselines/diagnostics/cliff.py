@@ -24,12 +24,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from flowzoo.baselines.diagnostics.cross_fit import bootstrap, falls, halves, levels
-from flowzoo.baselines.diagnostics.seed_spread import Spread, seed_variance
+from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, item_drops, peak_and_terminal
+from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty, seed_variance
 from flowzoo.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
-Verdict = Literal["cliff", "no cliff", "not enough items", "not enough seeds"]
+CliffVerdict = Literal["cliff", "no cliff", "not enough items", "not enough seeds"]
 
 THRESHOLD = 0.05
 """Smallest drop that is called a cliff, as a fraction."""
@@ -46,7 +46,7 @@ FEWEST = 30
 class Cliff:
     """The verdict on one cell: a run, or its repetitions under several seeds. All fractions."""
 
-    verdict: Verdict
+    verdict: CliffVerdict
     below_base: bool
     """The terminal accuracy is below that of step 0."""
     peak: float
@@ -96,14 +96,14 @@ def find_cliff(
     runs = _checked(scores, steps)
     rng = np.random.default_rng(seed)
     masks = halves(runs.shape[2], splits, rng)
-    found = levels(runs, masks, LAST)
+    found = peak_and_terminal(runs, masks, LAST)
     peak, terminal = float(found.peak[0]), float(found.terminal[0])
     samples = bootstrap(runs, masks, resamples, LAST, rng)
     # Resampled peaks are chosen with more noise than the real ones, so their drops are shifted
     # downwards: only their spread is used.
     of_items = float((samples.peak - samples.terminal).var(ddof=1))
-    of_seeds = seed_variance(falls(runs, masks, LAST)) if len(runs) > 1 else 0.0
-    spread = Spread(of_items, of_seeds, len(runs))
+    of_seeds = seed_variance(item_drops(runs, masks, LAST)) if len(runs) > 1 else 0.0
+    spread = MeanUncertainty(of_items, of_seeds, len(runs))
     drop = peak - terminal
     mean = runs.mean(axis=(0, 2))
     verdict = _verdict(drop, spread, near=bool(np.any(mean[-LAST:] > peak - spread.se)))
@@ -163,10 +163,10 @@ def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
     return kept.tolist()
 
 
-def _verdict(drop: float, spread: Spread, *, near: bool) -> Verdict:
+def _verdict(drop: float, spread: MeanUncertainty, *, near: bool) -> CliffVerdict:
     """The verdict on a drop; `near`: a last evaluation is within one standard error of the peak."""
     if spread.detectable > TOO_COARSE:
-        with_more_seeds = Spread(spread.of_items, 0.0, spread.seeds)
+        with_more_seeds = MeanUncertainty(spread.of_items, 0.0, spread.seeds)
         enough = with_more_seeds.detectable <= TOO_COARSE
         return "not enough seeds" if enough else "not enough items"
     falls_off = drop >= THRESHOLD and drop > spread.half_width and not near

@@ -24,7 +24,7 @@ _AT_ONCE = 250
 """Resamples computed together, which bounds the memory and keeps the counts in the cache."""
 
 
-class Levels(NamedTuple):
+class PeakAndTerminal(NamedTuple):
     """Peak and terminal accuracy, (resamples,): means over splits and both ways."""
 
     peak: Floats
@@ -39,7 +39,7 @@ def halves(items: int, splits: int, rng: np.random.Generator) -> Masks:
     return masks
 
 
-def levels(runs: Floats, masks: Masks, last: int) -> Levels:
+def peak_and_terminal(runs: Floats, masks: Masks, last: int) -> PeakAndTerminal:
     """Of the scores as they are, one resample: `runs` is (seeds, evaluations, items).
 
     `terminal` is the mean of the `last` evaluations.
@@ -53,25 +53,26 @@ def levels(runs: Floats, masks: Masks, last: int) -> Levels:
 
 def bootstrap(
     runs: Floats, masks: Masks, resamples: int, last: int, rng: np.random.Generator
-) -> Levels:
+) -> PeakAndTerminal:
     """The same of `resamples` resamples. Sums are in float32: exact for whole scores."""
     seeds, evaluations, items = runs.shape
     table = _table(runs.sum(axis=0), masks)
-    found: list[Levels] = []
+    found: list[PeakAndTerminal] = []
     for start in range(0, resamples, _AT_ONCE):
         count = min(_AT_ONCE, resamples - start)
         sums = (_draw(items, count, rng) @ table).astype(np.float64)
         whole, half, size = np.split(sums, [evaluations, table.shape[1] - len(masks)], axis=1)
         half = half.reshape(count, len(masks), evaluations)
         found.append(_levels(whole, half, seeds * size[:, :, None], seeds * items, last))
-    return Levels(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return PeakAndTerminal(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def falls(runs: Floats, masks: Masks, last: int) -> Floats:
+def item_drops(runs: Floats, masks: Masks, last: int) -> Floats:
     """What every item of every seed adds to the drop, (seeds, items); their mean is the drop.
 
     The item's score at the evaluation that the other half chose, less its terminal score, averaged
-    over splits. (With an odd number of items the halves weigh a little differently in `levels`.)
+    over splits. (With an odd number of items the halves weigh a little differently in
+    `peak_and_terminal`.)
     """
     total = runs.sum(axis=0)
     found = np.zeros((len(runs), runs.shape[2]))
@@ -100,7 +101,7 @@ def _draw(items: int, resamples: int, rng: np.random.Generator) -> npt.NDArray[n
     return counts.reshape(resamples, items).astype(np.float32)
 
 
-def _levels(whole: Floats, half: Floats, size: Floats, draws: int, last: int) -> Levels:
+def _levels(whole: Floats, half: Floats, size: Floats, draws: int, last: int) -> PeakAndTerminal:
     """From sums over all items (resamples, evaluations) and over halves (resamples, splits, same).
 
     `size` (resamples, splits, 1) is how many of the `draws`, over all seeds, fell into each half.
@@ -112,4 +113,4 @@ def _levels(whole: Floats, half: Floats, size: Floats, draws: int, last: int) ->
         for chosen, scored in ((one, two), (two, one))
     ]
     ends = one[:, :, -last:].mean(axis=2) + two[:, :, -last:].mean(axis=2)
-    return Levels((peaks[0] + peaks[1]).mean(axis=1) / 2, ends.mean(axis=1) / 2)
+    return PeakAndTerminal((peaks[0] + peaks[1]).mean(axis=1) / 2, ends.mean(axis=1) / 2)

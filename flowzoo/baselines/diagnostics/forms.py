@@ -19,14 +19,14 @@ import numpy.typing as npt
 from flowzoo.envs.records import Call
 
 Floats = npt.NDArray[np.float64]
-Surface = Literal["verdict", "stamp", "code", "other"]
+Surface = Literal["verdict", "bare_verdict", "code", "other"]
 
 FEATURES: tuple[str, ...] = ("boxed", "fence", "verdict", "terse", "length")
 """`boxed`, `fence`, `verdict`: the reply has a box, a code block, a verdict in its tag. `terse`: at
-most `TERSE` tokens, one of them a box. `length`: natural logarithm of 1 + its tokens."""
-TERSE = 30
-STAMP = 4
-"""A verdict with no more words than this beside it is a stamp: nothing was reviewed."""
+most `TERSE_TOKENS` tokens, one of them a box. `length`: natural logarithm of 1 + its tokens."""
+TERSE_TOKENS = 30
+BARE_VERDICT_WORDS = 4
+"""A verdict with no more words than this beside it is bare: nothing was reviewed."""
 
 _BOX = re.compile(r"\\boxed\s*\{")
 _FENCE = re.compile(r"^\s*```", re.MULTILINE)
@@ -49,7 +49,7 @@ def features(call: Call) -> tuple[float, ...]:
         float(boxed),
         float(_FENCE.search(text) is not None),
         float(_VERDICT.search(text) is not None),
-        float(boxed and tokens <= TERSE),
+        float(boxed and tokens <= TERSE_TOKENS),
         math.log1p(tokens),
     )
 
@@ -60,15 +60,15 @@ def feature_rows(calls: Sequence[Call]) -> Floats:
 
 
 def surface(reply: str) -> Surface:
-    """What an evaluator's reply is: a reasoned verdict, a bare stamp, code, or something else."""
+    """What an evaluator's reply is: a reasoned verdict, a bare one, code, or something else."""
     found = _VERDICT.search(reply)
     if found is None:
         return "code" if _FENCE.search(reply) else "other"
     rest = reply[: found.start()] + reply[found.end() :]
-    return "stamp" if len(_WORD.findall(rest)) <= STAMP else "verdict"
+    return "bare_verdict" if len(_WORD.findall(rest)) <= BARE_VERDICT_WORDS else "verdict"
 
 
-def likeness(replies: Sequence[str]) -> float:
+def jaccard_similarity(replies: Sequence[str]) -> float:
     """Mean Jaccard index of the word 3-grams of all pairs of `replies`; NaN of fewer than two.
 
     Two replies too short for a 3-gram are alike if they are equal.
@@ -83,11 +83,11 @@ def likeness(replies: Sequence[str]) -> float:
 
 
 def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
-    """Metrics of one step: `form/FEATURE/ROLE`, `form/likeness/ROLE`, `form/stamp/ROLE`.
+    """Metrics of one step: `form/FEATURE/ROLE`, `form/likeness/ROLE`, `form/bare_verdict/ROLE`.
 
     `likeness` compares a role's parallel replies within each episode and phase (absent for roles
-    that answer alone); `stamp` is the share of stamps among replies with a verdict (absent without
-    any). `length` is a mean of logarithms.
+    that answer alone); `bare_verdict` is the share of bare verdicts among replies with a verdict
+    (absent without any). `length` is a mean of logarithms.
     """
     row: dict[str, float] = {}
     for role in sorted({call.role for call in calls}):
@@ -97,13 +97,13 @@ def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
         phases: dict[tuple[str, str, int], list[str]] = {}
         for call in own:
             phases.setdefault((call.problem, call.episode, call.phase), []).append(call.reply)
-        alike = [likeness(replies) for replies in phases.values() if len(replies) > 1]
+        alike = [jaccard_similarity(replies) for replies in phases.values() if len(replies) > 1]
         if alike:
             row[f"form/likeness/{role}"] = sum(alike) / len(alike)
         kinds = [surface(call.reply) for call in own]
-        judged = kinds.count("verdict") + kinds.count("stamp")
+        judged = kinds.count("verdict") + kinds.count("bare_verdict")
         if judged:
-            row[f"form/stamp/{role}"] = kinds.count("stamp") / judged
+            row[f"form/bare_verdict/{role}"] = kinds.count("bare_verdict") / judged
     return row
 
 

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from flowzoo.baselines.diagnostics.amplification import FEWEST, Floats, amplification
 from flowzoo.baselines.diagnostics.sketch import sketch
-from flowzoo.baselines.learner.loss import Totals
-from flowzoo.baselines.learner.rows import Row, make_rows
+from flowzoo.baselines.learner.loss import LossNormaliser
+from flowzoo.baselines.learner.rows import TrainingRow, make_rows
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 
@@ -40,7 +40,7 @@ _AT_ONCE = 2**18
 _DIGITS = 6
 
 
-class SlotGram(NamedTuple):
+class SlotGramMatrix(NamedTuple):
     """Inner products of the gradients of a role's slots over blocks of problems."""
 
     role: str
@@ -52,30 +52,30 @@ class SlotGram(NamedTuple):
 
 def slot_grams(
     learner: Learner, calls: Sequence[Call], advantages: Sequence[float], blocks: int = BLOCKS
-) -> list[SlotGram]:
+) -> list[SlotGramMatrix]:
     """Probe every role of `calls` that has two slots or more, on the learner's weights of now.
 
     Blocks are of whole problems, whose numbers differ by one at most. A role is left out where
     there are fewer than `FEWEST` problems, or where none of its rows would be trained on.
     """
     rows = make_rows(calls, advantages, learner.config)
-    totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
     problems = {row.call.problem: None for row in rows}
     count = min(blocks, len(problems))
     if count < FEWEST:
         return []
     block_of = {problem: place % count for place, problem in enumerate(problems)}
-    found: list[SlotGram] = []
+    found: list[SlotGramMatrix] = []
     for role in sorted({row.call.role for row in rows}):
         mine = [row for row in rows if row.call.role == role]
         slots = sorted({row.call.slot for row in mine})
-        if len(slots) > 1 and any(row.moves for row in mine):
+        if len(slots) > 1 and any(row.trained for row in mine):
             groups = _groups(mine, slots, block_of, count)
             found.append(_gram(learner, role, groups, totals, (len(slots), count)))
     return found
 
 
-def probe_metrics(grams: Sequence[SlotGram]) -> dict[str, Any]:
+def probe_metrics(grams: Sequence[SlotGramMatrix]) -> dict[str, Any]:
     """Metrics of one probe.
 
     `grad/amplification/ROLE` with `grad/amplification_low`, `_high` (95 % interval), `_naive` and
@@ -99,10 +99,10 @@ def probe_metrics(grams: Sequence[SlotGram]) -> dict[str, Any]:
 
 
 def _groups(
-    rows: Sequence[Row], slots: Sequence[int], block_of: dict[str, int], blocks: int
-) -> list[list[Row]]:
+    rows: Sequence[TrainingRow], slots: Sequence[int], block_of: dict[str, int], blocks: int
+) -> list[list[TrainingRow]]:
     """The rows of every slot in every block, slot by slot."""
-    groups: dict[tuple[int, int], list[Row]] = {
+    groups: dict[tuple[int, int], list[TrainingRow]] = {
         (slot, block): [] for slot in slots for block in range(blocks)
     }
     for row in rows:
@@ -113,10 +113,10 @@ def _groups(
 def _gram(
     learner: Learner,
     role: str,
-    groups: Sequence[Sequence[Row]],
-    totals: Totals,
+    groups: Sequence[Sequence[TrainingRow]],
+    totals: LossNormaliser,
     shape: tuple[int, int],
-) -> SlotGram:
+) -> SlotGramMatrix:
     scales = _adam_scales(learner)
     plain: list[Tensor] = []
     scaled: list[Tensor] = []
@@ -126,7 +126,7 @@ def _gram(
             scaled.append(sketch([g / by for g, by in zip(gradient, scales, strict=True)]))
     full = (*shape, *shape)
     applied = None if scales is None else _products(scaled).reshape(full)
-    return SlotGram(role, _products(plain).reshape(full), applied)
+    return SlotGramMatrix(role, _products(plain).reshape(full), applied)
 
 
 def _products(vectors: Sequence[Tensor]) -> Floats:

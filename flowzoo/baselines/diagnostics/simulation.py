@@ -109,7 +109,7 @@ def simulate_gram(means: npt.ArrayLike, noise: float, blocks: int, rng: np.rando
     return (flat @ flat.T).reshape(slots, blocks, slots, blocks)
 
 
-class PlantedRun(NamedTuple):
+class SimulatedRun(NamedTuple):
     """The arguments of `find_captures`, in order."""
 
     mass: dict[str, list[float]]
@@ -128,7 +128,7 @@ def simulate_capture(
     apart: float = 1.0,
     updates: int = 100,
     replies: int = 200,
-) -> PlantedRun:
+) -> SimulatedRun:
     """Three voters (`generator`) and an aggregator under one policy.
 
     Gradients are noise of equal size per call, so the voters have sqrt(3) / (1 + sqrt(3)) = 0.63 of
@@ -144,7 +144,7 @@ def simulate_capture(
     voters = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
     start = voters + apart * np.array([-0.7, 0.0, 0.0, -0.2, 1.0])
     end = start + moved * (voters - start)
-    return PlantedRun(
+    return SimulatedRun(
         mass={"generator": share.tolist(), "aggregator": (1 - share).tolist()},
         tokens={"generator": [0.75] * updates, "aggregator": [0.25] * updates},
         steps=steps,

@@ -29,7 +29,7 @@ class Swap(NamedTuple):
     roster: Roster
 
 
-def places(roles: Mapping[str, int], mapping: Mapping[str, str]) -> dict[str, str]:
+def policy_slots(roles: Mapping[str, int], mapping: Mapping[str, str]) -> dict[str, str]:
     """Role -> its policy; of a role whose agents have several, agent -> policy instead."""
     of_agent = agent_policies(mapping, roles)
     found: dict[str, str] = {}
@@ -40,7 +40,7 @@ def places(roles: Mapping[str, int], mapping: Mapping[str, str]) -> dict[str, st
     return found
 
 
-def seated(policy: Policy, like: Policy) -> Policy:
+def with_thinking_of(policy: Policy, like: Policy) -> Policy:
     """`policy` in the place of `like`: with that one's switch for thoughts.
 
     Raises:
@@ -52,7 +52,7 @@ def seated(policy: Policy, like: Policy) -> Policy:
     return policy.thinking_as(switch)  # type: ignore[attr-defined] - all with a switch have it
 
 
-def swaps(
+def policy_swaps(
     roles: Mapping[str, int],
     mapping: Mapping[str, str],
     policies: Mapping[str, Policy],
@@ -69,14 +69,14 @@ def swaps(
     Raises:
         UsageError: a model cannot think, or not think, as its new place asks for.
     """
-    held = places(roles, mapping)
+    held = policy_slots(roles, mapping)
     found: list[Swap] = []
     for first, second in combinations(held, 2):
         one, other = policies[held[first]], policies[held[second]]
         if one is other:
             continue
         entries = {place: policies[name] for place, name in held.items()}
-        entries |= {first: seated(other, one), second: seated(one, other)}
+        entries |= {first: with_thinking_of(other, one), second: with_thinking_of(one, other)}
         roster = Roster(entries, lengths)
         roster.check(roles)
         found.append(Swap((first, second), (held[first], held[second]), roster))
@@ -96,7 +96,7 @@ def swap_probe(
     Args:
         play: plays the held-out problems, in their order, with a roster; the noise must be that of
             `before`.
-        roles: see `swaps`, as are `mapping` and `lengths`.
+        roles: see `policy_swaps`, as are `mapping` and `lengths`.
         mapping: role or agent -> name of its policy.
         judges: the policies by name, at the temperature of evaluations.
         lengths: role or agent -> token budgets.
@@ -108,10 +108,10 @@ def swap_probe(
         negative. Empty where all roles share one policy.
 
     Raises:
-        UsageError: see `swaps`; or `before` is of another number of problems.
+        UsageError: see `policy_swaps`; or `before` is of another number of problems.
     """
     found: list[dict[str, Any]] = []
-    for swap in swaps(roles, mapping, judges, lengths):
+    for swap in policy_swaps(roles, mapping, judges, lengths):
         scores = [record.score for record in play(swap.roster)]
         found.append(
             {

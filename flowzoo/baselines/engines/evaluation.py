@@ -9,8 +9,8 @@ from typing import Any
 
 from flowzoo.agents import Roster
 from flowzoo.agents.evaluation.protocol import protocol_of
-from flowzoo.agents.rollout.episodes import Job, Rollout, Sampled, Sampler
-from flowzoo.agents.vllm.home import EngineDied
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, Sampler
+from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 
@@ -18,7 +18,7 @@ EVAL_SEED = 0
 """Seed of the sampling noise of all evaluations of all runs: what differs is the policies."""
 
 
-def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[Job]) -> Sampled:
+def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
     """What `jobs` come to.
 
     An engine that dies takes all of them with it: they are played again from the start once it is
@@ -28,7 +28,7 @@ def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[Job]) -> Samp
         try:
             engines.before_rollout()
             return sampler.sample(jobs)
-        except EngineDied as error:
+        except EngineDeadError as error:
             engines.recover(error)
 
 
@@ -55,7 +55,9 @@ class Evaluation:
             deterministic=self.deterministic,
             failures=self.failures,
         )
-        jobs = [Job(problem, number) for problem in self.problems for number in range(samples)]
+        jobs = [
+            EpisodeJob(problem, number) for problem in self.problems for number in range(samples)
+        ]
         return sample_jobs(self.engines, rollout, jobs).records
 
     def protocol(self, roster: Roster, samples: int = 1) -> dict[str, Any]:

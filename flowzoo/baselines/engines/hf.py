@@ -15,7 +15,7 @@ from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
-from flowzoo.agents.vllm.home import EngineDied
+from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.learner.weights import (
     FrozenWeights,
     FullWeights,
@@ -27,10 +27,10 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError, unknown
 
-Row = dict[str, Any]
+MetricRow = dict[str, Any]
 
 
-class Trained(NamedTuple):
+class LoadedPolicy(NamedTuple):
     """One policy's weights, the tokenizer they came with, and where they were loaded from."""
 
     weights: Weights
@@ -42,7 +42,7 @@ class Trained(NamedTuple):
 
 def load_policies(
     config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
-) -> dict[str, Trained]:
+) -> dict[str, LoadedPolicy]:
     """The starting weights of every policy: a model each, or an adapter each on shared bases.
 
     Policies that start from different models have different bases; those in `frozen` share a model
@@ -62,7 +62,7 @@ def load_policies(
     device = learner_device(config.device)
     own = per_policy(config.models, names, "models")
     shared: dict[str, tuple[LoraBase, Any]] = {}
-    found: dict[str, Trained] = {}
+    found: dict[str, LoadedPolicy] = {}
     for name in names:
         model_name = own.get(name, config.model)
         kind, _, rest = model_name.partition(":")
@@ -70,7 +70,7 @@ def load_policies(
         still = name in frozen
         if not config.lora_rank and not still:
             model, tokenizer = load_model(path, "float32", device)
-            found[name] = Trained(FullWeights(model), tokenizer, path)
+            found[name] = LoadedPolicy(FullWeights(model), tokenizer, path)
             continue
         if path not in shared:
             model, tokenizer = load_model(path, "float32", device)
@@ -78,7 +78,7 @@ def load_policies(
             shared[path] = LoraBase(model, path, settings), tokenizer
         base, tokenizer = shared[path]
         weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
-        found[name] = Trained(weights, tokenizer, path, still)
+        found[name] = LoadedPolicy(weights, tokenizer, path, still)
     return found
 
 
@@ -126,11 +126,11 @@ class Engines(Protocol):
         """Make room for the learners."""
         ...
 
-    def sync(self) -> Row:
+    def sync(self) -> MetricRow:
         """Give the engines the learners' weights, and prove that they have them."""
         ...
 
-    def recover(self, error: EngineDied) -> None:
+    def recover(self, error: EngineDeadError) -> None:
         """Start again what died and sync it, or raise `error` with what to change."""
         ...
 
@@ -145,7 +145,7 @@ class TransformersEngines:
     def __init__(
         self,
         config: TrainConfig,
-        trained: Mapping[str, Trained],
+        trained: Mapping[str, LoadedPolicy],
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
@@ -179,11 +179,11 @@ class TransformersEngines:
     def before_learning(self) -> None:
         """Nothing is held that a learner could use."""
 
-    def sync(self) -> Row:
+    def sync(self) -> MetricRow:
         """There are no other weights."""
         return {}
 
-    def recover(self, error: EngineDied) -> None:
+    def recover(self, error: EngineDeadError) -> None:
         """Nothing here runs apart, so nothing dies apart."""
         raise error
 

@@ -27,7 +27,7 @@ class SyncError(FlowzooError, RuntimeError):
     """An engine does not have the learner's weights."""
 
 
-class Proof(NamedTuple):
+class LogprobGap(NamedTuple):
     """Differences |engine - learner| of log-probs, in nats, over `tokens` sampled tokens."""
 
     largest: float
@@ -47,7 +47,9 @@ def probe_messages(problems: Sequence[Problem]) -> list[list[Message]]:
     return found
 
 
-def measure(policy: VLLMPolicy, learner: Learner, probes: Sequence[Sequence[Message]]) -> Proof:
+def measure(
+    policy: VLLMPolicy, learner: Learner, probes: Sequence[Sequence[Message]]
+) -> LogprobGap:
     """Sample the probes with `policy` and compare its log-probs with the learner's."""
     requests = [
         Request(("probe", number, again), policy.name, policy.name, chat, max_tokens=_TOKENS)
@@ -55,10 +57,10 @@ def measure(policy: VLLMPolicy, learner: Learner, probes: Sequence[Sequence[Mess
         for number, chat in enumerate(probes)
     ]
     gaps = learner.gaps(policy.answer(requests))
-    return Proof(float(gaps.max()), float(gaps.mean()), gaps.numel())
+    return LogprobGap(float(gaps.max()), float(gaps.mean()), gaps.numel())
 
 
-def check(proof: Proof, policy: VLLMPolicy, *, exact: bool, tolerance: float) -> None:
+def check(proof: LogprobGap, policy: VLLMPolicy, *, exact: bool, tolerance: float) -> None:
     """Stop unless the proof holds.
 
     Args:

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.home import EngineDied, EngineOutOfMemory
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
-from flowzoo.baselines.engines.hf import Row, Trained
+from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
 from flowzoo.baselines.engines.sync import check, measure, probe_messages
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
@@ -61,7 +61,7 @@ class VLLMEngines:
     def __init__(
         self,
         config: TrainConfig,
-        trained: Mapping[str, Trained],
+        trained: Mapping[str, LoadedPolicy],
         learners: Mapping[str, Learner],
         training: Sampling,
         evaluating: Sampling,
@@ -71,7 +71,7 @@ class VLLMEngines:
 
         Raises:
             UsageError: an engine refuses its settings, or no endpoint for a policy.
-            MissingExtra: vLLM is not installed.
+            MissingExtraError: vLLM is not installed.
         """
         switches = read_thinking(config.thinking, trained)
         self._config, self._learners = config, learners
@@ -112,14 +112,14 @@ class VLLMEngines:
                 engine.home.sleep(1 if engine.adapters or engine in self._keeps else 2)
             self._asleep = True
 
-    def sync(self) -> Row:
+    def sync(self) -> MetricRow:
         """See `Engines`."""
         try:
             return self._sync()
-        except EngineDied as error:
+        except EngineDeadError as error:
             return self._restart(error)
 
-    def recover(self, error: EngineDied) -> None:
+    def recover(self, error: EngineDeadError) -> None:
         """See `Engines`."""
         self._restart(error)
 
@@ -128,7 +128,7 @@ class VLLMEngines:
         for engine in self._engines.values():
             engine.close()
 
-    def _sync(self) -> Row:
+    def _sync(self) -> MetricRow:
         started = time.perf_counter()
         if self._asleep:
             for engine in self._engines.values():
@@ -140,7 +140,7 @@ class VLLMEngines:
             else:
                 self._of[name].load_weights(learner.weights.model.state_dict())
         loaded = time.perf_counter()
-        row: Row = {}
+        row: MetricRow = {}
         for name, learner in self._learners.items():
             proof = measure(self._players[name], learner, self._probes)
             check(
@@ -153,13 +153,13 @@ class VLLMEngines:
             row[f"sync/gap_mean/{name}"] = proof.mean
             row[f"perf/cache_hits/{name}"] = self._players[name].stats.cache_hits
         row["time/sync"] = loaded - started
-        row["time/proof"] = time.perf_counter() - loaded
+        row["time/sync_check"] = time.perf_counter() - loaded
         return row
 
-    def _restart(self, error: EngineDied) -> Row:
+    def _restart(self, error: EngineDeadError) -> MetricRow:
         """Start dead engines again and sync, as often as the settings allow."""
         while True:
-            if isinstance(error, EngineOutOfMemory):
+            if isinstance(error, EngineOutOfMemoryError):
                 raise error
             if self._restarts == 0:
                 error.add_note("it was started again as often as engine_restarts allows")
@@ -171,11 +171,11 @@ class VLLMEngines:
                     if not engine.home.alive:
                         engine.restart()
                 return self._sync()
-            except EngineDied as again:
+            except EngineDeadError as again:
                 error = again
 
 
-def engine_keys(trained: Mapping[str, Trained]) -> dict[str, str]:
+def engine_keys(trained: Mapping[str, LoadedPolicy]) -> dict[str, str]:
     """Which engine each policy samples from, named by a policy or by the path of a base.
 
     Adapters share the engine of their base; frozen policies too, with one another if need be.
@@ -186,7 +186,7 @@ def engine_keys(trained: Mapping[str, Trained]) -> dict[str, str]:
     }
 
 
-def open_engines(config: TrainConfig, trained: Mapping[str, Trained]) -> dict[str, VLLMEngine]:
+def open_engines(config: TrainConfig, trained: Mapping[str, LoadedPolicy]) -> dict[str, VLLMEngine]:
     """Engines by the names that `engine_keys` gives them."""
     bases: dict[str, list[str]] = {}
     for name, key in engine_keys(trained).items():

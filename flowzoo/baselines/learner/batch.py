@@ -24,7 +24,7 @@ from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, unknown
 
-Layout = Literal["packed", "padded"]
+RowLayout = Literal["packed", "padded"]
 
 _FILLER = 0
 """Token id at padded positions: any valid id does, since nothing looks at it."""
@@ -61,7 +61,7 @@ class MicroBatch:
         return replace(self, **{k: None if v is None else v.to(device) for k, v in parts.items()})
 
 
-class Tokens(Protocol):
+class SampledTokens(Protocol):
     """A sampled row as tensors need it: a `Call`, or a policy's `Completion`."""
 
     @property
@@ -123,7 +123,7 @@ def cut(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list
 
 
 def micro_batches(
-    rows: Sequence[Tokens], layout: Layout, max_tokens: int, max_rows: int = 0
+    rows: Sequence[SampledTokens], layout: RowLayout, max_tokens: int, max_rows: int = 0
 ) -> list[list[int]]:
     """Cut rows into micro-batches of at most `max_tokens` positions, as lists of indices.
 
@@ -153,7 +153,9 @@ def micro_batches(
     return batches
 
 
-def tensors(rows: Sequence[Tokens], advantages: Sequence[float], layout: Layout) -> MicroBatch:
+def tensors(
+    rows: Sequence[SampledTokens], advantages: Sequence[float], layout: RowLayout
+) -> MicroBatch:
     """Tensors of `rows`, at least one, on the CPU. Rows without output tokens are allowed.
 
     Raises:
@@ -163,7 +165,7 @@ def tensors(rows: Sequence[Tokens], advantages: Sequence[float], layout: Layout)
     return (pack if layout == "packed" else collate)(rows, advantages)
 
 
-def collate(rows: Sequence[Tokens], advantages: Sequence[float]) -> MicroBatch:
+def collate(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
     """Padded tensors of `rows`, on the CPU."""
     texts = [_inputs(row) for row in rows]
     width = max(len(text) for text in texts)
@@ -175,19 +177,19 @@ def collate(rows: Sequence[Tokens], advantages: Sequence[float]) -> MicroBatch:
     return _micro_batch(rows, advantages, ids, paths, None)
 
 
-def pack(rows: Sequence[Tokens], advantages: Sequence[float]) -> MicroBatch:
+def pack(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
     """Packed tensors of `rows`, on the CPU."""
     tree = grow([_inputs(row) for row in rows])
     return _micro_batch(rows, advantages, tree.ids[None], tree.paths, lay_out(tree))
 
 
-def _inputs(row: Tokens) -> list[int]:
+def _inputs(row: SampledTokens) -> list[int]:
     """The tokens of a row that predict something: all but the last."""
     return [*row.prompt_ids, *row.output_ids[:-1]]
 
 
 def _micro_batch(
-    rows: Sequence[Tokens],
+    rows: Sequence[SampledTokens],
     advantages: Sequence[float],
     ids: np.ndarray,
     paths: Sequence[np.ndarray],
@@ -219,8 +221,8 @@ def _micro_batch(
 
 
 def _check(layout: str) -> None:
-    if layout not in get_args(Layout):
-        raise unknown("layout", layout, get_args(Layout))
+    if layout not in get_args(RowLayout):
+        raise unknown("layout", layout, get_args(RowLayout))
 
 
 def _check_sizes(max_tokens: int, max_rows: int) -> None:

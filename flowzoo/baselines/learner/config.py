@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from flowzoo.baselines.learner.batch import Layout
+from flowzoo.baselines.learner.batch import RowLayout
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.errors import UsageError, unknown
 
 Truncated = Literal["train", "mask", "penalise"]
-Schedule = Literal["constant", "linear", "cosine"]
+LrSchedule = Literal["constant", "linear", "cosine"]
 ScheduleClock = Literal["iteration", "update"]
 OldLogp = Literal["sampler", "recomputed"]
 Correction = Literal["none", "renormalise"]
@@ -32,7 +32,7 @@ class LearnerConfig:
     """Peak learning rate."""
     min_lr: float = 0.0
     """Where `linear` and `cosine` end, and stay."""
-    schedule: Schedule = "constant"
+    schedule: LrSchedule = "constant"
     """After the warm-up. `linear` and `cosine` fall to `min_lr` at `iterations`."""
     warmup: int = 0
     """Ticks of the clock in which the learning rate rises linearly; the first is at lr / warmup."""
@@ -87,7 +87,7 @@ class LearnerConfig:
     role_gradients: bool = False
     """Measure the gradient of each role: `grad/` metrics. Micro-batches are then cut within roles,
     which changes results by rounding only."""
-    layout: Layout = "packed"
+    layout: RowLayout = "packed"
     """Of micro-batches: `packed` computes common prefixes once and has no fillers; `padded` is for
     models with layers other than full attention."""
     microbatch_tokens: int = 4096
@@ -159,13 +159,13 @@ def numbers_by_role(words: Sequence[str], roles: Iterable[str], option: str) -> 
 
 def _check_choices(config: LearnerConfig) -> None:
     choices: dict[str, Any] = {
-        "schedule": Schedule,
+        "schedule": LrSchedule,
         "schedule_clock": ScheduleClock,
         "truncated": Truncated,
         "old_logp": OldLogp,
         "correction": Correction,
         "compute": Compute,
-        "layout": Layout,
+        "layout": RowLayout,
     }
     for name, kind in choices.items():
         if getattr(config, name) not in get_args(kind):

@@ -11,32 +11,38 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.agents.policy import Sampling
-from flowzoo.baselines.learner.batch import MicroBatch, Tokens, tensors
+from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.logps import head_of, output_states, scatter, token_logps
-from flowzoo.baselines.learner.renormalise import Kept, cut_rows, find_kept, join, kept_logps
+from flowzoo.baselines.learner.renormalise import (
+    KeptTokens,
+    concat_kept_tokens,
+    find_kept_tokens,
+    renormalised_logps,
+    split_kept_tokens,
+)
 from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of
 
 
-class Scores(NamedTuple):
+class ForwardOutput(NamedTuple):
     """What a forward pass gives; (rows, T) each, 0 off the batch's mask."""
 
     logps: Tensor
     entropies: Tensor | None
-    kept: Kept | None
+    kept: KeptTokens | None
     """Under `renormalise`: the kept sets, of the output tokens one after another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class OldLogps:
     """A row under the weights from before the iteration's first step; on the CPU."""
 
     logps: Tensor
     """(tokens,)"""
-    kept: Kept | None
+    kept: KeptTokens | None
 
 
-class Forward:
+class ForwardPass:
     """The way from rows to log-probs."""
 
     def __init__(self, config: LearnerConfig, device: torch.device) -> None:
@@ -46,7 +52,7 @@ class Forward:
             temperature=config.temperature, top_p=config.top_p, top_k=config.top_k
         )
 
-    def batch(self, rows: Sequence[Tokens], advantages: Sequence[float]) -> MicroBatch:
+    def batch(self, rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
         """Tensors of `rows` on the device."""
         return tensors(rows, advantages, self.config.layout).to(self._device)
 
@@ -56,8 +62,8 @@ class Forward:
         batch: MicroBatch,
         *,
         entropy: Entropy = "none",
-        kept: Kept | None = None,
-    ) -> Scores:
+        kept: KeptTokens | None = None,
+    ) -> ForwardOutput:
         """Log-probs of the output tokens of `batch`, and entropies of their distributions.
 
         `kept` are the sets to renormalise over; without them those of `model` are found.
@@ -69,38 +75,40 @@ class Forward:
                     model, batch, self.config.temperature, entropy=entropy,
                     chunk=self.config.vocabulary_chunk,
                 )  # fmt: skip
-                return Scores(logps, entropies, None)
+                return ForwardOutput(logps, entropies, None)
             return self._renormalised(model, batch, entropy, kept)
 
-    def before(self, model: PreTrainedModel, rows: Sequence[Tokens]) -> list[Before]:
+    def old_logps(self, model: PreTrainedModel, rows: Sequence[SampledTokens]) -> list[OldLogps]:
         """What later steps need to know about `rows`; the weights are those of now."""
         with torch.no_grad():
             batch = self.batch(rows, [0.0] * len(rows))
             scores = self(model, batch)
         lengths = [len(row.output_ids) for row in rows]
         logps = scores.logps[batch.mask].cpu().split(lengths)
-        kept = [None] * len(rows) if scores.kept is None else cut_rows(scores.kept, lengths)
-        return [Before(*parts) for parts in zip(logps, kept, strict=True)]
+        kept = (
+            [None] * len(rows) if scores.kept is None else split_kept_tokens(scores.kept, lengths)
+        )
+        return [OldLogps(*parts) for parts in zip(logps, kept, strict=True)]
 
     def _renormalised(
-        self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: Kept | None
-    ) -> Scores:
+        self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
+    ) -> ForwardOutput:
         states, head = output_states(model, batch), head_of(model)
         chunk = chunk_of(model.config.vocab_size, self.config.vocabulary_chunk)
         if kept is None:
-            kept = find_kept(states.detach(), batch.targets, head, self._sampling, chunk)
-        logps, entropies = kept_logps(
+            kept = find_kept_tokens(states.detach(), batch.targets, head, self._sampling, chunk)
+        logps, entropies = renormalised_logps(
             states, batch.targets, head, self.config.temperature, kept, chunk
         )
         if entropy == "none":
-            return Scores(scatter(logps, batch.mask), None, kept)
+            return ForwardOutput(scatter(logps, batch.mask), None, kept)
         entropies = entropies if entropy == "grad" else entropies.detach()
-        return Scores(scatter(logps, batch.mask), scatter(entropies, batch.mask), kept)
+        return ForwardOutput(scatter(logps, batch.mask), scatter(entropies, batch.mask), kept)
 
 
-def known_before(
-    before: Sequence[Before] | None, batch: MicroBatch
-) -> tuple[Tensor | None, Kept | None]:
+def stack_old_logps(
+    before: Sequence[OldLogps] | None, batch: MicroBatch
+) -> tuple[Tensor | None, KeptTokens | None]:
     """Old log-probs (rows, T) and kept sets of a micro-batch, if they were looked up."""
     if before is None:
         return None, None
@@ -109,4 +117,4 @@ def known_before(
     sets = [row.kept for row in before if row.kept is not None]
     if not sets:
         return logps, None
-    return logps, Kept(*(part.to(device) for part in join(sets)))
+    return logps, KeptTokens(*(part.to(device) for part in concat_kept_tokens(sets)))

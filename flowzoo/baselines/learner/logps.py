@@ -11,10 +11,10 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from flowzoo.agents.hf.attention import LEARNING
-from flowzoo.baselines.learner.batch import Layout, MicroBatch
+from flowzoo.baselines.learner.batch import MicroBatch, RowLayout
 from flowzoo.baselines.learner.packed_attention import use_packed_attention
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out
-from flowzoo.baselines.learner.vocabulary import Entropy, chosen_logps
+from flowzoo.baselines.learner.vocabulary import Entropy, target_logps
 from flowzoo.errors import UsageError
 
 
@@ -42,7 +42,7 @@ def token_logps(
         UsageError: the batch is packed, and the model did not go through `prepare`.
     """
     states = _last_hidden(model, batch)[batch.positions]
-    found = chosen_logps(
+    found = target_logps(
         states, head_of(model), batch.sources, batch.targets, temperature, entropy, chunk
     )
     logps = scatter(found.logps, batch.mask)
@@ -78,7 +78,7 @@ def head_of(model: PreTrainedModel) -> nn.Linear:
 
 def prepare(
     model: PreTrainedModel,
-    layout: Layout = "packed",
+    layout: RowLayout = "packed",
     *,
     gradient_checkpointing: bool = False,
     compile: bool = False,

@@ -29,7 +29,7 @@ from flowzoo.errors import FlowzooError, UsageError, unknown
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 
 
-class NonFinite(FlowzooError, ArithmeticError):
+class NonFiniteError(FlowzooError, ArithmeticError):
     """A loss or gradient is not finite.
 
     `rows` are the offending rows' positions in what was passed; `calls` are the rows themselves
@@ -93,7 +93,7 @@ class LossConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class LossNormaliser:
     """Counts of the whole batch that a loss is normalised by."""
 
     rows: int
@@ -131,7 +131,7 @@ class LossStats:
 
 
 def token_weights(
-    mask: Tensor, config: LossConfig, totals: Totals, dtype: torch.dtype = torch.float32
+    mask: Tensor, config: LossConfig, totals: LossNormaliser, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Weight of each token in the loss, shaped like `mask` (rows, tokens); 0 outside the mask."""
     weights = mask.to(dtype)
@@ -152,7 +152,7 @@ def policy_loss(
     mask: Tensor,
     config: LossConfig,
     *,
-    totals: Totals | None = None,
+    totals: LossNormaliser | None = None,
     reference_logps: Tensor | None = None,
     entropies: Tensor | None = None,
     row_weights: Tensor | None = None,
@@ -181,7 +181,7 @@ def policy_loss(
 
     Raises:
         UsageError: a term misses its tensor, or shapes differ.
-        NonFinite: the loss or a log-prob of a row is not finite.
+        NonFiniteError: the loss or a log-prob of a row is not finite.
     """
     per_token = {
         "behaviour_logps": behaviour_logps, "mask": mask, "reference_logps": reference_logps,
@@ -189,7 +189,7 @@ def policy_loss(
     }  # fmt: skip
     per_row = {"advantages": advantages, "row_weights": row_weights, "kl_coefs": kl_coefs}
     _check_shapes(logps, per_token, per_row)
-    totals = totals or Totals(mask.shape[0], int(mask.sum()))
+    totals = totals or LossNormaliser(mask.shape[0], int(mask.sum()))
     # Before any arithmetic: a NaN outside the mask would survive a multiplication by 0.
     log_ratio = torch.where(mask, logps - behaviour_logps, 0.0)
     _check_finite(log_ratio.sum(-1), "log-prob")
@@ -290,8 +290,10 @@ def _check_shapes(
 
 
 def _check_finite(row_values: Tensor, what: str) -> None:
-    """Raise `NonFinite` with the rows whose value is not finite."""
+    """Raise `NonFiniteError` with the rows whose value is not finite."""
     finite = torch.isfinite(row_values.detach())
     if not bool(finite.all()):
         rows: list[int] = (~finite).nonzero().flatten().tolist()
-        raise NonFinite(f"a {what} of rows {rows[:10]} ({len(rows)} in all) is not finite.", rows)
+        raise NonFiniteError(
+            f"a {what} of rows {rows[:10]} ({len(rows)} in all) is not finite.", rows
+        )

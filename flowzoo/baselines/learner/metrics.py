@@ -10,14 +10,14 @@ from torch import Tensor
 
 from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.forward import Scores
+from flowzoo.baselines.learner.forward import ForwardOutput
 from flowzoo.baselines.learner.loss import LossStats
-from flowzoo.baselines.learner.role_gradients import RoleGram, gram_metrics
-from flowzoo.baselines.learner.rows import Row
+from flowzoo.baselines.learner.role_gradients import RoleGramMatrix, gram_metrics
+from flowzoo.baselines.learner.rows import TrainingRow
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class TokenSums:
     """Sums over the trained tokens of some rows; those of micro-batches can be added."""
 
     loss: LossStats = field(default_factory=LossStats)
@@ -28,20 +28,20 @@ class Sums:
     outside: float = 0.0
     """Sampled tokens that the learner's top-k and top-p would not have kept."""
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: TokenSums) -> TokenSums:
         """Sums of both parts together."""
-        return Sums(*(getattr(self, n) + getattr(other, n) for n in Sums.__slots__))
+        return TokenSums(*(getattr(self, n) + getattr(other, n) for n in TokenSums.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OptimiserStep:
     """One optimiser step."""
 
-    sums: Sums
+    sums: TokenSums
     norm: float
     """Of the gradient, before clipping."""
-    gram: RoleGram | None
-    by_role: Mapping[str, Sums]
+    gram: RoleGramMatrix | None
+    by_role: Mapping[str, TokenSums]
     """`sums` of every role, where their gradients are measured."""
     coherence: tuple[float, float] | None
     """Cosine to the running mean of gradients, and the scale it gave."""
@@ -54,34 +54,34 @@ def importance_weights(old: Tensor, batch: MicroBatch, cap: float) -> Tensor:
 
 
 def with_correction(
-    stats: LossStats, batch: MicroBatch, old: Tensor, importance: Tensor | None, scores: Scores,
-    config: LearnerConfig,
-) -> Sums:  # fmt: skip
+    stats: LossStats, batch: MicroBatch, old: Tensor, importance: Tensor | None,
+    scores: ForwardOutput, config: LearnerConfig,
+) -> TokenSums:  # fmt: skip
     """The statistics of the loss, with the gap to the sampler where `old` is not the sampler's."""
     outside = 0.0 if scores.kept is None else float(scores.kept.outside.sum())
     if importance is None:
-        return Sums(stats, outside=outside)
+        return TokenSums(stats, outside=outside)
     gap = torch.where(batch.mask, old - batch.behaviour_logps, 0.0).abs()
     stats = replace(stats, gap=float(gap.sum()), gap_max=float(gap.max()))
     inside = importance[batch.mask]
     capped = float((inside >= config.importance_cap).sum())
-    return Sums(stats, importance=float(inside.sum()), capped=capped, outside=outside)
+    return TokenSums(stats, importance=float(inside.sum()), capped=capped, outside=outside)
 
 
-def row_counts(rows: Sequence[Row]) -> dict[str, float]:
+def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
     """The metrics that count rows and tokens."""
     return {
         "learn/rows": float(len(rows)),
         "learn/tokens": float(sum(len(row.call.output_ids) for row in rows)),
-        "learn/rows_trained": float(sum(row.moves for row in rows)),
-        "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.moves)),
+        "learn/rows_trained": float(sum(row.trained for row in rows)),
+        "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.trained)),
         "learn/truncated": float(sum(row.call.finish == "length" for row in rows)),
     }
 
 
-def step_metrics(steps: Sequence[Step], config: LearnerConfig) -> dict[str, float]:
+def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[str, float]:
     """The metrics that are means over tokens, or over the steps of an iteration (one at least)."""
-    total = Sums()
+    total = TokenSums()
     for step in steps:
         total = total + step.sums
     loss, first = total.loss, steps[0].sums.loss
@@ -112,11 +112,11 @@ def step_metrics(steps: Sequence[Step], config: LearnerConfig) -> dict[str, floa
     return metrics | gram_metrics(grams) | _by_role([step.by_role for step in steps])
 
 
-def _by_role(steps: Sequence[Mapping[str, Sums]]) -> dict[str, float]:
+def _by_role(steps: Sequence[Mapping[str, TokenSums]]) -> dict[str, float]:
     """`entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
     found: dict[str, float] = {}
     for role in sorted({role for step in steps for role in step}):
-        total = sum((step[role] for step in steps if role in step), Sums()).loss
+        total = sum((step[role] for step in steps if role in step), TokenSums()).loss
         tokens = max(total.tokens, 1.0)
         found[f"entropy/{role}"] = total.entropy / tokens
         found[f"kl/{role}"] = total.kl / tokens

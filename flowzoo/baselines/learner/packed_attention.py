@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from flowzoo.agents.hf.attention import LEARNING
-from flowzoo.baselines.learner.prefix_tree import Bucket, Packing
+from flowzoo.baselines.learner.prefix_tree import AttentionBucket, Packing
 from flowzoo.errors import UsageError
 
 
@@ -73,7 +73,7 @@ def _attend(
     queries: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
-    bucket: Bucket,
+    bucket: AttentionBucket,
     shape: tuple[int, int, int],
     scaling: float | None,
 ) -> torch.Tensor:

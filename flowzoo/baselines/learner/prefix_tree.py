@@ -32,7 +32,7 @@ _LONG = 512
 """Whole rows longer than this go without a table of who sees whom, which would be large."""
 
 
-class Segment(NamedTuple):
+class PackedSegment(NamedTuple):
     """The tokens that a row brings along."""
 
     start: int
@@ -44,7 +44,7 @@ class Segment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class AttentionBucket:
     """Segments of like shape, padded to one another; Q is the longest, K the longest path."""
 
     queries: Tensor
@@ -56,12 +56,12 @@ class Bucket:
     first key, so that no softmax is empty. None: Q is K, and a query sees its place and all
     before."""
 
-    def to(self, device: torch.device) -> Bucket:
+    def to(self, device: torch.device) -> AttentionBucket:
         """The same on `device`."""
         bias = None if self.bias is None else self.bias.to(device)
-        return Bucket(self.queries.to(device), self.keys.to(device), bias)
+        return AttentionBucket(self.queries.to(device), self.keys.to(device), bias)
 
-    def stacked(self, rep: int, dtype: torch.dtype) -> Bucket:
+    def stacked(self, rep: int, dtype: torch.dtype) -> AttentionBucket:
         """The same for `rep` query heads a group that stand one after another as queries.
 
         The bias becomes (segments, 1, rep * Q, K), of `dtype`.
@@ -77,7 +77,7 @@ class Packing:
 
     positions: Tensor
     """(1, N): position of each token in its row, for position embeddings."""
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[AttentionBucket, ...]
     places: Tensor
     """(N,): where the token stands among the queries of all buckets, one after another."""
 
@@ -96,7 +96,7 @@ class PrefixTree(NamedTuple):
 
     ids: np.ndarray
     """(N,) tokens."""
-    segments: list[Segment]
+    segments: list[PackedSegment]
     paths: list[np.ndarray]
     """Of each row, in the order of the rows: where its tokens stand."""
 
@@ -127,14 +127,14 @@ def grow(rows: Sequence[Sequence[int]]) -> PrefixTree:
     """Pack `rows`, of at least one token each."""
     ids: list[np.ndarray] = []
     paths: list[np.ndarray] = [np.empty(0, np.int64)] * len(rows)
-    segments: list[Segment] = []
+    segments: list[PackedSegment] = []
     path, count = np.empty(0, np.int64), 0
     for idx, shared in sorted_rows(rows):
         own = np.asarray(rows[idx][shared:], np.int64)
         path = np.concatenate([path[:shared], np.arange(count, count + len(own))])
         paths[idx] = path
         if len(own):
-            segments.append(Segment(count, len(own), path))
+            segments.append(PackedSegment(count, len(own), path))
             ids.append(own)
             count += len(own)
     return PrefixTree(np.concatenate(ids), segments, paths)
@@ -144,7 +144,7 @@ def lay_out(tree: PrefixTree) -> Packing:
     """The packing of `tree`, on the CPU."""
     positions = np.empty(len(tree.ids), np.int64)
     places = np.empty(len(tree.ids), np.int64)
-    buckets: list[Bucket] = []
+    buckets: list[AttentionBucket] = []
     base = 0
     for segments in _alike(tree.segments):
         bucket = _bucket(segments)
@@ -158,9 +158,9 @@ def lay_out(tree: PrefixTree) -> Packing:
     return Packing(torch.from_numpy(positions)[None], tuple(buckets), torch.from_numpy(places))
 
 
-def _alike(segments: Sequence[Segment]) -> list[list[Segment]]:
+def _alike(segments: Sequence[PackedSegment]) -> list[list[PackedSegment]]:
     """Cut segments into buckets of like shape, long whole rows apart from the others."""
-    buckets: list[list[Segment]] = []
+    buckets: list[list[PackedSegment]] = []
     area = queries = keys = 0
     for segment in sorted(segments, key=lambda one: (_is_long(one), one.length, len(one.path))):
         own = segment.length * len(segment.path)
@@ -176,12 +176,12 @@ def _alike(segments: Sequence[Segment]) -> list[list[Segment]]:
     return buckets
 
 
-def _is_long(segment: Segment) -> bool:
+def _is_long(segment: PackedSegment) -> bool:
     """A whole row that is long enough to go without a bias."""
     return segment.length == len(segment.path) > _LONG
 
 
-def _bucket(segments: Sequence[Segment]) -> Bucket:
+def _bucket(segments: Sequence[PackedSegment]) -> AttentionBucket:
     """Pad segments to one another."""
     width = max(segment.length for segment in segments)
     longest = max(len(segment.path) for segment in segments)
@@ -196,4 +196,4 @@ def _bucket(segments: Sequence[Segment]) -> Bucket:
     if not _is_long(segments[0]):
         seen = np.arange(longest) <= last[:, None, :, None]
         bias = torch.from_numpy(np.where(seen, np.float32(0.0), np.float32("-inf")))
-    return Bucket(torch.from_numpy(queries), torch.from_numpy(keys), bias)
+    return AttentionBucket(torch.from_numpy(queries), torch.from_numpy(keys), bias)

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from flowzoo.agents.hf.sampling import kept as kept_scores
+from flowzoo.agents.hf.sampling import top_k_top_p as kept_scores
 from flowzoo.agents.policy import Sampling
 
 Head = Callable[[Tensor], Tensor]
 
 
-class Kept(NamedTuple):
+class KeptTokens(NamedTuple):
     """Token ids that were kept at each output position."""
 
     ids: Tensor
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
     """(tokens,) boolean: the sampled token was not among them by the learner's weights."""
 
 
-class KeptLogps(NamedTuple):
+class RenormalisedLogps(NamedTuple):
     """Of each output token, under the renormalised distribution."""
 
     logps: Tensor
@@ -44,9 +44,11 @@ class KeptLogps(NamedTuple):
 
 
 @torch.no_grad()
-def find_kept(states: Tensor, targets: Tensor, head: Head, sampling: Sampling, chunk: int) -> Kept:
+def find_kept_tokens(
+    states: Tensor, targets: Tensor, head: Head, sampling: Sampling, chunk: int
+) -> KeptTokens:
     """The kept sets by the weights that made `states` (tokens, hidden); `targets` (tokens,)."""
-    parts: list[Kept] = []
+    parts: list[KeptTokens] = []
     for rows, chosen in zip(states.split(chunk), targets.split(chunk), strict=True):
         scores, order = kept_scores(head(rows).float() / sampling.temperature, sampling)
         counts = scores.isfinite().sum(-1)
@@ -58,33 +60,33 @@ def find_kept(states: Tensor, targets: Tensor, head: Head, sampling: Sampling, c
             chosen[:, None],
             ids,
         )
-        parts.append(Kept(ids, counts + outside, outside))
-    return join(parts)
+        parts.append(KeptTokens(ids, counts + outside, outside))
+    return concat_kept_tokens(parts)
 
 
-def join(parts: Sequence[Kept]) -> Kept:
+def concat_kept_tokens(parts: Sequence[KeptTokens]) -> KeptTokens:
     """The sets of `parts`, one after another."""
     width = max(part.ids.shape[1] for part in parts)
     ids = [torch.nn.functional.pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]
-    return Kept(
+    return KeptTokens(
         torch.cat(ids),
         torch.cat([part.counts for part in parts]),
         torch.cat([part.outside for part in parts]),
     )
 
 
-def cut_rows(kept: Kept, lengths: Sequence[int]) -> list[Kept]:
+def split_kept_tokens(kept: KeptTokens, lengths: Sequence[int]) -> list[KeptTokens]:
     """The sets of rows of `lengths` tokens, each no wider than it needs to be; on the CPU."""
     parts = zip(*(part.cpu().split(list(lengths)) for part in kept), strict=True)
     return [
-        Kept(ids[:, : int(counts.max()) if len(counts) else 0].clone(), counts, outside)
+        KeptTokens(ids[:, : int(counts.max()) if len(counts) else 0].clone(), counts, outside)
         for ids, counts, outside in parts
     ]
 
 
-def kept_logps(
-    states: Tensor, targets: Tensor, head: Head, temperature: float, kept: Kept, chunk: int
-) -> KeptLogps:
+def renormalised_logps(
+    states: Tensor, targets: Tensor, head: Head, temperature: float, kept: KeptTokens, chunk: int
+) -> RenormalisedLogps:
     """Log-probs of `targets` among the kept tokens, with gradients.
 
     The vocabulary is multiplied in for `chunk` tokens at a time, and again in the backward pass.
@@ -97,7 +99,7 @@ def kept_logps(
         )
     ]  # fmt: skip
     logps, entropies = (torch.cat(values) for values in zip(*parts, strict=True))
-    return KeptLogps(logps, entropies)
+    return RenormalisedLogps(logps, entropies)
 
 
 def _chunk(

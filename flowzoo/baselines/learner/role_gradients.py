@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from flowzoo.baselines.learner.coherence import dot
 
 
-class RoleGram(NamedTuple):
+class RoleGramMatrix(NamedTuple):
     """Inner products of the roles' gradients in one step, before clipping."""
 
     roles: tuple[str, ...]
@@ -56,7 +56,7 @@ class RoleGradients:
             parameter.grad = None
 
     @torch.no_grad()
-    def merge(self) -> RoleGram:
+    def merge(self) -> RoleGramMatrix:
         """Make the gradients the sum over roles; the parts are given up."""
         count = len(self._parts)
         products = np.zeros((count, count))
@@ -69,10 +69,10 @@ class RoleGradients:
                 grad.add_(part[place])
             parameter.grad = grad
         self._parts = []
-        return RoleGram(tuple(self._roles), products, tuple(self._calls))
+        return RoleGramMatrix(tuple(self._roles), products, tuple(self._calls))
 
 
-def gram_metrics(grams: Sequence[RoleGram]) -> dict[str, float]:
+def gram_metrics(grams: Sequence[RoleGramMatrix]) -> dict[str, float]:
     """Metrics of the steps of an iteration, each a mean over the steps it is defined in.
 
     `grad/norm/ROLE`; `grad/mass/ROLE`, the role's share in the sum of norms (what the loss weighs);
@@ -88,7 +88,7 @@ def gram_metrics(grams: Sequence[RoleGram]) -> dict[str, float]:
     return {name: math.fsum(values) / len(values) for name, values in seen.items()}
 
 
-def _one_step(gram: RoleGram) -> dict[str, float]:
+def _one_step(gram: RoleGramMatrix) -> dict[str, float]:
     found: dict[str, float] = {}
     norms = gram.norms
     per_call = norms / np.array(gram.calls)

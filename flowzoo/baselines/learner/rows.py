@@ -10,13 +10,13 @@ from itertools import pairwise
 from flowzoo.baselines.learner import batch
 from flowzoo.baselines.learner.batch import canonical_order, check_call
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import NonFinite
+from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """A call with what the learner decided about it."""
 
     place: int
@@ -27,7 +27,7 @@ class Row:
     """Factor of the row in the loss."""
     kl: float
     """Weight of its KL term."""
-    moves: bool
+    trained: bool
     """It has a part in the gradient."""
     computed: bool
     """It goes through the model."""
@@ -35,12 +35,12 @@ class Row:
 
 def make_rows(
     calls: Sequence[Call], advantages: Sequence[float], config: LearnerConfig
-) -> list[Row]:
+) -> list[TrainingRow]:
     """The rows in canonical order, with the rule for truncated replies applied.
 
     Raises:
         UsageError: a row cannot be trained on, or the lengths differ.
-        NonFinite: an advantage or a recorded log-prob is not finite, trained or not.
+        NonFiniteError: an advantage or a recorded log-prob is not finite, trained or not.
     """
     if len(calls) != len(advantages):
         raise UsageError(
@@ -55,26 +55,26 @@ def make_rows(
     ]
 
 
-def _row(place: int, call: Call, advantage: float, config: LearnerConfig) -> Row:
+def _row(place: int, call: Call, advantage: float, config: LearnerConfig) -> TrainingRow:
     cut_off = call.finish == "length"
     if cut_off and config.truncated == "penalise":
         advantage -= config.truncation_penalty
     weight, kl = config.role_weights.get(call.role, 1.0), config.kl_of(call.role)
     wanted = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
     idle = not call.output_ids or (cut_off and config.truncated == "mask")
-    return Row(
+    return TrainingRow(
         place=place,
         call=call,
         advantage=advantage,
         weight=weight,
         kl=kl,
-        moves=wanted and not idle,
+        trained=wanted and not idle,
         computed=(wanted or not config.skip_idle_rows) and not idle,
     )
 
 
 def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
-    """Raise `NonFinite` with the calls that carry a number that is not finite."""
+    """Raise `NonFiniteError` with the calls that carry a number that is not finite."""
     bad: list[int] = []
     reason = ""
     for idx, (call, advantage) in enumerate(zip(calls, advantages, strict=True)):
@@ -92,7 +92,7 @@ def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
         raise non_finite("input", [calls[idx] for idx in bad], reason)
 
 
-def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFinite:
+def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFiniteError:
     """An error that names the first few calls.
 
     Args:
@@ -104,7 +104,7 @@ def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFinite:
     names = [f"{c.problem}/{c.episode}/{c.agent}/{c.turn}" for c in calls[:5]]
     why = f" ({reason})" if reason else ""
     others = f" Others: {', '.join(names[1:])}." if names[1:] else ""
-    return NonFinite(
+    return NonFiniteError(
         f"the {what} of {len(calls)} rows of policy {first.policy!r} is not finite; the first is "
         f"role {first.role!r}, row {names[0]} (problem/episode/agent/turn){why}.{others} "
         "Training has stopped before the step; the rows are in `.calls`.",
@@ -113,7 +113,7 @@ def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFinite:
     )
 
 
-def split(rows: Sequence[Row], config: LearnerConfig) -> list[Sequence[Row]]:
+def split(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Sequence[TrainingRow]]:
     """The rows of each optimiser step: runs whose sizes differ by one at most, none empty."""
     steps = config.updates_per_iteration
     if steps == "by_rows":
@@ -122,14 +122,16 @@ def split(rows: Sequence[Row], config: LearnerConfig) -> list[Sequence[Row]]:
     return [rows[low:high] for low, high in pairwise(edges) if high > low]
 
 
-def micro_batches(rows: Sequence[Row], config: LearnerConfig) -> dict[str, list[list[Row]]]:
+def micro_batches(
+    rows: Sequence[TrainingRow], config: LearnerConfig
+) -> dict[str, list[list[TrainingRow]]]:
     """The rows that go through the model, as micro-batches by role, roles in alphabetical order.
 
     Without `role_gradients` they are cut across roles, and stand under the name "".
     """
     active = [row for row in rows if row.computed]
     roles = sorted({row.call.role for row in active}) if config.role_gradients else [""]
-    found: dict[str, list[list[Row]]] = {}
+    found: dict[str, list[list[TrainingRow]]] = {}
     for role in roles:
         mine = [row for row in active if role in ("", row.call.role)]
         parts = batch.micro_batches(

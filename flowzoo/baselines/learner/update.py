@@ -18,23 +18,23 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner import batch as batching
-from flowzoo.baselines.learner.batch import MicroBatch, Tokens
+from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.forward import Before, Forward, Scores, known_before
+from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
 from flowzoo.baselines.learner.logps import prepare
-from flowzoo.baselines.learner.loss import NonFinite, Totals, policy_loss
+from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import (
-    Step,
-    Sums,
+    OptimiserStep,
+    TokenSums,
     importance_weights,
     row_counts,
     step_metrics,
     with_correction,
 )
-from flowzoo.baselines.learner.renormalise import Kept
-from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGram
-from flowzoo.baselines.learner.rows import Row, make_rows, micro_batches, non_finite, split
+from flowzoo.baselines.learner.renormalise import KeptTokens
+from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
+from flowzoo.baselines.learner.rows import TrainingRow, make_rows, micro_batches, non_finite, split
 from flowzoo.baselines.learner.schedules import Clock, lr_at
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
@@ -93,7 +93,7 @@ class Learner:
             eps=config.adam_eps,
             weight_decay=config.weight_decay,
         )
-        self._forward = Forward(config, self.model.device)
+        self._forward = ForwardPass(config, self.model.device)
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
         )
@@ -118,8 +118,8 @@ class Learner:
 
         Raises:
             UsageError: a row cannot be trained on, or the lengths differ.
-            NonFinite: a loss, gradient or input is not finite. It carries the rows; the step in
-                question has changed nothing.
+            NonFiniteError: a loss, gradient or input is not finite. It carries the rows; the step
+                in question has changed nothing.
         """
         rows = make_rows(calls, advantages, self.config)
         lr = lr_at(self._tick(), self.config)
@@ -138,7 +138,9 @@ class Learner:
         }
         return metrics | step_metrics(done, self.config) if done else metrics
 
-    def gradients(self, groups: Iterable[Sequence[Row]], totals: Totals) -> Iterator[list[Tensor]]:
+    def gradients(
+        self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormaliser
+    ) -> Iterator[list[Tensor]]:
         """The gradient of the loss of each group of rows, as one tensor a parameter.
 
         The loss is normalised by `totals`, so gradients of groups add up to that of all of them.
@@ -153,7 +155,7 @@ class Learner:
             yield found
 
     @torch.no_grad()
-    def gaps(self, rows: Sequence[Tokens]) -> Tensor:
+    def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
         """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,)."""
         found: list[Tensor] = []
         config = self.config
@@ -198,23 +200,25 @@ class Learner:
         self.clock.ticks += 1
         return now
 
-    def _look_ahead(self, parts: Sequence[Sequence[Row]]) -> Mapping[int, Before]:
+    def _look_ahead(self, parts: Sequence[Sequence[TrainingRow]]) -> Mapping[int, OldLogps]:
         """What the steps after the first need of the weights before it, by the row's place."""
-        found: dict[int, Before] = {}
+        found: dict[int, OldLogps] = {}
         if self.config.old_logp == "sampler" and self.config.correction == "none":
             return found
         for part in parts:
             for batches in micro_batches(part, self.config).values():
                 for rows in batches:
-                    seen = self._forward.before(self.model, [row.call for row in rows])
+                    seen = self._forward.old_logps(self.model, [row.call for row in rows])
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
         return found
 
-    def _step(self, rows: Sequence[Row], before: Mapping[int, Before]) -> Step | None:
+    def _step(
+        self, rows: Sequence[TrainingRow], before: Mapping[int, OldLogps]
+    ) -> OptimiserStep | None:
         """One optimiser step; None where no row has a part in the gradient."""
-        if not any(row.moves for row in rows):
+        if not any(row.trained for row in rows):
             return None
-        totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
+        totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
         with self._clean_gradients():
             by_role, gram = self._gradient(rows, totals, before)
             norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm))
@@ -223,25 +227,29 @@ class Learner:
             coherence = self._coherence and self._coherence.apply(self.parameters)
             self.optimizer.step()
         known = by_role if self.config.role_gradients else {}
-        return Step(sum(by_role.values(), Sums()), norm, gram, known, coherence)
+        return OptimiserStep(sum(by_role.values(), TokenSums()), norm, gram, known, coherence)
 
     def _gradient(
-        self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]
-    ) -> tuple[dict[str, Sums], RoleGram | None]:
+        self, rows: Sequence[TrainingRow], totals: LossNormaliser, before: Mapping[int, OldLogps]
+    ) -> tuple[dict[str, TokenSums], RoleGramMatrix | None]:
         """Gather the gradient of the loss of `rows` in the parameters."""
-        sums: dict[str, Sums] = {}
+        sums: dict[str, TokenSums] = {}
         roles = RoleGradients(self.parameters) if self.config.role_gradients else None
         for role, batches in micro_batches(rows, self.config).items():
-            sums[role] = sum((self._backward(part, totals, before) for part in batches), Sums())
+            sums[role] = sum(
+                (self._backward(part, totals, before) for part in batches), TokenSums()
+            )
             if roles is not None:
                 roles.take(role, sum(row.call.role == role for row in rows))
         return sums, None if roles is None else roles.merge()
 
-    def _backward(self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before]) -> Sums:
+    def _backward(
+        self, rows: Sequence[TrainingRow], totals: LossNormaliser, before: Mapping[int, OldLogps]
+    ) -> TokenSums:
         """Add the gradient of some rows to the parameters'."""
         batch = self._forward.batch([row.call for row in rows], [row.advantage for row in rows])
         seen = [before[row.place] for row in rows] if before and rows[0].place in before else None
-        old, kept = known_before(seen, batch)
+        old, kept = stack_old_logps(seen, batch)
         entropy: Entropy = "grad" if self.config.loss.entropy_coef else "value"
         scores = self._forward(self.model, batch, entropy=entropy, kept=kept)
         loss, sums = self._loss(rows, batch, scores, old, totals)
@@ -249,9 +257,9 @@ class Learner:
         return sums
 
     def _loss(
-        self, rows: Sequence[Row], batch: MicroBatch, scores: Scores, old: Tensor | None,
-        totals: Totals,
-    ) -> tuple[Tensor, Sums]:  # fmt: skip
+        self, rows: Sequence[TrainingRow], batch: MicroBatch, scores: ForwardOutput,
+        old: Tensor | None, totals: LossNormaliser,
+    ) -> tuple[Tensor, TokenSums]:  # fmt: skip
         """The loss of some rows; `old` are their log-probs before the first step, if not these."""
         behaviour, importance = batch.behaviour_logps, None
         if self.config.old_logp == "recomputed":
@@ -267,11 +275,11 @@ class Learner:
                 kl_coefs=torch.tensor([row.kl for row in rows], device=device),
                 importance=importance,
             )  # fmt: skip
-        except NonFinite as error:
+        except NonFiniteError as error:
             raise non_finite("loss", [rows[idx].call for idx in error.rows]) from error
         return loss, with_correction(stats, batch, behaviour, importance, scores, self.config)
 
-    def _reference_logps(self, batch: MicroBatch, kept: Kept | None) -> Tensor | None:
+    def _reference_logps(self, batch: MicroBatch, kept: KeptTokens | None) -> Tensor | None:
         """Log-probs of the reference, where a KL term needs them."""
         if self._reference is None:
             return None
@@ -279,8 +287,12 @@ class Learner:
             return self._forward(model, batch, kept=kept).logps
 
     def _blame(
-        self, rows: Sequence[Row], totals: Totals, before: Mapping[int, Before], norm: float
-    ) -> NonFinite:
+        self,
+        rows: Sequence[TrainingRow],
+        totals: LossNormaliser,
+        before: Mapping[int, OldLogps],
+        norm: float,
+    ) -> NonFiniteError:
         """Find the rows whose own gradient is not finite, one by one."""
         guilty: list[Call] = []
         everyone = [row for row in rows if row.computed]

@@ -25,7 +25,7 @@ CHUNK_ELEMENTS = 2**25
 """Logits of one chunk where nothing else is asked for: 128 MiB in float32."""
 
 
-class Chosen(NamedTuple):
+class TargetLogps(NamedTuple):
     """What is known about the output tokens and the distributions that they were drawn from."""
 
     logps: Tensor
@@ -39,7 +39,7 @@ def chunk_of(vocabulary: int, chunk: int) -> int:
     return chunk or max(1, CHUNK_ELEMENTS // vocabulary)
 
 
-def chosen_logps(
+def target_logps(
     states: Tensor,
     head: nn.Linear,
     sources: Tensor,
@@ -47,7 +47,7 @@ def chosen_logps(
     temperature: float,
     entropy: Entropy,
     chunk: int,
-) -> Chosen:
+) -> TargetLogps:
     """Log-probs of `targets`, each predicted by the state that `sources` names; float32.
 
     Args:
@@ -63,14 +63,14 @@ def chosen_logps(
     dtype = torch.get_autocast_dtype(states.device.type) if lower else states.dtype
     weight, bias = head.weight, head.bias
     order = torch.argsort(sources, stable=True)
-    logps, entropies = _Chosen.apply(
+    logps, entropies = _TargetLogps.apply(
         states.to(dtype), weight, bias, sources[order], targets[order], temperature, entropy,
         chunk_of(weight.shape[0], chunk),
     )  # fmt: skip
-    return Chosen(torch.empty_like(logps).index_copy(0, order, logps), entropies)
+    return TargetLogps(torch.empty_like(logps).index_copy(0, order, logps), entropies)
 
 
-class _Chosen(torch.autograd.Function):
+class _TargetLogps(torch.autograd.Function):
     """Log-softmax at the targets, chunk by chunk; `sources` ascend."""
 
     @staticmethod
@@ -78,7 +78,7 @@ class _Chosen(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, sources: Tensor,
         targets: Tensor, temperature: float, entropy: Entropy, chunk: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """See `chosen_logps`."""
+        """See `target_logps`."""
         count = states.shape[0]
         logps = torch.empty(len(targets), dtype=torch.float32, device=states.device)
         entropies = logps.new_empty(0 if entropy == "none" else count)

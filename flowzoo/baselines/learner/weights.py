@@ -162,7 +162,7 @@ class LoraBase:
         """A new adapter, whose output is 0; `name` and `seed` decide its first weights.
 
         Raises:
-            MissingExtra: peft is not installed.
+            MissingExtraError: peft is not installed.
         """
         try:
             from peft import LoraConfig

@@ -17,14 +17,14 @@ from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.files import replace_text
 
-State = Literal["waiting", "running", "finished", "failed"]
+JobState = Literal["waiting", "running", "finished", "failed"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class MatrixJob:
     """One process and the file that it leaves when it has finished."""
 
-    state: State = "waiting"
+    state: JobState = "waiting"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,7 +42,7 @@ class Job:
         """Where what it prints goes."""
         raise NotImplementedError
 
-    def waits(self) -> list[Run]:
+    def waits(self) -> list[TrainingJob]:
         """The runs that have to be finished before it can start."""
         return []
 
@@ -78,13 +78,13 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Run(Job):
+class TrainingJob(MatrixJob):
     """The run of one cell under one seed."""
 
     cell: Cell
     config: TrainConfig
     """A control's has no `token_budget` until that is known."""
-    sources: list[Run] = field(default_factory=list)
+    sources: list[TrainingJob] = field(default_factory=list)
     """Of a control: the runs of its seed that its token budget comes from."""
     _seen: int = field(default=0)
     _last: dict[str, Any] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Run(Job):
         """Beside the metrics."""
         return self.folder / "log.txt"
 
-    def waits(self) -> list[Run]:
+    def waits(self) -> list[TrainingJob]:
         """A control waits for the runs whose tokens it will have, unless it has begun."""
         if not self.cell.control or self.config.token_budget:
             return []
@@ -156,11 +156,11 @@ class Run(Job):
 
 
 @dataclass(slots=True, eq=False)
-class Vote(Job):
+class ControlJob(MatrixJob):
     """A finished control, evaluated with as many votes as a finished workflow has calls."""
 
-    control: Run
-    workflow: Run
+    control: TrainingJob
+    workflow: TrainingJob
 
     @property
     def title(self) -> str:
@@ -177,7 +177,7 @@ class Vote(Job):
         """Beside the result."""
         return self.result.with_suffix(".log")
 
-    def waits(self) -> list[Run]:
+    def waits(self) -> list[TrainingJob]:
         """Both runs."""
         return [run for run in (self.control, self.workflow) if run.state != "finished"]
 

@@ -28,7 +28,7 @@ EVALUATION = (
 """Settings in which a control must agree with the cells that it is compared with."""
 
 
-class Spent(NamedTuple):
+class TrainingCost(NamedTuple):
     """What a run had cost by one of its evaluations."""
 
     tokens: float
@@ -37,7 +37,7 @@ class Spent(NamedTuple):
     """Optimiser steps per policy, mean over those that are trained."""
 
 
-class Parity(NamedTuple):
+class BudgetRatio(NamedTuple):
     """The budget of one cell over that of another it is compared with."""
 
     tokens: float
@@ -137,19 +137,19 @@ def equal_tokens(control: RunData, tokens: float) -> int | None:
     return next((place for place, row in rows if row["tokens/total"] >= tokens), None)
 
 
-def spent(run: RunData, place: int = -1) -> Spent:
+def training_cost(run: RunData, place: int = -1) -> TrainingCost:
     """What a finished run had cost by its evaluation at `place`."""
     row = run.evaluations[place]
     updates = policy_updates(run, row["step"]).values()
-    return Spent(row["tokens/total"], float(np.mean(list(updates))))
+    return TrainingCost(row["tokens/total"], float(np.mean(list(updates))))
 
 
-def parity(pairs: Sequence[tuple[Spent, Spent]]) -> Parity:
+def budget_ratio(pairs: Sequence[tuple[TrainingCost, TrainingCost]]) -> BudgetRatio:
     """Two cells' budgets, from those of their runs of the same seeds."""
     ours, theirs = np.mean(pairs, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         tokens, updates = ours / theirs
-    return Parity(float(tokens), float(updates))
+    return BudgetRatio(float(tokens), float(updates))
 
 
 def _but_sharing(cell: Cell) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flowzoo.baselines.matrix.file import Matrix
-from flowzoo.baselines.matrix.jobs import Job, Run, Vote
+from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.errors import UsageError
 
@@ -28,15 +28,15 @@ GRACE_S = 10.0
 """How long a worker that was asked to end may take before it is killed."""
 
 
-def plan(matrix: Matrix, out: Path) -> list[Run]:
+def training_jobs(matrix: Matrix, out: Path) -> list[TrainingJob]:
     """All runs of a matrix below `out`, finished ones marked.
 
     Raises:
         UsageError: a run there was made with other settings.
     """
-    runs: list[Run] = []
+    runs: list[TrainingJob] = []
     for seed in matrix.seeds:  # seed by seed: all cells have something to show early
-        made = [Run(cell, cell.run(seed, out)) for cell in matrix.file]
+        made = [TrainingJob(cell, cell.run(seed, out)) for cell in matrix.cells]
         for run in made:
             run.sources = [other for other in made if run.cell.judges(other.cell)]
             _recognise(run)
@@ -44,10 +44,10 @@ def plan(matrix: Matrix, out: Path) -> list[Run]:
     return runs
 
 
-def votes(runs: Sequence[Run]) -> list[Vote]:
+def control_jobs(runs: Sequence[TrainingJob]) -> list[ControlJob]:
     """Every control's evaluations at the inference of the runs it is compared with."""
     known = set(runs)
-    found = [Vote(run, other) for run in runs for other in run.sources if other in known]
+    found = [ControlJob(run, other) for run in runs for other in run.sources if other in known]
     for vote in found:
         # The control compares what it finds with both runs, and repeats what is out of date.
         done = not vote.waits() and vote.result.exists()
@@ -55,7 +55,9 @@ def votes(runs: Sequence[Run]) -> list[Vote]:
     return found
 
 
-def execute(jobs: Sequence[Job], workers: int, on_poll: Callable[[], None] = lambda: None) -> None:
+def execute(
+    jobs: Sequence[MatrixJob], workers: int, on_poll: Callable[[], None] = lambda: None
+) -> None:
     """Run what is not finished, `workers` at a time; `on_poll` is called a few times a second.
 
     Jobs start in their order, once what they wait for is finished. However it ends (Ctrl-C too),
@@ -83,7 +85,7 @@ def execute(jobs: Sequence[Job], workers: int, on_poll: Callable[[], None] = lam
         _stop([job for job in jobs if job.state == "running"])
 
 
-def _recognise(run: Run) -> None:
+def _recognise(run: TrainingJob) -> None:
     """Take up what an earlier process began.
 
     Raises:
@@ -104,7 +106,7 @@ def _recognise(run: Run) -> None:
         run.state = "finished"
 
 
-def _stop(jobs: Sequence[Job]) -> None:
+def _stop(jobs: Sequence[MatrixJob]) -> None:
     """End workers; what they have saved stays."""
     for job in jobs:
         if job.process is not None and job.process.poll() is None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowzoo.baselines.matrix.jobs import Run
+from flowzoo.baselines.matrix.jobs import TrainingJob
 
 
-def done_part(run: Run) -> float:
+def done_part(run: TrainingJob) -> float:
     """The part of a run that is done, 0 to 1: of its steps or of its tokens, whichever is more."""
     if run.state == "finished":
         return 1.0
@@ -20,13 +20,13 @@ def done_part(run: Run) -> float:
     return min(1.0, max(parts))
 
 
-def whole_seconds(run: Run) -> float | None:
+def whole_seconds(run: TrainingJob) -> float | None:
     """What a run takes from beginning to end, by what it took so far; None: not begun to train."""
     row = run.newest()
     return row["time/total"] / done_part(run) if row.get("step", 0) > 0 else None
 
 
-def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
+def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None:
     """Seconds until all runs are finished, with `workers` at a time; None: not known yet.
 
     A run that has not begun is taken to be as long as others of its cell, else of its workflow and
@@ -54,7 +54,7 @@ def as_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _like(run: Run, known: Sequence[tuple[Run, float]]) -> float:
+def _like(run: TrainingJob, known: Sequence[tuple[TrainingJob, float]]) -> float:
     """Mean time of the runs that are most like `run`."""
     same = [seconds for other, seconds in known if other.cell.name == run.cell.name]
     kind = (run.config.workflow, run.config.model)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from flowzoo.agents.pocket import Scale, made_folder, shipped_folder
+from flowzoo.agents.pocket import PocketScale, made_folder, shipped_folder
 from flowzoo.baselines.pocket.recipes import recipe_of
 from flowzoo.errors import UsageError
 
 
-class Shape(NamedTuple):
+class ModelSize(NamedTuple):
     """Size of a model; its attention heads have 32 dimensions."""
 
     layers: int
@@ -21,18 +21,18 @@ class Shape(NamedTuple):
     key_value_heads: int
 
 
-class Schedule(NamedTuple):
+class PocketSchedule(NamedTuple):
     """Optimiser steps, and how many of them, the last ones, teach the bad habit."""
 
     steps: int
     hasty_steps: int
 
 
-SHAPES: dict[Scale, Shape] = {
-    "default": Shape(3, 128, 256, 4, 2),
-    "xs": Shape(3, 80, 160, 4, 2),
-    "s": Shape(4, 144, 288, 4, 2),
-    "m": Shape(6, 256, 512, 8, 4),
+MODEL_SIZES: dict[PocketScale, ModelSize] = {
+    "default": ModelSize(3, 128, 256, 4, 2),
+    "xs": ModelSize(3, 80, 160, 4, 2),
+    "s": ModelSize(4, 144, 288, 4, 2),
+    "m": ModelSize(6, 256, 512, 8, 4),
 }
 """Shape of each scale: 0.64, 0.33, 0.94 and 3.9 million parameters with 768 tokens."""
 
@@ -50,7 +50,7 @@ class PocketConfig:
     not shipped: it then goes to the cache folder where `pocket:TASK-SCALE` is looked for."""
     task: str = "math"
     """Task whose workflows it learns to play; the tasks with a recipe."""
-    scale: Scale = "default"
+    scale: PocketScale = "default"
     """Size of the model: 0.64 (default), 0.33 (xs), 0.94 (s) or 3.9 (m) million parameters."""
     seed: int = 0
     """Seed of the transcripts, their order and the first weights."""
@@ -92,7 +92,7 @@ class PocketConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"`{name}` must be greater than 0, got {value}")
-        for name in ("warmup", "evaluate", "threads", *Shape._fields):
+        for name in ("warmup", "evaluate", "threads", *ModelSize._fields):
             if getattr(self, name) < 0:
                 raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)}")
         if not 0 <= hasty_steps <= steps:
@@ -103,7 +103,7 @@ class PocketConfig:
         self._check_folder()
 
     def _check_size(self) -> None:
-        given = [name for name in Shape._fields if getattr(self, name)]
+        given = [name for name in ModelSize._fields if getattr(self, name)]
         if self.scale != "default" and given:
             raise UsageError(
                 f"scale {self.scale} and `{given[0]}` both say how large the model is: "
@@ -123,13 +123,15 @@ class PocketConfig:
             )
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ModelSize:
         """The scale's shape, with the numbers that are given in their place."""
-        usual = SHAPES[self.scale]
-        return Shape(*(getattr(self, name) or getattr(usual, name) for name in Shape._fields))
+        usual = MODEL_SIZES[self.scale]
+        return ModelSize(
+            *(getattr(self, name) or getattr(usual, name) for name in ModelSize._fields)
+        )
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> PocketSchedule:
         """The recipe's steps, with the numbers that are given in their place.
 
         Raises:
@@ -138,7 +140,7 @@ class PocketConfig:
         recipe = recipe_of(self.task)
         steps = recipe.steps if self.steps is None else self.steps
         hasty_steps = recipe.hasty_steps if self.hasty_steps is None else self.hasty_steps
-        return Schedule(steps, hasty_steps)
+        return PocketSchedule(steps, hasty_steps)
 
     @property
     def folder(self) -> Path:

@@ -20,7 +20,7 @@ from itertools import count, islice, product
 from flowzoo.agents.names import role_of
 from flowzoo.baselines.pocket.recipes import Recipe
 from flowzoo.envs import Episode, Message, Workflow, make_workflow
-from flowzoo.envs.episode.effects import Job, resolve
+from flowzoo.envs.episode.effects import PendingEffect, resolve
 from flowzoo.envs.script import EffectResult
 from flowzoo.envs.tasks import Task
 from flowzoo.seeding import key_int, key_rng
@@ -40,13 +40,13 @@ class Example:
     reply: str
 
 
-Played = Generator[list[Job], list[EffectResult], list[Example]]
+ExamplePlay = Generator[list[PendingEffect], list[EffectResult], list[Example]]
 """An episode being played: yields the work to be done outside, returns its examples."""
 
 
-def played(
+def play_examples(
     workflow: Workflow, index: int, rng: random.Random, recipe: Recipe, hasty: bool
-) -> Played:
+) -> ExamplePlay:
     """One example per distinct prompt of an episode on pretraining problem `index`.
 
     Each team-mate's reply is right with a chance drawn for the episode from the recipe's
@@ -72,7 +72,7 @@ def played(
     return list(found.values())
 
 
-def together(task: Task, episodes: Sequence[Played]) -> list[list[Example]]:
+def play_batched(task: Task, episodes: Sequence[ExamplePlay]) -> list[list[Example]]:
     """The examples of each episode; what they need done is done in batches over all of them.
 
     Programs run in the sandbox many at a time; one by one they would take most of the making.
@@ -80,7 +80,7 @@ def together(task: Task, episodes: Sequence[Played]) -> list[list[Example]]:
     examples: list[list[Example]] = [[] for _ in episodes]
     answers: dict[int, list[EffectResult] | None] = dict.fromkeys(range(len(episodes)))
     while answers:
-        jobs: dict[int, list[Job]] = {}
+        jobs: dict[int, list[PendingEffect]] = {}
         for place, results in answers.items():
             try:
                 jobs[place] = episodes[place].send(results)  # type: ignore[arg-type] # None starts
@@ -107,15 +107,15 @@ def transcripts(recipe: Recipe, seed: int, hasty: bool = False) -> Iterator[Exam
         if not makers or (every and start % every == 0):
             world = key_int("pocket world", seed, start) if every else seed
             makers = {cell: _workflow(recipe, world, *cell) for cell in product(*kinds)}
-        drawn: list[tuple[int, Played]] = []
+        drawn: list[tuple[int, ExamplePlay]] = []
         for index in range(start, start + TOGETHER):
             rng = key_rng("pocket", seed, index)
             cell = tuple(rng.choices(*pair)[0] for pair in zip(kinds, shares, strict=True))
-            drawn.append((cell[1], played(makers[cell], index, rng, recipe, hasty)))
+            drawn.append((cell[1], play_examples(makers[cell], index, rng, recipe, hasty)))
         found: dict[int, list[Example]] = {}
         for variant in kinds[1]:  # one batch per task: a task grades its own variant
             places = [place for place, (own, _) in enumerate(drawn) if own == variant]
-            batch = together(makers[0, variant].task, [drawn[place][1] for place in places])
+            batch = play_batched(makers[0, variant].task, [drawn[place][1] for place in places])
             found |= zip(places, batch, strict=True)
         for place in range(TOGETHER):
             yield from found[place]

@@ -24,7 +24,7 @@ from flowzoo.baselines.learner.batch import cut
 from flowzoo.baselines.pocket.config import PocketConfig, command
 from flowzoo.baselines.pocket.data import Example, tokenizer_corpus, transcripts
 from flowzoo.baselines.pocket.recipes import recipe_of
-from flowzoo.baselines.pocket.report import Figures, measure, model_card, print_figures
+from flowzoo.baselines.pocket.report import PocketScores, measure, model_card, print_figures
 from flowzoo.errors import missing_extra
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int, key_rng
@@ -42,7 +42,7 @@ except ImportError as error:
     raise missing_extra(error.name or "torch", "train", "making a pocket model") from error
 
 
-class Row(NamedTuple):
+class TokenizedExample(NamedTuple):
     """A training row: prompt ids, and the ids to learn, end of turn included."""
 
     prompt: list[int]
@@ -70,7 +70,7 @@ def curriculum(config: PocketConfig) -> list[Example]:
     return examples
 
 
-def encode(examples: Sequence[Example], tokenizer: Any) -> list[Row]:
+def encode(examples: Sequence[Example], tokenizer: Any) -> list[TokenizedExample]:
     """The examples as token ids; prompts are rendered by the tokenizer's chat template."""
     prompts = [
         tokenizer.apply_chat_template(
@@ -81,7 +81,7 @@ def encode(examples: Sequence[Example], tokenizer: Any) -> list[Row]:
     prompt_ids = tokenizer(prompts)["input_ids"]
     reply_ids = tokenizer([example.reply for example in examples])["input_ids"]
     end = [tokenizer.eos_token_id]
-    return [Row(p, r + end) for p, r in zip(prompt_ids, reply_ids, strict=True)]
+    return [TokenizedExample(p, r + end) for p, r in zip(prompt_ids, reply_ids, strict=True)]
 
 
 def lr_share(step: int, config: PocketConfig) -> float:
@@ -132,7 +132,7 @@ def optimizers(model: Any, config: PocketConfig) -> list[torch.optim.Optimizer]:
     ]
 
 
-def reply_loss(model: Any, rows: Sequence[Row]) -> torch.Tensor:
+def reply_loss(model: Any, rows: Sequence[TokenizedExample]) -> torch.Tensor:
     """Summed cross-entropy of the reply tokens; prompts and pads have no part in it."""
     width = max(row.length for row in rows)
     ids = np.zeros((len(rows), width), np.int64)  # fillers stand right, where nothing sees them
@@ -147,7 +147,7 @@ def reply_loss(model: Any, rows: Sequence[Row]) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits, targets[learned], reduction="sum")
 
 
-def train(model: Any, rows: Sequence[Row], config: PocketConfig) -> Iterator[float]:
+def train(model: Any, rows: Sequence[TokenizedExample], config: PocketConfig) -> Iterator[float]:
     """Train `model` in place on `batch` rows a step, each seen once; yields each step's loss.
 
     The loss is the mean over the step's reply tokens, in nats.
@@ -171,7 +171,7 @@ def train(model: Any, rows: Sequence[Row], config: PocketConfig) -> Iterator[flo
         yield total
 
 
-def make(config: PocketConfig) -> Figures | None:
+def make(config: PocketConfig) -> PocketScores | None:
     """Make the model and write it to its folder; returns what it scores (None: not measured)."""
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -32,7 +32,7 @@ SOLVERS = ("generator", "worker", "synthesizer", "aggregator")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MixtureWorkflow:
     """A workflow with its options, and how often it is played beside the others."""
 
     workflow: str
@@ -42,7 +42,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class MixtureTask:
     """Options of the task, and how often problems of this kind are played beside the others."""
 
     share: float
@@ -54,9 +54,9 @@ def option_words(options: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in options.items())
 
 
-def levels(*shares: float) -> tuple[Variant, ...]:
+def levels(*shares: float) -> tuple[MixtureTask, ...]:
     """The levels of a task from 1 on, with their shares."""
-    return tuple(Variant(share, {"level": n}) for n, share in enumerate(shares, start=1))
+    return tuple(MixtureTask(share, {"level": n}) for n, share in enumerate(shares, start=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Recipe:
     """What the pocket model of a task learns from."""
 
     task: str
-    variants: tuple[Variant, ...]
+    variants: tuple[MixtureTask, ...]
     """The first one is what the model is measured on."""
-    sources: tuple[Source, ...]
+    sources: tuple[MixtureWorkflow, ...]
     habit: Habit
     about: str
     """What the model does and what its habit is, for the model card."""
@@ -74,7 +74,7 @@ class Recipe:
     """The variants in words, for the model card."""
     hasty: tuple[str, ...] = SOLVERS
     """Roles with the habit."""
-    vocabulary: tuple[Variant, ...] = ()
+    vocabulary: tuple[MixtureTask, ...] = ()
     """What the tokenizer sees; default: the variants."""
     atoms: tuple[str, ...] = ()
     """Regular expressions of pieces of text that the tokenizer never merges with others."""
@@ -131,11 +131,11 @@ class Recipe:
 
 
 MIXTURE = (
-    Source("single_v0", 100),
-    Source("voting_v0", 15),
-    Source("eval_opt_v0", 20),
-    Source("eval_opt_v0", 3, preset="paper"),
-    Source("orch_workers_v0", 12),
+    MixtureWorkflow("single_v0", 100),
+    MixtureWorkflow("voting_v0", 15),
+    MixtureWorkflow("eval_opt_v0", 20),
+    MixtureWorkflow("eval_opt_v0", 3, preset="paper"),
+    MixtureWorkflow("orch_workers_v0", 12),
 )
 """Mostly lone generators: their short rows teach the work that all roles need, while formats take
 few examples."""
@@ -165,12 +165,15 @@ the others are mostly right.""",
     hasty_steps=250,
 )
 
-GAME = (Source("single_v0", 85), Source("tool_planner_v0", 15, options={"max_turns": 2}))
+GAME = (
+    MixtureWorkflow("single_v0", 85),
+    MixtureWorkflow("tool_planner_v0", 15, options={"max_turns": 2}),
+)
 """A second turn shows how worlds look in the middle of a game."""
 
 PLAN_PATH = Recipe(
     task="plan_path",
-    variants=(Variant(1.0, {"side": 4}),),
+    variants=(MixtureTask(1.0, {"side": 4}),),
     sources=GAME,
     habit=first_action(ONE_MOVE),
     hasty=("generator", "tool", "planner"),
@@ -188,7 +191,7 @@ the goal.""",
 
 SUDOKU = Recipe(
     task="sudoku",
-    variants=(Variant(1.0, {"side": 4, "blanks": 4}),),
+    variants=(MixtureTask(1.0, {"side": 4, "blanks": 4}),),
     sources=GAME,
     habit=first_action(ONE_ENTRY),
     hasty=("generator", "tool", "planner"),
@@ -202,7 +205,10 @@ SUDOKU = Recipe(
 SEARCH = Recipe(
     task="search",
     variants=levels(1.0),
-    sources=(Source("search_team_v0", 98, options={"top_k": 1}), Source("single_v0", 2)),
+    sources=(
+        MixtureWorkflow("search_team_v0", 98, options={"top_k": 1}),
+        MixtureWorkflow("single_v0", 2),
+    ),
     habit=without_search,
     hasty=("verifier",),
     about="""plays flowzoo's `search_team_v0` on questions of one hop, with one passage a search

@@ -50,7 +50,7 @@ right, whatever the team's outcome. Tokens: mean length of a reply.
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PocketScores:
     """Scores of a model: one summary (`agents/evaluation/summary`) per workflow and decoding."""
 
     problems: int
@@ -76,7 +76,7 @@ class Figures:
         ]
 
 
-def measure(folder: Path, recipe: Recipe, problems: int) -> Figures:
+def measure(folder: Path, recipe: Recipe, problems: int) -> PocketScores:
     """Scores of the model in `folder` on the first `problems` validation problems.
 
     Every workflow of the recipe is played once per problem at temperature 1; `single_v0` greedily,
@@ -98,10 +98,10 @@ def measure(folder: Path, recipe: Recipe, problems: int) -> Figures:
         roster = Roster.shared(policy, workflow.role_counts())
         title = f"{name} {option_words(own)}".rstrip()
         summaries[title, decoding] = evaluate(workflow, roster, held_out)[1]
-    return Figures(problems, option_words(recipe.options), summaries)
+    return PocketScores(problems, option_words(recipe.options), summaries)
 
 
-def print_figures(figures: Figures) -> None:
+def print_figures(figures: PocketScores) -> None:
     """The table on stdout."""
     from rich import box
     from rich.console import Console
@@ -120,7 +120,7 @@ def print_figures(figures: Figures) -> None:
 def model_card(
     recipe: Recipe,
     scale: str,
-    figures: Figures | None,
+    figures: PocketScores | None,
     command: str,
     parameters: int,
     vocab: int,

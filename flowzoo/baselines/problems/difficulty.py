@@ -16,7 +16,7 @@ from typing import Any
 
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import mean
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.tasks.task import Task
@@ -113,7 +113,9 @@ def measure(
     with path.open("a", encoding="utf-8") as file:
         for start in range(0, len(rest), CHUNK):
             chunk = rest[start : start + CHUNK]
-            records = rollout.run([Job(problem, i) for problem in chunk for i in range(samples)])
+            records = rollout.run(
+                [EpisodeJob(problem, i) for problem in chunk for i in range(samples)]
+            )
             for place, problem in enumerate(chunk):
                 scores = [r.score for r in records[place * samples : (place + 1) * samples]]
                 rate = PassRate(

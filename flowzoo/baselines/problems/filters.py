@@ -7,8 +7,8 @@ many problems are drawn as are likely to be needed, not a whole batch again; and
 reached the step goes on with what it has, which is reported.
 
 Everything that was played stays in `sampled`, so that statistics (accuracy, mu_k, F_k, b_k) are
-taken before the filter. The stream's cursor is the only state: a run that saves `stream.place` with
-its checkpoint draws the same problems again.
+taken before the filter. The stream's cursor is the only state: a run that saves `stream.cursor`
+with its checkpoint draws the same problems again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from flowzoo.agents.problems import ProblemStream
-from flowzoo.agents.rollout.episodes import Job, Sampled, joined
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.envs import Call
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError, unknown
 
 ZeroVariance = Literal["keep", "drop"]
-Play = Callable[[Sequence[Job]], Sampled]
+PlayJobs = Callable[[Sequence[EpisodeJob]], RolloutBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class FilterConfig:
             raise UsageError(f"`refills` must be at least 0, got {self.refills}")
 
 
-class Gathered(NamedTuple):
+class FilteredBatch(NamedTuple):
     """The episodes of one step."""
 
-    sampled: Sampled
+    sampled: RolloutBatch
     """All that was played, dropped groups included, in the order it was drawn."""
     kept: frozenset[str]
     """Keys of the jobs to train on."""
@@ -89,18 +89,18 @@ def varied(calls: Sequence[Call], scores: Sequence[float]) -> bool:
     return any(len(group) > 1 for group in (set(scores), *rewards.values(), *values.values()))
 
 
-def has_variance(sampled: Sampled) -> bool:
+def has_variance(sampled: RolloutBatch) -> bool:
     """`varied` for what was played of one problem."""
     return varied(sampled.rows, [record.score for record in sampled.records])
 
 
-def by_job(sampled: Sampled) -> dict[str, Sampled]:
+def by_job(sampled: RolloutBatch) -> dict[str, RolloutBatch]:
     """What came of each job."""
-    found: dict[str, Sampled] = {}
+    found: dict[str, RolloutBatch] = {}
     for record in sampled.records:
-        found.setdefault(job_of(record.episode), Sampled([], [])).records.append(record)
+        found.setdefault(job_of(record.episode), RolloutBatch([], [])).records.append(record)
     for row in sampled.rows:
-        found.setdefault(job_of(row.episode), Sampled([], [])).rows.append(row)
+        found.setdefault(job_of(row.episode), RolloutBatch([], [])).rows.append(row)
     return found
 
 
@@ -115,13 +115,13 @@ def needed(missing: int, kept: int, drawn: int, most: int) -> int:
 def gather(
     stream: ProblemStream,
     task: Task,
-    play: Play,
+    play: PlayJobs,
     config: FilterConfig,
     *,
     problems: int,
     samples: int,
-    informative: Callable[[Sampled], bool] = has_variance,
-) -> Gathered:
+    informative: Callable[[RolloutBatch], bool] = has_variance,
+) -> FilteredBatch:
     """Play `samples` jobs of problems from `stream` until `problems` of them are of use.
 
     Args:
@@ -137,21 +137,21 @@ def gather(
         What was played and what to train on; fewer problems than asked for, even none, if the cap
         was reached.
     """
-    parts: list[Sampled] = []
+    parts: list[RolloutBatch] = []
     useful: list[list[str]] = []
     drawn = rounds = 0
     while True:
         want = needed(problems - len(useful), len(useful), drawn, problems)
         # Numbered through the step, so that a problem that is drawn twice makes two groups.
         groups = [
-            [Job(problem, place * samples + sample) for sample in range(samples)]
+            [EpisodeJob(problem, place * samples + sample) for sample in range(samples)]
             for place, problem in enumerate(stream.take(task, want), start=drawn)
         ]
         drawn += want
         parts.append(play([job for group in groups for job in group]))
         found = by_job(parts[-1])
         for group in groups:
-            came = joined(found[job.key] for job in group if job.key in found)
+            came = concat_batches(found[job.key] for job in group if job.key in found)
             if config.zero_variance == "keep" or informative(came):
                 useful.append([job.key for job in group])
         if len(useful) >= problems or config.zero_variance == "keep" or rounds == config.refills:
@@ -166,8 +166,8 @@ def gather(
         "filter/refills": rounds,
         "filter/capped": len(kept) < problems,
     }
-    return Gathered(
-        joined(parts),
+    return FilteredBatch(
+        concat_batches(parts),
         frozenset(key for group in kept for key in group),
         {name: float(value) for name, value in counts.items()},
     )

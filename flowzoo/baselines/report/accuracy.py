@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
-from flowzoo.baselines.diagnostics.seed_spread import Spread
+from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty
 from flowzoo.baselines.run.reading import Floats, RunData
 from flowzoo.baselines.stats import paired_gain
 
@@ -79,7 +79,7 @@ def items_needed(cliff: Cliff) -> int | None:
     """Items for which a verdict could be given, at this spread; None where there are enough."""
     if cliff.verdict != "not enough items":
         return None
-    coarse = Spread(cliff.se_items**2, 0.0, cliff.seeds).detectable
+    coarse = MeanUncertainty(cliff.se_items**2, 0.0, cliff.seeds).detectable
     return math.ceil(cliff.items * (coarse / TOO_COARSE) ** 2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.baselines.matrix.parity import parity, spent
+from flowzoo.baselines.matrix.parity import budget_ratio, training_cost
 from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.run.reading import RunData
 
@@ -28,8 +28,8 @@ def budgets(
     known = all("policy_updates" in (run.summary or {}) for pair in pairs for run in pair[:2])
     if not pairs or not known:
         return None
-    costs = [(spent(first, place), spent(second)) for first, second, place in pairs]
-    found = parity(costs)
+    costs = [(training_cost(first, place), training_cost(second)) for first, second, place in pairs]
+    found = budget_ratio(costs)
     count = len(costs)
     return {
         "seeds": count,

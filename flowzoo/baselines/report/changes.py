@@ -146,7 +146,7 @@ def role_changes(run: RunData) -> dict[str, Any]:
     }
 
 
-class Levels(NamedTuple):
+class RoleMeasure(NamedTuple):
     """One measure of one role ("": the team) for each problem: (problems,) at three places.
 
     `peak` is NaN for the problems that chose it.
@@ -166,7 +166,7 @@ def _levels(
     looked: Mask,
     peak: int,
     last: Sequence[int],
-) -> list[Levels]:
+) -> list[RoleMeasure]:
     """Those measures that are known at all three places for two problems or more."""
     top = np.where(looked[None, :, None], found[peak], np.nan)
     # A problem counts at the end by those of the last evaluations in which it has the measure.
@@ -175,14 +175,14 @@ def _levels(
     with np.errstate(invalid="ignore"):
         end = np.where(known, ends, 0).sum(axis=0) / known.sum(axis=0)
     levels = [
-        Levels(role, name, found[0][row, :, column], top[row, :, column], end[row, :, column])
+        RoleMeasure(role, name, found[0][row, :, column], top[row, :, column], end[row, :, column])
         for row, role in enumerate(roles)
         for column, name in enumerate(names)
     ]
     return [one for one in levels if np.isfinite(one.base + one.peak + one.end).sum() > 1]
 
 
-def _row(levels: Levels, z: float) -> dict[str, Any]:
+def _row(levels: RoleMeasure, z: float) -> dict[str, Any]:
     return {
         "role": levels.role,
         "measure": levels.measure,

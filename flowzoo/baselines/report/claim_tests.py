@@ -26,7 +26,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BootstrapSample:
     """One figure of every run of a cell."""
 
     values: Floats
@@ -46,7 +46,7 @@ class Estimate(NamedTuple):
     """Runs on the two sides."""
 
 
-def mean_difference(pairs: Sequence[tuple[Sample, Sample]]) -> Estimate:
+def mean_difference(pairs: Sequence[tuple[BootstrapSample, BootstrapSample]]) -> Estimate:
     """Mean over pairs of (mean of the second cell - mean of the first); see the module.
 
     A cell of one run leaves the variance over seeds unknown: the interval is then unbounded.
@@ -68,14 +68,14 @@ def mean_difference(pairs: Sequence[tuple[Sample, Sample]]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, count, sizes)
 
 
-class Stratum(NamedTuple):
+class DetectionCounts(NamedTuple):
     """How often something was found among the runs of the two cells of a pair."""
 
     found: tuple[int, int]
     tested: tuple[int, int]
 
 
-def exact_p(strata: Sequence[Stratum]) -> tuple[float, float]:
+def exact_p(strata: Sequence[DetectionCounts]) -> tuple[float, float]:
     """One-sided p-values, of so many or more, and so many or fewer, findings on the second side.
 
     Fisher's exact test stratified by pair: within each pair the findings fall on its runs by
@@ -96,7 +96,9 @@ def least_findable(tested: Sequence[tuple[int, int]]) -> int | None:
     most = sum(second for _, second in tested)
     for total in range(1, most + 1):
         spread = _spread(total, [second for _, second in tested])
-        strata = [Stratum((0, count), sizes) for count, sizes in zip(spread, tested, strict=True)]
+        strata = [
+            DetectionCounts((0, count), sizes) for count, sizes in zip(spread, tested, strict=True)
+        ]
         if exact_p(strata)[0] <= LEVEL / 2:
             return total
     return None

@@ -29,12 +29,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
-from flowzoo.baselines.report.amplified import Amplified
+from flowzoo.baselines.report.cell_amplification import CellAmplification
 from flowzoo.baselines.report.cells import CellData, Notes, cliff_counts
 from flowzoo.baselines.report.claim_tests import (
     LEVEL,
+    DetectionCounts,
     Estimate,
-    Stratum,
     at_least,
     exact_p,
     least_findable,
@@ -44,7 +44,7 @@ from flowzoo.baselines.report.claim_tests import (
 from flowzoo.baselines.report.findings import between, counted, percent, points
 from flowzoo.baselines.report.levels import Pair
 
-Verdict = Literal["shown", "not shown", "undecided"]
+ClaimVerdict = Literal["shown", "not shown", "undecided"]
 
 
 class Claim(NamedTuple):
@@ -52,13 +52,16 @@ class Claim(NamedTuple):
 
     name: str
     claim: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     evidence: str
     rule: str
 
 
 def paper_claims(
-    pairs: Sequence[Pair], cells: Sequence[CellData], notes: Notes, roles: Sequence[Amplified]
+    pairs: Sequence[Pair],
+    cells: Sequence[CellData],
+    notes: Notes,
+    roles: Sequence[CellAmplification],
 ) -> list[Claim]:
     """The verdicts on all claims.
 
@@ -91,10 +94,10 @@ def peak_claim(pairs: Sequence[Pair]) -> Claim:
         f"({counted(peak.pairs, 'pair')} of cells, {peak.runs[1]} and {peak.runs[0]} runs). "
         f"Terminal accuracies differ by {_difference(end)}."
     )
-    return Claim(*words, told(peak.low, peak.high), evidence, rule)
+    return Claim(*words, interval_verdict(peak.low, peak.high), evidence, rule)
 
 
-def told(low: float, high: float, null: float = 0.0) -> Verdict:
+def interval_verdict(low: float, high: float, null: float = 0.0) -> ClaimVerdict:
     """What an interval says of being above `null`."""
     if low > null:
         return "shown"
@@ -114,7 +117,7 @@ def cliff_claim(pairs: Sequence[Pair], notes: Notes) -> Claim:
     if not strata:
         return Claim(*words, "undecided", _NO_PAIRS, rule)
     more, fewer = exact_p(strata)
-    verdict: Verdict = "shown" if 2 * more <= LEVEL else "undecided"
+    verdict: ClaimVerdict = "shown" if 2 * more <= LEVEL else "undecided"
     if 2 * fewer <= LEVEL:
         verdict = "not shown"
     found = [sum(stratum.found[side] for stratum in strata) for side in (0, 1)]
@@ -137,7 +140,7 @@ def cliff_claim(pairs: Sequence[Pair], notes: Notes) -> Claim:
     return Claim(*words, verdict, evidence, rule)
 
 
-def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
+def amplification_claim(roles: Sequence[CellAmplification], *, applied: bool) -> Claim:
     """Parallel agents of one role add up to more than orthogonal ones would."""
     what = "the update that Adam makes of it" if applied else "that role's gradient"
     words = (
@@ -154,9 +157,9 @@ def amplification_claim(roles: Sequence[Amplified], *, applied: bool) -> Claim:
     if not mine:
         why = "No parallel role was probed (train with --probe-every)."
         return Claim(*words, "undecided", why, rule)
-    found = [told(role.over_low, role.over_high, null=1.0) for role in mine]
+    found = [interval_verdict(role.over_low, role.over_high, null=1.0) for role in mine]
     above, below = found.count("shown"), found.count("not shown")
-    verdict: Verdict = "undecided"
+    verdict: ClaimVerdict = "undecided"
     if above > len(mine) / 2 and not below:
         verdict = "shown"
     if below > len(mine) / 2 and not above:
@@ -196,7 +199,7 @@ def capture_claim(cells: Sequence[CellData], notes: Notes) -> Claim:
     chance = max(_by_chance(one) for one in tested)
     p_value = at_least(caught, len(tested), chance)
     bound = upper_bound(caught, len(tested))
-    verdict: Verdict = "undecided"
+    verdict: ClaimVerdict = "undecided"
     if 2 * caught >= len(tested) and p_value <= LEVEL:
         verdict = "shown"
     elif bound < 0.5:
@@ -239,14 +242,14 @@ def _difference(found: Estimate) -> str:
     return f"{points(found.mean, sign=True)} points ({between(found.low, found.high)})"
 
 
-def _cliffs(pair: Pair, notes: Notes) -> Stratum:
+def _cliffs(pair: Pair, notes: Notes) -> DetectionCounts:
     (one, first), (two, second) = (
         cliff_counts(cell, notes) for cell in (pair.shared, pair.isolated)
     )
-    return Stratum((one, two), (first, second))
+    return DetectionCounts((one, two), (first, second))
 
 
-def _amplified(role: Amplified) -> str:
+def _amplified(role: CellAmplification) -> str:
     """A role whose ratio over orthogonal has an upper bound."""
     # Without an upper bound the value is of no meaning.
     value = "not known" if math.isinf(role.high) else f"{role.value:.2f}"

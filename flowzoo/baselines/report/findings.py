@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 from flowzoo.baselines.diagnostics.capture import WINDOW
 from flowzoo.baselines.diagnostics.cliff import LAST, THRESHOLD, TOO_COARSE
 
-Level = Literal["bad", "warn", "good", "unknown", "result"]
+FindingLevel = Literal["bad", "warn", "good", "unknown", "result"]
 Facts = Mapping[str, Any]
 
 
 class Finding(NamedTuple):
     """One paragraph of the verdict."""
 
-    level: Level
+    level: FindingLevel
     title: str
     text: str
 
@@ -110,7 +110,9 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
     if changes["why"]:
         return Finding("unknown", "Roles not compared", f"It was not done: {changes['why']}.")
     rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
-    losses = [row for row in rows if row["measure"] == "truth" and told(row["from_peak"]) < 0]
+    losses = [
+        row for row in rows if row["measure"] == "truth" and change_sign(row["from_peak"]) < 0
+    ]
     scope = (
         f"From step {changes['peak']}, which was best on one half of the problems, to the last "
         f"{LAST} evaluations, on the {changes['looked']} problems of the other half; the intervals "
@@ -144,7 +146,7 @@ def team_words(rows: Sequence[Facts]) -> list[str]:
     found: list[str] = []
     for row in rows:
         change = row["from_peak"]
-        if row["measure"] in said and told(change) < 0:
+        if row["measure"] in said and change_sign(change) < 0:
             start, end = said[row["measure"]]
             found.append(
                 f"{start} {percent(change['before'])} {end} at the peak and in "
@@ -155,7 +157,7 @@ def team_words(rows: Sequence[Facts]) -> list[str]:
     return found
 
 
-def told(change: Facts) -> int:
+def change_sign(change: Facts) -> int:
     """-1 or 1 for a fall or a rise whose interval excludes 0, else 0."""
     if change["low"] is None:
         return 0
@@ -180,7 +182,7 @@ def _form(rows: Sequence[Facts], role: str) -> str:
     seen: list[str] = []
     for row in rows:
         change, worse = row["from_peak"], -1 if row["measure"] == "strict" else 1
-        if row["role"] == role and row["measure"] in names and told(change) == worse:
+        if row["role"] == role and row["measure"] in names and change_sign(change) == worse:
             seen.append(
                 f"{names[row['measure']]} went from {percent(change['before'])} to "
                 f"{percent(change['after'])}"
@@ -198,7 +200,7 @@ def capture_finding(capture: Facts) -> Finding:
     """The capture verdict on one policy in words."""
     policy = f"policy {capture['policy']}"
     if capture["why"]:
-        level: Level = "good" if capture["settled"] else "unknown"
+        level: FindingLevel = "good" if capture["settled"] else "unknown"
         title = "Capture does not apply" if capture["settled"] else "Capture not tested"
         return Finding(level, f"{title}: {policy}", f"For {policy}: {capture['why']}.")
     pairs = capture["pairs"]
@@ -206,7 +208,7 @@ def capture_finding(capture: Facts) -> Finding:
         return Finding("unknown", f"Capture not tested: {policy}", "Its roles hardly speak.")
     caught = [pair for pair in pairs if pair["captured"]]
     if caught:
-        text = " ".join(_caught(pair) for pair in caught)
+        text = " ".join(_capture_text(pair) for pair in caught)
         title = "; ".join(f"{pair['by']} captured {pair['of']}" for pair in caught)
         return Finding("bad", f"{title} ({policy})", text)
     heavy = {pair["by"]: pair for pair in pairs if pair["dominant"]}
@@ -215,7 +217,7 @@ def capture_finding(capture: Facts) -> Finding:
         f"No role of {policy} has both more gradient mass than its tokens explain over {WINDOW} "
         "steps in a row and another role whose replies moved to its form."
     )
-    text += "".join(f" {_heavy(pair)}" for pair in heavy.values())
+    text += "".join(f" {_mass_text(pair)}" for pair in heavy.values())
     text += "".join(
         f" The replies of {pair['of']} did come closer to the form of {pair['by']} "
         f"(distance {pair['distance_before']:.2f} to {pair['distance_after']:.2f}, "
@@ -225,16 +227,17 @@ def capture_finding(capture: Facts) -> Finding:
     return Finding(level, f"No capture found ({policy})", text)
 
 
-def _caught(pair: Facts) -> str:
+def _capture_text(pair: Facts) -> str:
     return (
-        f"{_heavy(pair)} The replies of {pair['of']} came closer to the form that {pair['by']} had "
-        f"before training: distance {pair['distance_before']:.2f} to {pair['distance_after']:.2f} "
-        f"standard deviations (permutation test over {pair['replies']} replies, "
+        f"{_mass_text(pair)} The replies of {pair['of']} came closer to the form that "
+        f"{pair['by']} had before training: distance {pair['distance_before']:.2f} to "
+        f"{pair['distance_after']:.2f} standard deviations (permutation test "
+        f"over {pair['replies']} replies, "
         f"p = {pair['p_value']:.4f})."
     )
 
 
-def _heavy(pair: Facts) -> str:
+def _mass_text(pair: Facts) -> str:
     return (
         f"From step {pair['from_step']} on, {pair['by']} had at least "
         f"{points(pair['excess'])} points more of the gradient mass than of the tokens and than at "

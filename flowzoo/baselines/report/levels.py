@@ -8,29 +8,29 @@ from typing import NamedTuple
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST
-from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, levels
+from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, peak_and_terminal
 from flowzoo.baselines.report.cells import CellData
-from flowzoo.baselines.report.claim_tests import Sample
+from flowzoo.baselines.report.claim_tests import BootstrapSample
 
 SPLITS = 8
 RESAMPLES = 400
 """Sets of problems: the standard error that they give is known to 4 %."""
 
 
-class Samples(NamedTuple):
+class CellSamples(NamedTuple):
     """Of the runs of one cell; the peak is cross-fitted in each run by itself."""
 
-    peak: Sample
-    terminal: Sample
+    peak: BootstrapSample
+    terminal: BootstrapSample
 
     @property
-    def drop(self) -> Sample:
+    def drop(self) -> BootstrapSample:
         """Peak minus terminal."""
         draws = self.peak.draws - self.terminal.draws
-        return Sample(self.peak.values - self.terminal.values, draws)
+        return BootstrapSample(self.peak.values - self.terminal.values, draws)
 
 
-def cell_samples(cell: CellData) -> Samples:
+def cell_samples(cell: CellData) -> CellSamples:
     """Samples of the runs of `cell`, which have `LAST` + 2 evaluations or more.
 
     Cells of one problem set are split and resampled alike, others independently.
@@ -41,14 +41,15 @@ def cell_samples(cell: CellData) -> Samples:
         rng = np.random.default_rng(seed)
         scores = run.scores[None]
         masks = halves(scores.shape[2], SPLITS, rng)
-        found = levels(scores, masks, LAST)
+        found = peak_and_terminal(scores, masks, LAST)
         drawn = bootstrap(scores, masks, RESAMPLES, LAST, rng)
         peaks.append(found.peak[0])
         ends.append(found.terminal[0])
         peak_draws.append(drawn.peak)
         end_draws.append(drawn.terminal)
-    return Samples(
-        Sample(np.array(peaks), np.array(peak_draws)), Sample(np.array(ends), np.array(end_draws))
+    return CellSamples(
+        BootstrapSample(np.array(peaks), np.array(peak_draws)),
+        BootstrapSample(np.array(ends), np.array(end_draws)),
     )
 
 
@@ -57,5 +58,5 @@ class Pair(NamedTuple):
 
     shared: CellData
     isolated: CellData
-    samples: tuple[Samples, Samples]
+    samples: tuple[CellSamples, CellSamples]
     """In this order."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowzoo.baselines.report.amplified import cell_amplification
-from flowzoo.baselines.report.beside import against_controls
+from flowzoo.baselines.report.cell_amplification import cell_amplification
 from flowzoo.baselines.report.cells import (
     JUDGED,
     RATE,
@@ -21,6 +20,7 @@ from flowzoo.baselines.report.comparisons import (
     FEWEST,
     claimable_pairs,
 )
+from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.findings import Finding, counted, points
 from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run.reading import RunData

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.matrix.jobs import Run
-from flowzoo.baselines.matrix.parity import NEAR, spent
-from flowzoo.baselines.report.beside import against_controls
+from flowzoo.baselines.matrix.jobs import TrainingJob
+from flowzoo.baselines.matrix.parity import NEAR, training_cost
 from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, group_cells
 from flowzoo.baselines.report.comparisons import sharing_pairs
+from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
-class CellRow:
+class MatrixRow:
     """A cell over its finished seeds. Accuracies and gains are fractions."""
 
     cell: str
@@ -52,7 +52,7 @@ class CellRow:
 class Tables:
     """All that a matrix prints, of its finished runs."""
 
-    cells: Sequence[CellRow]
+    cells: Sequence[MatrixRow]
     controls: Sequence[Mapping[str, Any]]
     """What `against_controls` says."""
     parity: Sequence[Mapping[str, Any]]
@@ -62,7 +62,7 @@ class Tables:
     """Wall time of all of them, added up."""
 
 
-def tables(runs: Sequence[Run]) -> Tables:
+def tables(runs: Sequence[TrainingJob]) -> Tables:
     """The tables of all finished runs, in the matrix's order.
 
     Raises:
@@ -84,16 +84,16 @@ def tables(runs: Sequence[Run]) -> Tables:
     )
 
 
-def cell_row(name: str, runs: Sequence[RunData]) -> CellRow:
+def cell_row(name: str, runs: Sequence[RunData]) -> MatrixRow:
     """The row of one cell from its finished runs (at least one)."""
     before = np.mean([run.scores[0] for run in runs], axis=0)
     after = np.mean([run.scores[-1] for run in runs], axis=0)
     # Items are the same for all seeds, so that an item's mean over seeds is the paired unit.
     gain = paired_gain(before.tolist(), after.tolist())
     gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in runs]
-    cost = [spent(run) for run in runs]
+    cost = [training_cost(run) for run in runs]
     spread = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan")
-    return CellRow(
+    return MatrixRow(
         cell=name,
         seeds=len(runs),
         before=float(before.mean()),
@@ -160,7 +160,7 @@ def _parities(
     return rows
 
 
-def _cell_lines(rows: Sequence[CellRow]) -> list[str]:
+def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
     return [
         "| cell | seeds | before | after | gain | 95 % interval | s.e. over seeds | lowest | items "
         "| tokens | optimiser steps per policy | minutes |",

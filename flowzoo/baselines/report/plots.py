@@ -25,7 +25,7 @@ COLOURS = ("#1f5ebe", "#c9540f", "#0f7f5b", "#8a3db6", "#b3204f", "#6a6a00", "#0
 
 
 def check_matplotlib() -> None:
-    """Raise `MissingExtra` unless plots can be drawn."""
+    """Raise `MissingExtraError` unless plots can be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -39,7 +39,7 @@ def draw_plots(paths: Sequence[Path], out: Path) -> list[Path]:
     peak and terminal, and the accuracy of every cell.
 
     Raises:
-        MissingExtra: matplotlib is not there.
+        MissingExtraError: matplotlib is not there.
         UsageError: there is no run at a path.
     """
     check_matplotlib()

@@ -13,7 +13,7 @@ from flowzoo.baselines.report.accuracy import (
     gain_facts,
     interval,
 )
-from flowzoo.baselines.report.amplified import amplification_facts
+from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.findings import (
     Finding,

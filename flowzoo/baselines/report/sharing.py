@@ -11,7 +11,7 @@ from flowzoo.baselines.diagnostics.cliff import LAST
 from flowzoo.baselines.report.accuracy import ENOUGH
 from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, Notes, captures, cliff_counts, same_problems
-from flowzoo.baselines.report.claim_tests import Estimate, Sample, mean_difference
+from flowzoo.baselines.report.claim_tests import BootstrapSample, Estimate, mean_difference
 from flowzoo.baselines.report.comparisons import Side, difference, sharing_pairs
 from flowzoo.baselines.report.levels import Pair
 
@@ -47,7 +47,7 @@ def _row(one: CellData, other: CellData, pairs: Sequence[Pair], notes: Notes) ->
     }
 
 
-def _estimate(one: Sample, other: Sample) -> dict[str, Any]:
+def _estimate(one: BootstrapSample, other: BootstrapSample) -> dict[str, Any]:
     found: Estimate = mean_difference([(one, other)])
     levels = [float(np.mean(side.values)) for side in (one, other)]
     return {"mean": found.mean, "low": found.low, "high": found.high, "levels": levels}

@@ -50,7 +50,7 @@ class SaveError(FlowzooError, OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class CheckpointRetention:
     """Which checkpoints stay: the last few, the one of the best score, and milestones.
 
     Raises:
@@ -72,7 +72,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class CheckpointInfo:
     """What a checkpoint says about itself."""
 
     path: Path
@@ -106,10 +106,11 @@ def save(
     *,
     state: Mapping[str, Any] | None = None,
     score: float | None = None,
-    keep: Keep | None = None,
+    keep: CheckpointRetention | None = None,
     frozen: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the checkpoint of `step`, then remove those that `keep` (default: `Keep()`) drops.
+    """Write the checkpoint of `step`, then remove those that `keep` (default:
+    `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
     models of policies that are not trained.
@@ -144,11 +145,11 @@ def save(
             f"the checkpoint of step {step} could not be written to {root}: {error}. Those before "
             "it are whole: mend this (is the disk full?), and the run goes on from the last one."
         ) from error
-    _prune(root, keep or Keep())
+    _prune(root, keep or CheckpointRetention())
     return target
 
 
-def load(path: Path | str, learners: Mapping[str, Learner]) -> Info:
+def load(path: Path | str, learners: Mapping[str, Learner]) -> CheckpointInfo:
     """Put a checkpoint back: weights, optimisers, and the global random generators (last).
 
     `learners` must be of the same policies and architectures as those saved.
@@ -171,7 +172,7 @@ def load(path: Path | str, learners: Mapping[str, Learner]) -> Info:
     return info
 
 
-def read(path: Path | str) -> Info:
+def read(path: Path | str) -> CheckpointInfo:
     """What the checkpoint at `path` says about itself.
 
     Raises:
@@ -183,7 +184,7 @@ def read(path: Path | str) -> Info:
         made = manifest["format"]
         if made != _FORMAT:
             raise DataError(f"{path} has checkpoint format {made}, this version reads {_FORMAT}.")
-        info = Info(
+        info = CheckpointInfo(
             path, manifest["step"], manifest["score"], manifest["state"],
             tuple(manifest["policies"]), manifest["frozen"],
         )  # fmt: skip
@@ -199,10 +200,10 @@ def read(path: Path | str) -> Info:
     return info
 
 
-def checkpoints(root: Path | str) -> list[Info]:
+def checkpoints(root: Path | str) -> list[CheckpointInfo]:
     """The complete checkpoints below `root`, by step; a torn one is passed over with a warning."""
     root = Path(root)
-    found: list[Info] = []
+    found: list[CheckpointInfo] = []
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if _STEP.fullmatch(path.name):
             try:
@@ -212,18 +213,18 @@ def checkpoints(root: Path | str) -> list[Info]:
     return sorted(found, key=lambda info: info.step)
 
 
-def latest(root: Path | str) -> Info | None:
+def latest(root: Path | str) -> CheckpointInfo | None:
     """The complete checkpoint of the highest step, or None."""
     found = checkpoints(root)
     return found[-1] if found else None
 
 
-def best(root: Path | str) -> Info | None:
+def best(root: Path | str) -> CheckpointInfo | None:
     """The complete checkpoint of the highest score (the earliest of equals), or None."""
     return _best(checkpoints(root))
 
 
-def _best(found: list[Info]) -> Info | None:
+def _best(found: list[CheckpointInfo]) -> CheckpointInfo | None:
     scored = [info for info in found if info.score is not None]
     return max(scored, key=lambda info: (cast("float", info.score), -info.step), default=None)
 
@@ -278,7 +279,7 @@ def _sweep(root: Path) -> None:
         shutil.rmtree(path)
 
 
-def _prune(root: Path, keep: Keep) -> None:
+def _prune(root: Path, keep: CheckpointRetention) -> None:
     """Remove the checkpoints that `keep` drops."""
     found = checkpoints(root)
     kept = {info.path for info in found[-keep.last :]}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.baselines.run.checkpoint import Info, best, checkpoints
+from flowzoo.baselines.run.checkpoint import CheckpointInfo, best, checkpoints
 from flowzoo.errors import UsageError, missing_extra, unknown
 from flowzoo.files import write_json
 
@@ -49,7 +49,7 @@ def export_policy(
 
     Raises:
         UsageError: nothing to export under these names, or `out` holds something.
-        MissingExtra: peft is needed and not installed.
+        MissingExtraError: peft is needed and not installed.
     """
     info = find_checkpoint(run, step)
     name = policy or _only(info)
@@ -78,7 +78,7 @@ def export_policy(
     return Exported(out, name, info.step, info.score, None if merge else base)
 
 
-def find_checkpoint(run: Path, step: str) -> Info:
+def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
     """The checkpoint of a run that `step` names; see `export_policy`.
 
     Raises:
@@ -109,7 +109,7 @@ def adapter_base(folder: Path) -> str | None:
     return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]
 
 
-def _only(info: Info) -> str:
+def _only(info: CheckpointInfo) -> str:
     if len(info.policies) != 1:
         raise UsageError(
             f"{info.path.parents[1]} trains several policies, name one: {', '.join(info.policies)}."

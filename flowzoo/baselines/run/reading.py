@@ -19,6 +19,9 @@ from flowzoo.files import read_rows
 Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
 
+RENAMED_METRICS = {"form/stamp/": "form/bare_verdict/", "time/proof": "time/sync_check"}
+"""How metrics began that now have another name, and the present beginning."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunData:
@@ -177,7 +180,15 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
 def _metrics(row: Any) -> dict[str, Any]:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
-    return row
+    return {_present_name(name): value for name, value in row.items()}
+
+
+def _present_name(metric: str) -> str:
+    """What this version calls a metric of an older run."""
+    for old, new in RENAMED_METRICS.items():
+        if metric.startswith(old):
+            return new + metric.removeprefix(old)
+    return metric
 
 
 def _episode(row: Any) -> dict[str, Any]:

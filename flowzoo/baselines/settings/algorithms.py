@@ -20,7 +20,7 @@ from flowzoo.errors import unknown
 if TYPE_CHECKING:
     from flowzoo.baselines.learner.loss import Aggregation  # needs torch
 
-Sampling = Literal["episodes", "tree", "joint"]
+SamplerName = Literal["episodes", "tree", "joint"]
 Sharing = Literal["any", "isolated"]
 
 
@@ -34,7 +34,7 @@ class Algorithm:
     """Paper and place of the definition."""
     differs: str
     """How it differs from that paper, and from the paper's released code."""
-    sampling: Sampling = "episodes"
+    sampling: SamplerName = "episodes"
     """`episodes`: whole episodes of one problem. `tree`: candidates at every turn, the best one
     executed. `joint`: a tree over the joint actions of phases."""
     sharing: Sharing = "any"

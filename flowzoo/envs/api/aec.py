@@ -17,7 +17,7 @@ from pettingzoo import AECEnv
 from flowzoo.envs.api.spaces import Messages, Prose, copy_spaces
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.recording import final_infos, record, settle
+from flowzoo.envs.episode.recording import episode_rewards, final_infos, record
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.render import transcript as render
@@ -25,7 +25,7 @@ from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import Busy, UsageError, unknown
+from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
 RENDER_MODES = ("human", "ansi")
@@ -120,7 +120,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
         Raises:
             UsageError: the action is no str, or the episode needs a reset.
-            Busy: an `astep` is under way.
+            EnvironmentBusyError: an `astep` is under way.
             WorkflowError: the workflow's script failed; the environment then needs a reset.
         """
         if self._begin_step(action):
@@ -136,7 +136,9 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         if not self._busy:
             return
         if self._settling:
-            raise Busy("this environment is being settled already: one environment, one owner")
+            raise EnvironmentBusyError(
+                "this environment is being settled already: one environment, one owner"
+            )
         self._settling = True
         try:
             episode = self._current()
@@ -164,7 +166,9 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     ) -> tuple[dict[str, list[Message]] | None, float, bool, bool, dict[str, Any]]:
         """Observation, reward since its last turn, termination, truncation, info of the agent."""
         if self._busy:
-            raise Busy("`last` while an `astep` is under way: await it, or `await env.settle()`")
+            raise EnvironmentBusyError(
+                "`last` while an `astep` is under way: await it, or `await env.settle()`"
+            )
         agent = self.agent_selection
         return (
             self.observe(agent) if observe else None,
@@ -209,10 +213,12 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """An independent environment in the same state, by replaying the episode.
 
         Raises:
-            Busy: an `astep` is under way.
+            EnvironmentBusyError: an `astep` is under way.
         """
         if self._busy:
-            raise Busy("`fork` while an `astep` is under way: await it, or `await env.settle()`")
+            raise EnvironmentBusyError(
+                "`fork` while an `astep` is under way: await it, or `await env.settle()`"
+            )
         twin = WorkflowEnv.__new__(WorkflowEnv)
         twin.__dict__.update(self.__dict__)
         twin._episode = self._current().fork()
@@ -230,10 +236,12 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """Everything but the open prompts, which the episode's replay brings back.
 
         Raises:
-            Busy: an `astep` is under way.
+            EnvironmentBusyError: an `astep` is under way.
         """
         if self._busy:
-            raise Busy("pickling while an `astep` is under way: await it, or `await env.settle()`")
+            raise EnvironmentBusyError(
+                "pickling while an `astep` is under way: await it, or `await env.settle()`"
+            )
         return {name: value for name, value in vars(self).items() if name != "_prompts"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -251,7 +259,9 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
     def _begin_episode(self, seed: int | None, options: dict[str, Any] | None) -> None:
         if self._settling:
-            raise Busy("`reset` while an `astep` is under way: await or cancel it first")
+            raise EnvironmentBusyError(
+                "`reset` while an `astep` is under way: await or cancel it first"
+            )
         if seed is not None:
             self._stream, self._resets = key_int("reset", seed), 0
         index = self._pick(options or {})
@@ -289,7 +299,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     def _begin_step(self, action: str | None) -> bool:
         """Take the action; True if effects or the commit are still to come."""
         if self._busy:
-            raise Busy(
+            raise EnvironmentBusyError(
                 "`step` while another step of this environment is under way: one environment has "
                 "one owner; await the other step, or `await env.settle()` after a cancellation"
             )
@@ -379,7 +389,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             }
 
     def _finish(self, episode: Episode) -> None:
-        settled = settle(episode)
+        settled = episode_rewards(episode)
         agents, paid = self.agents, self._cumulative_rewards
         self.infos = final_infos(episode, settled)
         self.rewards = dict(settled.returns)

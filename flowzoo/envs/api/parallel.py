@@ -19,7 +19,7 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 
 Obs = dict[str, list[Message]]
-Step = tuple[
+ParallelStep = tuple[
     dict[str, Obs], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
 ]
 
@@ -62,7 +62,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         self.agents = list(self.possible_agents)
         return self._observations(), self._infos()
 
-    def step(self, actions: Mapping[str, str]) -> Step:
+    def step(self, actions: Mapping[str, str]) -> ParallelStep:
         """Give every agent's reply to its open prompt.
 
         Raises:
@@ -73,7 +73,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
             self.aec.step(actions[agent])
         return self._results()
 
-    async def astep(self, actions: Mapping[str, str]) -> Step:
+    async def astep(self, actions: Mapping[str, str]) -> ParallelStep:
         """`step` that awaits effects instead of blocking on them."""
         for agent in self._check(actions):
             await self.aec.astep(actions[agent])
@@ -103,7 +103,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     def _infos(self) -> dict[str, dict[str, Any]]:
         return {agent: dict(info) for agent, info in self.aec.infos.items()}
 
-    def _results(self) -> Step:
+    def _results(self) -> ParallelStep:
         env = self.aec
         if env.episode.done:
             self.agents = []

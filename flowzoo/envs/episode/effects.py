@@ -9,11 +9,11 @@ from flowzoo.envs.script import Classes, Effect, EffectResult, Grade, Run, Searc
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.errors import UsageError
 
-Job = tuple[Problem, Effect]
+PendingEffect = tuple[Problem, Effect]
 """An effect and the problem it belongs to."""
 
 
-def resolve(task: Task, jobs: Sequence[Job]) -> list[EffectResult]:
+def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
     """Results of `jobs` in their order; effects of one kind are done in one batch of the task.
 
     Raises:
@@ -36,7 +36,7 @@ def resolve(task: Task, jobs: Sequence[Job]) -> list[EffectResult]:
     return results
 
 
-def _done(task: Task, kind: type, jobs: Sequence[Job], width: int) -> list[Any]:
+def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     """Results of effects of one kind, counted."""
     found = list(_BATCHES[kind](task, jobs, width))
     if len(found) != len(jobs):
@@ -47,21 +47,21 @@ def _done(task: Task, kind: type, jobs: Sequence[Job], width: int) -> list[Any]:
     return found
 
 
-def _grade(task: Task, jobs: Sequence[Job], width: int) -> Sequence[EffectResult]:
+def _grade(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
     answers = [effect.answer for _, effect in jobs]  # type: ignore[union-attr]
     return task.grade_batch([problem for problem, _ in jobs], answers)
 
 
-def _classes(task: Task, jobs: Sequence[Job], width: int) -> Sequence[EffectResult]:
+def _classes(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
     groups = [effect.answers for _, effect in jobs if isinstance(effect, Classes)]
     return task.classes_batch([problem for problem, _ in jobs], groups)
 
 
-def _run(task: Task, jobs: Sequence[Job], width: int) -> Sequence[EffectResult]:
+def _run(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
     return task.run_batch([effect for _, effect in jobs if isinstance(effect, Run)])
 
 
-def _search(task: Task, jobs: Sequence[Job], width: int) -> Sequence[EffectResult]:
+def _search(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
     queries = [effect.query for _, effect in jobs if isinstance(effect, Search)]
     return task.search_batch([problem for problem, _ in jobs], queries, width)
 

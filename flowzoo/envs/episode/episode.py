@@ -3,7 +3,8 @@
 An episode *is* its log: the replies and effect results so far, in order. Whoever drives it (the
 AEC adapter, the rollout engine, a test) looks at `asks` and `effects`, does the work, and calls
 `reply` or `resolve`. Forking, pickling and replaying all run the script again over the log; no
-effect is ever repeated, and a script that asks something else the second time raises `Diverged`.
+effect is ever repeated, and a script that asks something else the second time raises
+`DivergedError`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.envs.episode.replay import Asked, asked, check_effects, check_turns, diverged
+from flowzoo.envs.episode.replay import (
+    ReplayTrace,
+    check_effects,
+    check_turns,
+    diverged,
+    replay_trace,
+)
 from flowzoo.envs.episode.turns import Turn, WorkflowError, effect_fault, is_chat
 from flowzoo.envs.script import (
     RESULTS,
@@ -21,16 +28,16 @@ from flowzoo.envs.script import (
     Effect,
     EffectResult,
     Grade,
+    InterimScore,
     Outcome,
     Reply,
     Script,
-    Standing,
     Truth,
 )
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
-from flowzoo.reward.visible import spoken
+from flowzoo.reward.visible import strip_thinking
 
 LogEntry = str | EffectResult
 
@@ -43,9 +50,28 @@ class Episode:
     """
 
     __slots__ = (
-        "_before", "_buffer", "_counts", "_lone", "_requested", "_script", "asks", "done",
-        "effects", "forms", "key", "log", "max_cycles", "outcome", "phases", "problem", "standing",
-        "stood", "truncated", "truths", "turns", "workflow",
+        "_before",
+        "_buffer",
+        "_counts",
+        "_lone",
+        "_requested",
+        "_script",
+        "asks",
+        "done",
+        "effects",
+        "forms",
+        "interim_phase",
+        "interim_score",
+        "key",
+        "log",
+        "max_cycles",
+        "outcome",
+        "phases",
+        "problem",
+        "truncated",
+        "truths",
+        "turns",
+        "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -58,15 +84,15 @@ class Episode:
         self.max_cycles = max_cycles
         self._restart(None)
 
-    def _restart(self, before: Asked | None) -> None:
+    def _restart(self, before: ReplayTrace | None) -> None:
         self.log: list[LogEntry] = []
         self.turns: list[Turn] = []
         """Every turn opened so far, in call order."""
         self.truths: dict[int, float] = {}
         self.forms: dict[int, float] = {}
-        self.standing: float | None = None
+        self.interim_score: float | None = None
         """What the episode would score if it ended here, where the script has said so."""
-        self.stood = 0
+        self.interim_phase = 0
         """Number of phases that had been opened when the script said so."""
         self.phases = 0
         self.asks: tuple[Turn, ...] = ()
@@ -152,7 +178,7 @@ class Episode:
         self._advance(values[0] if self._lone else values)
 
     def _read(self, turn: Turn, text: str) -> Reply:
-        ask, heard = turn.ask, spoken(text)
+        ask, heard = turn.ask, strip_thinking(text)
         told = heard if self.workflow.thoughts == "hide" else text
         if ask.parse is None:
             return Reply(turn.call, turn.agent, told, heard, heard)
@@ -166,7 +192,7 @@ class Episode:
     def _advance(self, value: Any) -> None:
         try:
             item = self._script.send(value)
-            while type(item) is Truth or type(item) is Standing:
+            while type(item) is Truth or type(item) is InterimScore:
                 self._note(item)
                 item = self._script.send(None)
         except StopIteration as stop:
@@ -177,11 +203,11 @@ class Episode:
         else:
             self._open(item)
 
-    def _note(self, item: Truth | Standing) -> None:
-        if isinstance(item, Standing):
+    def _note(self, item: Truth | InterimScore) -> None:
+        if isinstance(item, InterimScore):
             if not 0 <= item.score <= 1:
-                raise TypeError(f"Standing takes a number in [0, 1], got {item!r:.200}")
-            self.standing, self.stood = float(item.score), self.phases
+                raise TypeError(f"InterimScore takes a number in [0, 1], got {item!r:.200}")
+            self.interim_score, self.interim_phase = float(item.score), self.phases
             return
         of, value, form = item
         if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
@@ -205,7 +231,7 @@ class Episode:
         else:
             got = ", ".join(type(entry).__name__ for entry in items) or "an empty list"
             raise self._failure(
-                "yield an Ask, a Truth, a Standing, an effect "
+                "yield an Ask, a Truth, a InterimScore, an effect "
                 f"({', '.join(kind.__name__ for kind in RESULTS)}), or a list of Asks or of "
                 f"effects; got {got}"
             )
@@ -275,10 +301,10 @@ class Episode:
         twin = Episode.__new__(Episode)
         twin.workflow, twin.problem, twin.max_cycles = self.workflow, self.problem, self.max_cycles
         twin.key = self.key if key is None else key
-        twin._replay(self.log, self._buffer, asked(self.turns, self._requested, self.done))
+        twin._replay(self.log, self._buffer, replay_trace(self.turns, self._requested, self.done))
         return twin
 
-    def _replay(self, log: Sequence[LogEntry], buffer: dict[str, str], before: Asked) -> None:
+    def _replay(self, log: Sequence[LogEntry], buffer: dict[str, str], before: ReplayTrace) -> None:
         name = self.workflow.name
         self._restart(before)
         position = 0
@@ -308,7 +334,7 @@ class Episode:
             "max_cycles": self.max_cycles,
             "log": self.log,
             "buffer": self._buffer,
-            "asked": asked(self.turns, self._requested, self.done, digests=True),
+            "asked": replay_trace(self.turns, self._requested, self.done, digests=True),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

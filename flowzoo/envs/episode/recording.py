@@ -14,7 +14,7 @@ from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.envs.script import Reply
 
 
-class Settled(NamedTuple):
+class EpisodeRewards(NamedTuple):
     """What an episode pays."""
 
     score: float
@@ -60,12 +60,12 @@ def state_hash(episode: Episode) -> str:
     return state_hashes(episode, [length])[length]
 
 
-def answered(episode: Episode) -> list[tuple[Turn, Reply]]:
+def answered_turns(episode: Episode) -> list[tuple[Turn, Reply]]:
     """The turns that were answered, with their replies, in call order."""
     return [(turn, turn.reply) for turn in episode.turns if turn.reply is not None]
 
 
-def settle(episode: Episode) -> Settled:
+def episode_rewards(episode: Episode) -> EpisodeRewards:
     """The rewards of a finished episode; a truncated one pays nothing.
 
     Raises:
@@ -76,7 +76,7 @@ def settle(episode: Episode) -> Settled:
     parts: list[dict[str, float]] = []
     rewards: list[float] = []
     agents: list[str] = []
-    turns = answered(episode)
+    turns = answered_turns(episode)
     for turn, reply in turns:
         agent = turn.agent
         readable, truth = reply.strict is not None, truths.get(turn.call)
@@ -86,7 +86,7 @@ def settle(episode: Episode) -> Settled:
         parts.append(part)
         rewards.append(0.0 if episode.truncated else combine(workflow, role, part))
     returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
-    return Settled(score, parts, rewards, returns, turns)
+    return EpisodeRewards(score, parts, rewards, returns, turns)
 
 
 def record(
@@ -102,7 +102,7 @@ def record(
         UsageError: the episode is not finished.
     """
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
-    settled = settle(episode)
+    settled = episode_rewards(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
     problem_id, prompts, nothing, cut = problem.id, workflow.prompts_id, {}, episode.truncated
     rows = zip(settled.calls, settled.parts, settled.rewards, strict=True)
@@ -146,7 +146,7 @@ def record(
     )
 
 
-def final_infos(episode: Episode, settled: Settled) -> dict[str, dict[str, Any]]:
+def final_infos(episode: Episode, settled: EpisodeRewards) -> dict[str, dict[str, Any]]:
     """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
 
     Per agent: role, whether it acted, its return, and one entry per call for truth, reward parts

@@ -7,23 +7,23 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.episode.turns import Turn, prompt_digest
 from flowzoo.envs.script import Classes, Effect, Grade, Message
-from flowzoo.errors import Diverged
+from flowzoo.errors import DivergedError
 
-Question = tuple[str, Any]
+EffectKey = tuple[str, Any]
 """An effect without its replies: its kind, and what it asks about."""
 
 
-class Asked(NamedTuple):
+class ReplayTrace(NamedTuple):
     """All that a replay is compared with."""
 
     turns: Sequence[tuple[str, int, list[Message] | bytes]]
     """Agent, phase and prompt (or its digest) of every turn opened so far."""
-    questions: Sequence[Question]
+    questions: Sequence[EffectKey]
     """Every effect requested so far."""
     done: bool
 
 
-def question(effect: Effect) -> Question:
+def effect_key(effect: Effect) -> EffectKey:
     """What `effect` asks about."""
     if isinstance(effect, Grade):
         return "grade", effect.answer
@@ -32,27 +32,27 @@ def question(effect: Effect) -> Question:
     return type(effect).__name__.lower(), tuple(effect)
 
 
-def asked(
+def replay_trace(
     turns: Sequence[Turn], effects: Sequence[Effect], done: bool, digests: bool = False
-) -> Asked:
+) -> ReplayTrace:
     """What was asked in these turns and effects; with `digests`, small enough to be stored."""
     rows = [
         (turn.agent, turn.phase, prompt_digest(turn.messages) if digests else turn.messages)
         for turn in turns
     ]
-    return Asked(rows, [question(effect) for effect in effects], done)
+    return ReplayTrace(rows, [effect_key(effect) for effect in effects], done)
 
 
-def diverged(workflow: str, what: str) -> Diverged:
+def diverged(workflow: str, what: str) -> DivergedError:
     """The error for a replay in which `what` is not as it was."""
-    return Diverged(
+    return DivergedError(
         f"{workflow}: {what} when the episode was replayed. play() must not use clocks, globals "
         "or unseeded randomness (problem.rng() is allowed)."
     )
 
 
-def check_turns(workflow: str, before: Asked, opened: Sequence[Turn]) -> None:
-    """Raise `Diverged` unless the turns just opened were opened before, in the same place."""
+def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> None:
+    """Raise `DivergedError` unless the turns just opened were opened before, in the same place."""
     for turn in opened:
         if turn.call >= len(before.turns):
             raise diverged(workflow, f"{turn.agent} was asked once more")
@@ -62,8 +62,10 @@ def check_turns(workflow: str, before: Asked, opened: Sequence[Turn]) -> None:
             raise diverged(workflow, f"call {turn.call} ({agent}) was asked something else")
 
 
-def check_effects(workflow: str, before: Asked, first: int, effects: Sequence[Effect]) -> None:
-    """Raise `Diverged` unless `effects`, from number `first` on, were requested before."""
-    now = [question(effect) for effect in effects]
+def check_effects(
+    workflow: str, before: ReplayTrace, first: int, effects: Sequence[Effect]
+) -> None:
+    """Raise `DivergedError` unless `effects`, from number `first` on, were requested before."""
+    now = [effect_key(effect) for effect in effects]
     if now != list(before.questions[first : first + len(now)]):
         raise diverged(workflow, f"effect {first} asked about something else")

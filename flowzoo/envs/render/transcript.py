@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.recording import answered, settle
+from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.render.boards import print_moved, print_start
 from flowzoo.envs.render.remarks import remarks
@@ -37,7 +37,7 @@ def printable(text: str, most: int = LONGEST) -> str:
 
 def verdict(episode: Episode) -> str:
     """How a finished episode ended: one line, or more where that would be long."""
-    settled = settle(episode)
+    settled = episode_rewards(episode)
     answer = episode.finished().answer
     parts = [_named("answer", answer) if answer is not None else "no answer"]
     if episode.truncated:
@@ -96,7 +96,7 @@ def print_new(
     from rich.text import Text
 
     out = console or Console()
-    turns = answered(episode)
+    turns = answered_turns(episode)
     if shown == 0:
         out.rule(Text(f"{episode.workflow.name} · {episode.problem.id}"))
         if not print_start(episode, out):
@@ -118,7 +118,7 @@ def _print_end(episode: Episode, out: Console) -> None:
     """Print what followed the last reply, the verdict and the facts."""
     from rich.text import Text
 
-    settled = settle(episode)
+    settled = episode_rewards(episode)
     if settled.calls:
         _print_remarks(episode, settled.calls[-1][0].phase, out)
     out.print(Text(verdict(episode), style="bold green" if settled.score > 0 else "bold red"))

@@ -18,7 +18,7 @@ from flowzoo.envs.tasks.rows import check_layout, first, objects, text_of
 from flowzoo.errors import DataError
 from flowzoo.reward import extract, is_gradable
 
-Layout = Literal["auto", "gsm8k", "math", "dapo"]
+MathLayout = Literal["auto", "gsm8k", "math", "dapo"]
 
 _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
@@ -36,7 +36,7 @@ _DAPO_FOOT = re.compile(r'\n\nRemember to put your answer on its own line after 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MathRow:
     """One problem of a file. `line` counts from 1; `solution` may be empty."""
 
     line: int
@@ -47,14 +47,14 @@ class Row:
 
 def math_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
-) -> Iterator[Row]:
+) -> Iterator[MathRow]:
     """The rows of a mathematics file; see `rows.load`.
 
     Raises:
         DataError: a bad row, with its line.
         UsageError: unknown layout or column key.
     """
-    check_layout(layout, get_args(Layout), columns, ("text", "answer", "solution"))
+    check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
     names: dict[str, tuple[str, ...]] | None = None
     for line, where, record in objects(data, records):
         if names is None:
@@ -88,7 +88,7 @@ def _layout(
 
 def _row(
     where: str, line: int, record: dict[str, Any], layout: str, names: dict[str, tuple[str, ...]]
-) -> Row:
+) -> MathRow:
     text = text_of(first(record, names["text"]))
     if text is None or not text.strip():
         raise DataError(f"{where}: column {names['text'][0]!r} is missing or blank.")
@@ -108,4 +108,4 @@ def _row(
         raise DataError(f"{where}: no answer in {columns}.")
     if not is_gradable(gold) or extract(f"\\boxed{{{gold}}}") != gold:
         raise DataError(f"{where}: answer {gold[:80]!r} is too long or its braces do not match.")
-    return Row(line, text.strip(), gold, solution)
+    return MathRow(line, text.strip(), gold, solution)

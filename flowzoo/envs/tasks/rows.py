@@ -44,7 +44,7 @@ _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Generic[R]):
+class DataSource(Generic[R]):
     """A file or dataset that was read. `splits` maps a split to its rows, in file order."""
 
     name: str
@@ -52,7 +52,9 @@ class Source(Generic[R]):
     splits: Mapping[str, tuple[R, ...]]
 
 
-def load(data: str, reader: Reader[R], layout: str = "auto", columns: Columns = ()) -> Source[R]:
+def load(
+    data: str, reader: Reader[R], layout: str = "auto", columns: Columns = ()
+) -> DataSource[R]:
     """Read the problems of `data`, a path or a Hugging Face id; parsed once per content.
 
     An id is `org/name`, with `:config` and `@split` after it where the dataset has several. An
@@ -67,7 +69,7 @@ def load(data: str, reader: Reader[R], layout: str = "auto", columns: Columns = 
     Raises:
         DataError: unreadable or empty file, or a bad row.
         UsageError: `data` is neither an existing file nor an id; unknown layout or column key.
-        MissingExtra: a Parquet file or a dataset id without the extra `data`.
+        MissingExtraError: a Parquet file or a dataset id without the extra `data`.
     """
     is_file = os.path.isfile(data)  # Path.is_file raises where a name is too long
     if not is_file:
@@ -77,7 +79,9 @@ def load(data: str, reader: Reader[R], layout: str = "auto", columns: Columns = 
 
 
 @lru_cache(maxsize=16)
-def reload(data: str, reader: Reader[R], layout: str, columns: Columns, digest: str) -> Source[R]:
+def reload(
+    data: str, reader: Reader[R], layout: str, columns: Columns, digest: str
+) -> DataSource[R]:
     """The source that `load` gave with `digest`; reads the file at most once in a process.
 
     Raises:
@@ -94,7 +98,9 @@ def reload(data: str, reader: Reader[R], layout: str, columns: Columns, digest: 
 
 
 @lru_cache(maxsize=16)
-def _load(data: str, reader: Reader[R], layout: str, columns: Columns, digest: str) -> Source[R]:
+def _load(
+    data: str, reader: Reader[R], layout: str, columns: Columns, digest: str
+) -> DataSource[R]:
     """`load` for a known content: `digest` is that of the file, empty for an id."""
     records = _read_file(Path(data)) if digest else _read_hub(data)
     rows = tuple(reader(data, records, layout, dict(columns)))
@@ -108,7 +114,7 @@ def _load(data: str, reader: Reader[R], layout: str, columns: Columns, digest: s
         splits[split_of(row.text)].append(row)
     splits["all"] = list(rows)
     name = Path(data).name if Path(data).is_file() else data
-    return Source(name, digest, {split: tuple(part) for split, part in splits.items()})
+    return DataSource(name, digest, {split: tuple(part) for split, part in splits.items()})
 
 
 def read_columns(value: object) -> Columns:

@@ -9,14 +9,6 @@ runs them all. They need no model.
 
 from __future__ import annotations
 
-from flowzoo.envs.testing.courses import (
-    advance,
-    guarded,
-    play_out,
-    problem_at,
-    sampled_reply,
-    strict_warnings,
-)
 from flowzoo.envs.testing.interfaces import (
     HOSTILE,
     check_api,
@@ -25,6 +17,14 @@ from flowzoo.envs.testing.interfaces import (
     check_solo,
 )
 from flowzoo.envs.testing.leaks import check_gold_leaks, check_phase_leaks, check_truth_blindness
+from flowzoo.envs.testing.playthrough import (
+    advance,
+    guarded,
+    play_out,
+    problem_at,
+    sampled_reply,
+    strict_warnings,
+)
 from flowzoo.envs.testing.runs import (
     check_budget,
     check_forks,

@@ -8,7 +8,7 @@ from functools import partial
 
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.solo import SoloEnv, own_agents
-from flowzoo.envs.testing.courses import (
+from flowzoo.envs.testing.playthrough import (
     expert_roles,
     guarded,
     require,

@@ -13,7 +13,13 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import prompt_digest
 from flowzoo.envs.script import Effect, EffectResult, Grade, Graded, Ran, RanCase, Run
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.testing.courses import COURSES, play_out, problem_at, require, sampled_reply
+from flowzoo.envs.testing.playthrough import (
+    PLAYTHROUGHS,
+    play_out,
+    problem_at,
+    require,
+    sampled_reply,
+)
 from flowzoo.envs.workflow import Workflow
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from flowzoo.seeding import key_rng
@@ -21,7 +27,7 @@ from flowzoo.seeding import key_rng
 
 def check_phase_leaks(workflow: Workflow) -> None:
     """In no phase does what an agent sees and is told depend on what its mates have replied."""
-    for number in range(COURSES):
+    for number in range(PLAYTHROUGHS):
         for phase in _parallel_phases(workflow, number):
             first, second = (_phase_views(workflow, number, phase, text) for text in ("a", "b"))
             require(
@@ -103,7 +109,7 @@ def check_gold_leaks(workflow: Workflow) -> None:
 
     Worked solutions, further accepted answers and hidden tests are gold, too.
     """
-    for number in range(COURSES):
+    for number in range(PLAYTHROUGHS):
         prompts = []
         for canary in ("CANARY-7f3a", "CANARY-91bc"):
             problem = problem_at(workflow, number)
@@ -123,7 +129,7 @@ def check_truth_blindness(workflow: Workflow) -> None:
 
     That is: on grades, and on what programs do on hidden tests.
     """
-    for number in range(COURSES):
+    for number in range(PLAYTHROUGHS):
         courses = []
         for seed in range(4):
             problem = problem_at(workflow, number)

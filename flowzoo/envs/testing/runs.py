@@ -13,7 +13,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.episode.turns import prompt_digest
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.testing.courses import (
+from flowzoo.envs.testing.playthrough import (
     guarded,
     play_out,
     problem_at,

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
-from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Standing, Truth
+from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests, parse_levels
 from flowzoo.envs.tasks.task import Problem
@@ -162,7 +162,7 @@ class CodePair(Workflow):
             reward, together = sum(parts.values()), sum(parts[name] for name in NO_COOPERATION)
             yield Truth(replies[0], (parts["helper"] + together) / 1.9)
             yield Truth(replies[1], (parts["main"] + parts["tests"]) / 1.6)
-            yield Standing(reward / HIGHEST)
+            yield InterimScore(reward / HIGHEST)
             if turns == self.max_turns:
                 break
             run = self.task.trial(problem, joined(helper, main))

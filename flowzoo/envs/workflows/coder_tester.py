@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from flowzoo.envs.script import Ask, Message, Outcome, Ran, Reply, Run, Script, Standing, Truth
+from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
 from flowzoo.envs.tasks.task import Problem
@@ -230,7 +230,7 @@ class CoderTester(Workflow):
         yield Truth(code, passed, form=code_form(hidden))
         if reference:
             yield Truth(test, share(checked))
-        yield Standing(passed)
+        yield InterimScore(passed)
         return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
 
     def tester_prompt(self, problem: Problem) -> str:

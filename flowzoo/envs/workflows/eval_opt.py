@@ -43,7 +43,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, Script, Standing, Truth
+from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import boxed_choice
@@ -159,7 +159,7 @@ class EvalOpt(Workflow):
             attempt = yield Ask("generator_0", messages, task.answer, task.answer_lenient)
             answer = self.read(attempt)
             grade = yield Grade(answer, of=attempt)
-            yield Standing(grade.score)
+            yield InterimScore(grade.score)
             right = grade.score >= 1.0
             first = right if first is None else first
             history = [*history, assistant(attempt.text.strip())]

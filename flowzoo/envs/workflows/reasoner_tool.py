@@ -45,12 +45,12 @@ from flowzoo.envs.script import (
     Ask,
     Classes,
     Grade,
+    InterimScore,
     Message,
     Outcome,
     Ran,
     Run,
     Script,
-    Standing,
     Truth,
 )
 from flowzoo.envs.settings import check_whole
@@ -133,7 +133,7 @@ class ReasonerTool(Workflow):
             has_run = ran is not None and ran.status == "AC"
             has_answer = printed is not None
             yield Truth(tool, other.score, form=(has_run + has_answer) / 2)
-            yield Standing(own.score)
+            yield InterimScore(own.score)
             counts.update(ran=int(has_run), parsed=int(has_answer))
             row = {"turn": turn, "reasoner": short(answer), "tool": short(printed)}
             rows.append(self.prompts["row"].format(**row))

@@ -89,7 +89,7 @@ def show(query: str, passages: Sequence[Passage]) -> str:
 
 
 @dataclass(slots=True)
-class Evidence:
+class RetrievedPassages:
     """What the searches of one episode have brought."""
 
     gold: frozenset[str]
@@ -139,7 +139,7 @@ class SearchTeam(Workflow):
 
     def play(self, problem: Problem) -> Script:
         """See the module's page."""
-        evidence = Evidence(frozenset(problem.meta.get("gold_ids", ())))
+        evidence = RetrievedPassages(frozenset(problem.meta.get("gold_ids", ())))
         counts: Counter[str] = Counter()
         for turn in range(1, self.max_turns + 1):
             last = turn == self.max_turns
@@ -165,7 +165,7 @@ class SearchTeam(Workflow):
         return Outcome(final.strict, grade.score, facts)
 
     def judge(
-        self, verdict: Reply, evidence: Evidence, counts: Counter[str]
+        self, verdict: Reply, evidence: RetrievedPassages, counts: Counter[str]
     ) -> Generator[Any, Any, bool]:
         """Count a verdict; returns whether it says that the evidence is enough."""
         said = verdict.strict
@@ -178,7 +178,7 @@ class SearchTeam(Workflow):
         return self.preset == "dr_mas" if said is None else said
 
     def search(
-        self, reply: Reply, evidence: Evidence, counts: Counter[str]
+        self, reply: Reply, evidence: RetrievedPassages, counts: Counter[str]
     ) -> Generator[Any, Any, None]:
         """Carry out a query; one that could not be read searches nothing."""
         gain = 0.0
@@ -195,7 +195,7 @@ class SearchTeam(Workflow):
         agent: str,
         request: str,
         problem: Problem,
-        evidence: Evidence,
+        evidence: RetrievedPassages,
         parse: Callable[[str], Any],
     ) -> Ask:
         """A question to a member of the team: the problem, what was found, what to do."""

@@ -45,13 +45,13 @@ from typing import Any, ClassVar, NamedTuple
 from flowzoo.envs.script import (
     Ask,
     Grade,
+    InterimScore,
     Message,
     Outcome,
     Ran,
     Reply,
     Run,
     Script,
-    Standing,
     Truth,
 )
 from flowzoo.envs.settings import check_whole
@@ -66,7 +66,7 @@ SHOWN = 1_500
 """Characters of a program and of its output that the planner sees."""
 
 
-class Offer(NamedTuple):
+class ToolProposal(NamedTuple):
     """What the tool of a turn came up with."""
 
     tool: Reply
@@ -149,14 +149,14 @@ class ToolPlanner(Workflow):
         while True:
             turns += 1
             prompt = game.prompt_at(problem, done)
-            offer = yield from self.offer(prompt, done)
+            offer = yield from self.propose(prompt, done)
             plan = yield Ask(
                 "planner_0", self.planner_prompt(prompt, offer), game.answer, game.answer_lenient
             )
             decided = self.read(plan)
             done = game.join(done, decided or START)
             grade = yield Grade(done, of=plan)
-            yield Standing(grade.score)
+            yield InterimScore(grade.score)
             counts["ran"] += offer.has_run
             counts["parsed"] += offer.has_list
             counts["agreed"] += offer.has_list and offer.actions == decided
@@ -171,7 +171,7 @@ class ToolPlanner(Workflow):
         }
         return Outcome(done, grade.score, facts)
 
-    def offer(self, prompt: str, done: str) -> Generator[Any, Any, Offer]:
+    def propose(self, prompt: str, done: str) -> Generator[Any, Any, ToolProposal]:
         """The tool's part of a turn: its program is asked for and run, and its list is valued."""
         tool = yield Ask(
             "tool_0",
@@ -180,16 +180,16 @@ class ToolPlanner(Workflow):
             partial(extract_code, reading="lenient"),
         )
         program = self.read(tool)
-        made = Offer(tool, "", None, None)
+        made = ToolProposal(tool, "", None, None)
         if program is not None:
             ran = yield Run(program, limits=Limits(cpu_s=self.cpu_s))
-            made = Offer(tool, program, ran, self.game.answer(ran.output))
+            made = ToolProposal(tool, program, ran, self.game.answer(ran.output))
         tried = None if made.actions is None else self.game.join(done, made.actions)
         value = yield Grade(tried)
         yield Truth(tool, value.score, form=(made.has_run + made.has_list) / 2)
         return made
 
-    def planner_prompt(self, prompt: str, offer: Offer) -> str:
+    def planner_prompt(self, prompt: str, offer: ToolProposal) -> str:
         """What the planner sees: the world as it is, and all that the tool of this turn did."""
         if offer.ran is None:
             return self.prompts["planner_alone"].format(prompt=prompt, report=report(None))

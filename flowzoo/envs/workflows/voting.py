@@ -120,7 +120,7 @@ class Voting(Workflow):
         else:
             choice = yield Ask(
                 "aggregator_0",
-                self.ballot(problem, drafts),
+                self.aggregator_prompt(problem, drafts),
                 partial(boxed_number, count=self.n_votes),
                 partial(lone_number, count=self.n_votes),
             )
@@ -133,7 +133,7 @@ class Voting(Workflow):
         score = 0.0 if chosen is None else grades[chosen].score
         return Outcome(answer, score, vote_facts(grades, chosen))
 
-    def ballot(self, problem: Problem, drafts: Sequence[Reply]) -> str:
+    def aggregator_prompt(self, problem: Problem, drafts: Sequence[Reply]) -> str:
         """The aggregator's prompt: the problem and all candidates in slot order."""
         candidates = "\n\n".join(
             self.prompts["candidate"].format(number=number, text=draft.text.strip())

@@ -33,7 +33,7 @@ from flowzoo.reward.listed import names
 HIGHEST = 4.0
 """The most that `pair_reward` adds up to."""
 AUX = "aux"
-PEEKING = names(
+INTROSPECTION = names(
     "globals locals vars dir eval exec compile getattr modules _getframe settrace setprofile "
     "inspect dis gc traceback importlib builtins ctypes"
 )
@@ -153,8 +153,8 @@ def calls(tree: ast.AST, name: str) -> bool:
     )
 
 
-def peeks(tree: ast.AST) -> bool:
-    """Whether a program can look at itself: by the `PEEKING` names, or by names with `__`."""
+def uses_introspection(tree: ast.AST) -> bool:
+    """Whether a program can look at itself: by the `INTROSPECTION` names, or by names with `__`."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -165,7 +165,7 @@ def peeks(tree: ast.AST) -> bool:
             found.update(part for alias in node.names for part in alias.name.split("."))
             found.update((getattr(node, "module", None) or "").split("."))
     hidden = {name for name in found if name.startswith(("__", "_aux"))} - {"__name__", "__init__"}
-    return bool(hidden or found & PEEKING)
+    return bool(hidden or found & INTROSPECTION)
 
 
 def is_wrapper(main: ast.FunctionDef) -> bool:
@@ -214,7 +214,7 @@ def may_cooperate(helper: str | None, main: str | None, entry: str) -> bool:
     tree, other = parsed(main), parsed(helper)
     if tree is None or defined(other, AUX) is None or defined(tree, entry) is None:
         return False
-    return calls(tree, AUX) and not binds(tree, AUX) and not peeks(tree)
+    return calls(tree, AUX) and not binds(tree, AUX) and not uses_introspection(tree)
 
 
 def cooperation(

@@ -32,7 +32,7 @@ TAIL = 2 * LONGEST
 REMEMBERED = 2048
 """Verdicts that are remembered by program, tests and limits; those on time are not."""
 
-Reading = Literal["strict", "lenient"]
+CodeReading = Literal["strict", "lenient"]
 Scoring = Literal["all", "fraction"]
 
 _LABELS = ("python", "py", "python3")
@@ -47,7 +47,7 @@ _CODE = re.compile(
 )
 
 
-class Scored(NamedTuple):
+class CodeScore(NamedTuple):
     """What a program is worth: a score in [0, 1], and the verdict's status (`none`: no program)."""
 
     score: float
@@ -82,7 +82,7 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def extract_code(text: str, reading: Reading = "strict") -> str | None:
+def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
     """The program that a reply gives, or None. Never raises on any text."""
     shown = visible(text)[-TAIL:]
     found = blocks(shown)
@@ -112,10 +112,10 @@ def code_sandbox(name: SandboxName) -> Sandbox:
     return shared_sandbox(name, cache=REMEMBERED)
 
 
-def score_of(verdict: Verdict, scoring: Scoring) -> Scored:
+def score_of(verdict: Verdict, scoring: Scoring) -> CodeScore:
     """The score of a verdict: 1 if every test passed, or the share of tests that did."""
     score = verdict.fraction if scoring == "fraction" else float(verdict.status == "AC")
-    return Scored(score, verdict.status)
+    return CodeScore(score, verdict.status)
 
 
 def score_programs(
@@ -125,7 +125,7 @@ def score_programs(
     scoring: Scoring = "all",
     sandbox: SandboxName = "auto",
     limits: Limits | None = None,
-) -> list[Scored]:
+) -> list[CodeScore]:
     """Scores of programs, in one batch of the sandbox.
 
     Args:
@@ -137,11 +137,11 @@ def score_programs(
 
     Raises:
         UsageError: unknown scoring, or an isolation that this machine does not offer.
-        SandboxFailed: the sandbox broke, twice, under one of them: never scored as its fault.
+        SandboxError: the sandbox broke, twice, under one of them: never scored as its fault.
     """
     if scoring not in get_args(Scoring):
         raise unknown("reward of task 'code'", scoring, get_args(Scoring))
-    scores = [Scored(0.0, "none")] * len(programs)
+    scores = [CodeScore(0.0, "none")] * len(programs)
     places = [place for place, program in enumerate(programs) if program is not None]
     if not places:
         return scores

@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Final
 
 from flowzoo.reward.math.clean import clean, text_form
-from flowzoo.reward.math.meaning import Answer
-from flowzoo.reward.math.parse import Unreadable, parse_scalar
+from flowzoo.reward.math.meaning import ParsedAnswer
+from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.relations import RELATIONS, RelationReader
-from flowzoo.reward.math.tokens import Token, significant, tokenize
-from flowzoo.reward.math.tree import TooBig, mul, num
+from flowzoo.reward.math.tokens import MathToken, significant, tokenize
+from flowzoo.reward.math.tree import AnswerTooLargeError, mul, num
 from flowzoo.reward.math.units import read_unit
 
 MAX_CHARS: Final = 2_000
@@ -32,7 +32,7 @@ _DATE = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
 _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
 
 
-def read_answer(answer: str) -> Answer | None:
+def read_answer(answer: str) -> ParsedAnswer | None:
     """The meaning of an extracted answer, or None where it is over one of the bounds.
 
     Never raises on any text; time grows with its length only, which is bounded.
@@ -43,33 +43,33 @@ def read_answer(answer: str) -> Answer | None:
 
 
 @lru_cache(maxsize=16_384)
-def _read_cached(answer: str) -> Answer | None:
+def _read_cached(answer: str) -> ParsedAnswer | None:
     return _read(answer)
 
 
-def _read(answer: str, thousands: bool = True) -> Answer | None:
+def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
     answer = answer.strip()
     if _PLAIN.fullmatch(answer):
-        return Answer("scalar", answer, num(int(answer)))
+        return ParsedAnswer("scalar", answer, num(int(answer)))
     if len(answer) > MAX_CHARS or _DIGITS.search(answer):
         return None
     cleaned = clean(answer)
     text = text_form(cleaned)
     try:
         if _DATE.fullmatch(cleaned):
-            return Answer("text", text)
+            return ParsedAnswer("text", text)
         source = tokenize(cleaned, thousands)
         if source is None or not source.tokens:
-            return Answer("text", text, shape="broken")
+            return ParsedAnswer("text", text, shape="broken")
         found = _Reader(source).read(0, len(source.tokens))
-    except Unreadable:
-        return Answer("text", text)
-    except (TooBig, RecursionError):
+    except AnswerSyntaxError:
+        return ParsedAnswer("text", text)
+    except (AnswerTooLargeError, RecursionError):
         return None
     return found._replace(text=text)
 
 
-def read_as_list(answer: str) -> Answer | None:
+def read_as_list(answer: str) -> ParsedAnswer | None:
     """The meaning with `1,234` read as the list of 1 and 234."""
     return _read(answer, thousands=False)
 
@@ -79,13 +79,13 @@ def is_list_like(answer: str) -> bool:
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
-def decimal_comma(answer: str) -> Answer | None:
+def decimal_comma(answer: str) -> ParsedAnswer | None:
     """The number that `0,5` or `1.000,99` is where the comma is the decimal mark, or None."""
     match = re.fullmatch(r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.strip(), re.ASCII)
     if match is None or len(match[1]) + len(match[2]) > 40:
         return None
     value = Fraction(f"{match[1].replace('.', '')}.{match[2]}")
-    return Answer("scalar", answer, num(value))
+    return ParsedAnswer("scalar", answer, num(value))
 
 
 class _Reader(RelationReader):
@@ -108,21 +108,21 @@ class _Reader(RelationReader):
             idx += 1
         return found
 
-    def read(self, start: int, end: int) -> Answer:
+    def read(self, start: int, end: int) -> ParsedAnswer:
         """The meaning of a slice: a list, or one item."""
         while end > start and self.tokens[end - 1].text in (".", ",", ";") and end - start > 1:
             if self.tokens[end - 2].text == "." == self.tokens[end - 1].text:
-                raise Unreadable  # `7, ...` goes on
+                raise AnswerSyntaxError  # `7, ...` goes on
             end -= 1
         if start >= end:
-            raise Unreadable
+            raise AnswerSyntaxError
         top = self.top(start, end)
         cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
         if cuts:
             return self.list(start, end, cuts)
         return self.item(start, end, top)
 
-    def list(self, start: int, end: int, cuts: list[tuple[int, str]]) -> Answer:
+    def list(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
         marks = {mark for _, mark in cuts}
         if len(marks) > 1:
             strong = ";" if ";" in marks else "and"
@@ -134,7 +134,7 @@ class _Reader(RelationReader):
                 return _listed(nested, flat=False)
         parts = self.parts(start, end, [idx for idx, _ in cuts])
         if len(parts) > MAX_ITEMS:
-            raise TooBig
+            raise AnswerTooLargeError
         return _listed([self.read(a, b) for a, b in parts], flat=True)
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
@@ -142,10 +142,10 @@ class _Reader(RelationReader):
         bounds = [start - 1, *cuts, end]
         found = [(a + 1, b) for a, b in pairwise(bounds) if b > a + 1]
         if not found:
-            raise Unreadable
+            raise AnswerSyntaxError
         return found
 
-    def item(self, start: int, end: int, top: list[int]) -> Answer:
+    def item(self, start: int, end: int, top: list[int]) -> ParsedAnswer:
         relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
         if relations:
             return self.related(start, end, relations)
@@ -155,29 +155,29 @@ class _Reader(RelationReader):
         colons = [idx for idx in top if self.tokens[idx].text == ":"]
         if colons and start < colons[0] and colons[-1] < end - 1:
             parts = self.parts(start, end, colons)
-            return Answer("ratio", items=tuple(self.scalar(a, b) for a, b in parts))
+            return ParsedAnswer("ratio", items=tuple(self.scalar(a, b) for a, b in parts))
         if self.partner[start] == end - 1:
             return self.bracket(start, end)
         if end == start + 1 and self.tokens[start].text == "varnothing":
-            return Answer("set")
+            return ParsedAnswer("set")
         return self.scalar(start, end)
 
     def is_operator(self, idx: int, table: dict[str, str]) -> bool:
         token = self.tokens[idx]
         return token.text in table and (token.kind == "p" or (token.kind == "c"))
 
-    def bracket(self, start: int, end: int) -> Answer:
+    def bracket(self, start: int, end: int) -> ParsedAnswer:
         opening, closing = self.tokens[start].text, self.tokens[end - 1].text
         top = self.top(start + 1, end - 1)
         if not top:
             if opening in ("\\{", "{"):
-                return Answer("set")
-            raise Unreadable
+                return ParsedAnswer("set")
+            raise AnswerSyntaxError
         cuts = [idx for idx in top if self.tokens[idx].text in (",", ";")]
         if opening == "\\{" and len(top) > 2 and self.tokens[top[1]].text in ("|", ":"):
             condition = self.read(start + 3, end - 1)
             if condition.kind != "seq" or condition.label != self.tokens[start + 1].text:
-                raise Unreadable
+                raise AnswerSyntaxError
             return condition
         if any(self.tokens[idx].text == "choose" for idx in top):
             return self.scalar(start, end)
@@ -186,33 +186,33 @@ class _Reader(RelationReader):
             if opening == "{":
                 return inner._replace(shape="{}") if inner.kind == "list" else inner
             items = inner.items if inner.kind == "list" else (inner,)
-            return Answer("set", items=items)
+            return ParsedAnswer("set", items=items)
         if not cuts:
             if (opening, closing) not in (("(", ")"), ("[", "]")):
-                raise Unreadable
+                raise AnswerSyntaxError
             return self.read(start + 1, end - 1)
         parts = self.parts(start + 1, end - 1, cuts)
         if len(parts) > MAX_ITEMS:
-            raise TooBig
+            raise AnswerTooLargeError
         shape = "()" if opening == "langle" else opening + closing
-        return Answer("seq", items=tuple(self.read(a, b) for a, b in parts), shape=shape)
+        return ParsedAnswer("seq", items=tuple(self.read(a, b) for a, b in parts), shape=shape)
 
-    def scalar(self, start: int, end: int) -> Answer:
+    def scalar(self, start: int, end: int) -> ParsedAnswer:
         quantity = read_unit(self.tokens, start, end)
         start, end = quantity.start, quantity.end
         if start >= end:
-            raise Unreadable
+            raise AnswerSyntaxError
         if any(t.text in ("pm", "mp") and t.kind == "c" for t in self.tokens[start:end]):
             signs = [parse_scalar(self.source, start, end, sign) for sign in (1, -1)]
-            both = [Answer("scalar", node=node, unit=quantity.unit) for node in signs]
-            return Answer("list", items=tuple(both))
+            both = [ParsedAnswer("scalar", node=node, unit=quantity.unit) for node in signs]
+            return ParsedAnswer("list", items=tuple(both))
         node = parse_scalar(self.source, start, end)
         if quantity.factor != 1:
             node = mul((num(quantity.factor), node))
         digits = significant(self.tokens[start:end])
-        return Answer("scalar", node=node, unit=quantity.unit, digits=digits)
+        return ParsedAnswer("scalar", node=node, unit=quantity.unit, digits=digits)
 
-    def set_operation(self, start: int, end: int, at: int) -> Answer:
+    def set_operation(self, start: int, end: int, at: int) -> ParsedAnswer:
         left, right = self.read(start, at), self.read(at + 1, end)
         kind = _SET_OPS[self.tokens[at].text]
         exact = _finite_union(left, right) if kind == "union" else None
@@ -223,11 +223,11 @@ class _Reader(RelationReader):
                 *(left.items if left.kind == "union" else (left,)),
                 *(right.items if right.kind == "union" else (right,)),
             ]
-            return Answer("union", items=tuple(parts))
-        return Answer("cap" if kind == "cap" else "setminus", items=(left, right))
+            return ParsedAnswer("union", items=tuple(parts))
+        return ParsedAnswer("cap" if kind == "cap" else "setminus", items=(left, right))
 
 
-def _separator(token: Token) -> str:
+def _separator(token: MathToken) -> str:
     """`,`, `;` or `and` for a token that separates items; `and` stands for `or` too."""
     if token.kind == "p" and token.text in (",", ";"):
         return token.text
@@ -238,11 +238,11 @@ def _separator(token: Token) -> str:
     return ""
 
 
-def _leaves(answers: Sequence[Answer]) -> list[Answer]:
+def _leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     return [leaf for part in answers for leaf in (part.items if part.kind == "list" else (part,))]
 
 
-def _listed(parts: list[Answer], flat: bool) -> Answer:
+def _listed(parts: list[ParsedAnswer], flat: bool) -> ParsedAnswer:
     """A list; `n = 1, 2, 3` labels the whole, and `±` inside adds two items."""
     if flat:
         parts = [
@@ -256,11 +256,11 @@ def _listed(parts: list[Answer], flat: bool) -> Answer:
     rest_plain = not any(part.label for part in parts[1:])
     if first.label and rest_plain and first.kind == "scalar":
         parts = [first._replace(label="", relation=None), *parts[1:]]
-        return Answer("list", items=tuple(parts), label=first.label)
-    return Answer("list", items=tuple(parts))
+        return ParsedAnswer("list", items=tuple(parts), label=first.label)
+    return ParsedAnswer("list", items=tuple(parts))
 
 
-def _finite_union(left: Answer, right: Answer) -> Answer | None:
+def _finite_union(left: ParsedAnswer, right: ParsedAnswer) -> ParsedAnswer | None:
     """The union of two finite sets of scalars."""
     if left.kind not in ("set", "list") or right.kind not in ("set", "list"):
         return None
@@ -269,4 +269,4 @@ def _finite_union(left: Answer, right: Answer) -> Answer | None:
     a = {item.node.key: item for item in left.items if item.node is not None}
     b = {item.node.key: item for item in right.items if item.node is not None}
     chosen = {**a, **b}
-    return Answer("set", items=tuple(chosen[key] for key in sorted(chosen)))
+    return ParsedAnswer("set", items=tuple(chosen[key] for key in sorted(chosen)))

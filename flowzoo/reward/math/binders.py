@@ -7,36 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowzoo.reward.math.cursor import Cursor, Unreadable
-from flowzoo.reward.math.tree import ONE, Node, add, bind, call, mul, num, replace, sym
+from flowzoo.reward.math.cursor import AnswerSyntaxError, TokenCursor
+from flowzoo.reward.math.tree import ONE, ExprNode, add, bind, call, mul, num, replace, sym
 
 _MAX_CELLS = 256
 
 
-def _integrand(body: Node) -> tuple[str, Node]:
+def _integrand(body: ExprNode) -> tuple[str, ExprNode]:
     """The variable of integration and the integrand of `body`, which holds a `dx` as a factor."""
     found = _differentials(body)
     if len(found) != 1:
-        raise Unreadable
+        raise AnswerSyntaxError
     name = found.pop()
     return name[2:], replace(body, name, ONE)
 
 
-def _differentials(node: Node) -> set[str]:
+def _differentials(node: ExprNode) -> set[str]:
     if node.op == "sym":
         name = node.args[0]
         return {name} if name.startswith("d:") else set()
-    return set().union(*(_differentials(arg) for arg in node.args if isinstance(arg, Node)))
+    return set().union(*(_differentials(arg) for arg in node.args if isinstance(arg, ExprNode)))
 
 
-def determinant(cells: Sequence[Sequence[Node]]) -> Node | None:
+def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
     """The determinant of up to three rows."""
     size = len(cells)
     if size > 3 or any(len(row) != size for row in cells):
         return None
     if size == 1:
         return cells[0][0]
-    terms: list[Node] = []
+    terms: list[ExprNode] = []
     for column in range(size):
         minor = [[cell for idx, cell in enumerate(row) if idx != column] for row in cells[1:]]
         inner = determinant(minor)
@@ -46,10 +46,10 @@ def determinant(cells: Sequence[Sequence[Node]]) -> Node | None:
     return add(terms)
 
 
-class Binders(Cursor):
+class Binders(TokenCursor):
     """The part of the parser that reads binders and environments."""
 
-    def binder(self, name: str) -> Node:
+    def binder(self, name: str) -> ExprNode:
         """A sum, product, integral or limit, whose command was just read."""
         self.deeper()
         low = high = None
@@ -75,33 +75,33 @@ class Binders(Cursor):
             variable, body = _integrand(body)
         return bind(name, variable, [body, *parts])
 
-    def index(self) -> tuple[str, Node]:
+    def index(self) -> tuple[str, ExprNode]:
         r"""`{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start."""
         if self.next_text() != "{":
-            raise Unreadable
+            raise AnswerSyntaxError
         close_at = self.partner[self.at]
         name = self.peek(1)
         if name is None or name.kind not in "wc":
-            raise Unreadable
+            raise AnswerSyntaxError
         self.at += 2
         if not self.accept("=", "rightarrow"):
-            raise Unreadable
+            raise AnswerSyntaxError
         return name.text, self.inside(close_at)
 
-    def matrix(self) -> Node:
+    def matrix(self) -> ExprNode:
         """A matrix; a `vmatrix` is a determinant."""
         kind, cells = self.cells()
         if kind == "Vmatrix":  # a norm
-            raise Unreadable
+            raise AnswerSyntaxError
         rows = [call("row", row) for row in cells]
         if kind == "vmatrix":
             return determinant(cells) or call("det", rows)
         return call("matrix", rows)
 
-    def cells(self) -> tuple[str, list[list[Node]]]:
+    def cells(self) -> tuple[str, list[list[ExprNode]]]:
         r"""Rows of the environment whose `\begin` was just read."""
         kind = self.subscript()
-        rows: list[list[Node]] = [[]]
+        rows: list[list[ExprNode]] = [[]]
         if kind == "array":
             self.subscript()
         while True:
@@ -118,10 +118,10 @@ class Binders(Cursor):
             if mark.text == "\\\\":
                 rows.append([])
         if self.subscript() != kind:
-            raise Unreadable
+            raise AnswerSyntaxError
         rows = [row for row in rows if row]
         if not rows or sum(map(len, rows)) > _MAX_CELLS or len({len(row) for row in rows}) > 1:
-            raise Unreadable
+            raise AnswerSyntaxError
         return kind, rows
 
     def cell_end(self) -> int:
@@ -132,11 +132,11 @@ class Binders(Cursor):
             if token.text in ("&", "\\\\") or (token.kind == "c" and token.text == "end"):
                 return idx
             if token.kind == "c" and token.text == "begin":
-                raise Unreadable
+                raise AnswerSyntaxError
             idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
-        raise Unreadable
+        raise AnswerSyntaxError
 
-    def derivative(self) -> Node | None:
+    def derivative(self) -> ExprNode | None:
         r"""`\frac{d}{dx}`, as a symbol in front of what is differentiated."""
         start = self.at
         if self.next_text() != "{" or self.partner[start] < 0:

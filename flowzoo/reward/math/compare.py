@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.probe import constant, proportional, same_function
-from flowzoo.reward.math.tree import Node, const, mul, num, power, rational, sym, symbols
+from flowzoo.reward.math.tree import ExprNode, const, mul, num, power, rational, sym, symbols
 
 
 class Rules(NamedTuple):
@@ -28,7 +28,7 @@ class Rules(NamedTuple):
     digits: int = 6
 
 
-def same(answer: Answer, gold: Answer, rules: Rules) -> bool | None:
+def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     """Whether the two mean the same; None if undecided. Symmetric."""
     if answer.label and gold.label and answer.label != gold.label:
         return _same_relation(answer, gold)
@@ -40,7 +40,7 @@ def same(answer: Answer, gold: Answer, rules: Rules) -> bool | None:
     return verdict
 
 
-def _same_value(a: Answer, b: Answer, rules: Rules) -> bool | None:
+def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "text" or b.kind == "text":
         return a.kind == b.kind and a.text == b.text != ""
     if a.kind == "relation" or b.kind == "relation":
@@ -80,17 +80,17 @@ def _same_value(a: Answer, b: Answer, rules: Rules) -> bool | None:
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
 
 
-def _labels(answer: Answer) -> bool:
+def _labels(answer: ParsedAnswer) -> bool:
     return bool(answer.label) or any(item.label for item in answer.items)
 
 
-def _are_named(items: Sequence[Answer]) -> bool:
+def _are_named(items: Sequence[ParsedAnswer]) -> bool:
     """Whether the items are values of variables of different letters; roots `x_1, x_2` are not."""
     letters = {item.label[:1] for item in items}
     return len(items) > 1 and "" not in letters and len(letters) == len(items)
 
 
-def _by_name(items: Sequence[Answer], label: str = "") -> Sequence[Answer]:
+def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedAnswer]:
     """Values of different variables in the order of `label`, such as `(y,x)`, or the alphabet's."""
     if not _are_named(items):
         return items
@@ -99,7 +99,7 @@ def _by_name(items: Sequence[Answer], label: str = "") -> Sequence[Answer]:
     return [named[name] for name in (order if sorted(order) == sorted(named) else sorted(named))]
 
 
-def _scalar_and_other(scalar: Answer, other: Answer, rules: Rules) -> bool | None:
+def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
     """A scalar beside a container: a set of one, a ratio of two, a column beside a tuple."""
     if other.kind == "list" and other.items:  # one value spelled twice is one value
         return _all(same(scalar, item, rules) for item in other.items)
@@ -112,26 +112,26 @@ def _scalar_and_other(scalar: Answer, other: Answer, rules: Rules) -> bool | Non
         top, bottom = other.items[0].node, other.items[1].node
         if top is None or bottom is None:
             return False
-        quotient = Answer("scalar", node=mul((top, power(bottom, num(-1)))))
+        quotient = ParsedAnswer("scalar", node=mul((top, power(bottom, num(-1)))))
         return _same_scalar(scalar, quotient, rules)
     return False
 
 
-def _column(scalar: Answer) -> tuple[Answer, ...] | None:
+def _column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...] | None:
     """The cells of a matrix with one column or one row."""
     rows = _rows(scalar.node)
     if rows is None or (len(rows) > 1 and len(rows[0]) > 1):
         return None
-    return tuple(Answer("scalar", node=cell) for row in rows for cell in row)
+    return tuple(ParsedAnswer("scalar", node=cell) for row in rows for cell in row)
 
 
-def _rows(node: Node | None) -> list[tuple[Node, ...]] | None:
+def _rows(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
     if node is None or node.op != "call" or node.args[0] != "matrix":
         return None
     return [row.args[1:] for row in node.args[1:]]
 
 
-def _same_scalar(a: Answer, b: Answer, rules: Rules) -> bool | None:
+def _same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.node is None or b.node is None:
         return False
     if not _units_agree(a.unit, b.unit, rules):
@@ -156,7 +156,7 @@ def _same_scalar(a: Answer, b: Answer, rules: Rules) -> bool | None:
     return verdict
 
 
-def _same_angle(a: Node, b: Node, unit: str) -> bool | None:
+def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
     """Whether degrees and a multiple of pi are one angle; `unit` is that of `a`."""
     degrees, radians = (a, b) if unit else (b, a)
     if "#pi" not in radians.key:
@@ -172,14 +172,14 @@ def _units_agree(a: str, b: str, rules: Rules) -> bool:
     return not a or not b or (a == "%") != (b == "%")
 
 
-def _same_matrix(a: Sequence[Sequence[Node]], b: Sequence[Sequence[Node]]) -> bool | None:
+def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]]) -> bool | None:
     if len(a) != len(b) or len(a[0]) != len(b[0]):
         return False
     pairs = zip((x for row in a for x in row), (y for row in b for y in row), strict=True)
     return _all(same_function(x, y) for x, y in pairs)
 
 
-def _is_rounding(a: Answer, b: Answer, digits: int) -> bool:
+def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
     """Whether one is a decimal of enough digits and the other a number that rounds to it."""
     for decimal, exact in ((a, b), (b, a)):
         if decimal.digits < digits or decimal.node is None or exact.node is None:
@@ -215,7 +215,7 @@ def _is_short(value: Fraction) -> bool:
     return bottom == 1
 
 
-def _same_ratio(a: Answer, b: Answer, rules: Rules) -> bool | None:
+def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if len(a.items) != len(b.items):
         return False
     if _is_clock(a) or _is_clock(b) or len(a.items) != 2:
@@ -226,7 +226,7 @@ def _same_ratio(a: Answer, b: Answer, rules: Rules) -> bool | None:
     return same_function(mul((p, s)), mul((r, q)))
 
 
-def _is_clock(ratio: Answer) -> bool:
+def _is_clock(ratio: ParsedAnswer) -> bool:
     """Whether `a:b` may be a time of day, which no factor may be taken out of."""
     values = [None if item.node is None else rational(item.node) for item in ratio.items]
     if len(values) == 3:
@@ -237,13 +237,13 @@ def _is_clock(ratio: Answer) -> bool:
     )
 
 
-def _in_order(a: Sequence[Answer], b: Sequence[Answer], rules: Rules) -> bool | None:
+def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
     if len(a) != len(b):
         return False
     return _all(same(x, y, rules) for x, y in zip(a, b, strict=True))
 
 
-def _unordered(a: Sequence[Answer], b: Sequence[Answer], rules: Rules) -> bool | None:
+def _unordered(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
     """Each item of one is matched with its own item of the other, exact matches first."""
     if len(a) != len(b):
         a, b = _distinct(a), _distinct(b)
@@ -263,14 +263,16 @@ def _unordered(a: Sequence[Answer], b: Sequence[Answer], rules: Rules) -> bool |
     return None if undecided else True
 
 
-def _distinct(items: Sequence[Answer]) -> Sequence[Answer]:
+def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
     """The items without repeated tuples: a solution that is named twice is one solution."""
     if any(item.kind != "seq" for item in items):
         return items
     return list(dict.fromkeys(items))
 
 
-def _verdicts(item: Answer, others: Sequence[Answer], rules: Rules) -> list[bool | None]:
+def _verdicts(
+    item: ParsedAnswer, others: Sequence[ParsedAnswer], rules: Rules
+) -> list[bool | None]:
     """How `item` compares with each; a bare 5 must not take the place of a labelled x = 5."""
     if item.node is not None:
         exact = [
@@ -298,7 +300,7 @@ def _all(verdicts: Iterable[bool | None]) -> bool | None:
 _SIGNED = ("<", "<=")
 
 
-def _same_relation(a: Answer, b: Answer) -> bool | None:
+def _same_relation(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     """Whether two relations have the same operator and proportional differences."""
     if a.relation is None or b.relation is None:
         return False

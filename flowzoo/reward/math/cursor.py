@@ -5,13 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from flowzoo.reward.math.tokens import Token, Tokens
-from flowzoo.reward.math.tree import Node, TooBig, const, sym
+from flowzoo.reward.math.tokens import MathToken, MathTokens
+from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode, const, sym
 
 MAX_EXPONENT: Final = 400
 
 
-class Unreadable(Exception):
+class AnswerSyntaxError(Exception):
     """Inside this module: the tokens are no expression of this grammar."""
 
 
@@ -19,7 +19,7 @@ def number(text: str) -> Fraction:
     r"""The value of a number token: digits, separators, `e` notation, `\overline` for a period.
 
     Raises:
-        TooBig: the exponent is.
+        AnswerTooLargeError: the exponent is.
     """
     if "overline" in text:
         head, _, period = text.partition("\\overline")
@@ -29,20 +29,20 @@ def number(text: str) -> Fraction:
         return Fraction(head.rstrip(".") or "0") + tail
     digits, _, exponent = text.replace(",", "").replace(" ", "").lower().partition("e")
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
-        raise TooBig
+        raise AnswerTooLargeError
     return Fraction(digits.rstrip(".")) * Fraction(10) ** int(exponent or 0)
 
 
-class Cursor:
+class TokenCursor:
     """One pass over the tokens; `at` is the next one and `end` the end of the current bracket."""
 
-    def __init__(self, source: Tokens, start: int, end: int, sign: int) -> None:
+    def __init__(self, source: MathTokens, start: int, end: int, sign: int) -> None:
         self.tokens, self.partner = list(source.tokens), source.partner
         self.at, self.end, self.plus_minus = start, end, sign
         self.bars = self.depth = self.integrals = 0
         self.bound: tuple[str, ...] = ()
 
-    def peek(self, ahead: int = 0) -> Token | None:
+    def peek(self, ahead: int = 0) -> MathToken | None:
         """The token `ahead` of the next one, if the bracket does not end before."""
         return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
 
@@ -59,14 +59,14 @@ class Cursor:
                 return token.text
         return ""
 
-    def inside(self, close_at: int) -> Node:
+    def inside(self, close_at: int) -> ExprNode:
         """Parse from here to the bracket at `close_at`, and step over it."""
         outer, bars = self.end, self.bars
         self.end, self.bars = close_at, 0
         self.depth += 1
         node = self.sum()
         if self.at != close_at:
-            raise Unreadable
+            raise AnswerSyntaxError
         self.depth -= 1
         self.at, self.end, self.bars = close_at + 1, outer, bars
         return node
@@ -81,17 +81,17 @@ class Cursor:
         """Count one more level of nesting.
 
         Raises:
-            TooBig: there are too many.
+            AnswerTooLargeError: there are too many.
         """
         self.depth += 1
         if self.depth > 64:
-            raise TooBig
+            raise AnswerTooLargeError
 
-    def group(self) -> Node:
+    def group(self) -> ExprNode:
         """The bracket that starts here."""
         close_at = self.partner[self.at]
         if close_at < 0 or close_at >= self.end:
-            raise Unreadable
+            raise AnswerSyntaxError
         self.at += 1
         return self.inside(close_at)
 
@@ -105,15 +105,15 @@ class Cursor:
             idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
         return found
 
-    def single(self, char: str) -> Node:
+    def single(self, char: str) -> ExprNode:
         """The symbol or constant that a letter is."""
         return const(char) if char in "ei" and char not in self.bound else sym(char)
 
-    def letter(self, char: str) -> Node:
+    def letter(self, char: str) -> ExprNode:
         """A letter with its subscript."""
         return self.subscripted(self.single(char), char)
 
-    def subscripted(self, node: Node, name: str) -> Node:
+    def subscripted(self, node: ExprNode, name: str) -> ExprNode:
         """`node`, or the symbol that `name` with the subscript that follows is."""
         if self.next_text() != "_" or self.tokens[self.at].kind != "p":
             return node
@@ -123,35 +123,35 @@ class Cursor:
     def subscript(self) -> str:
         """Text of a subscript: one token or a group, without white space."""
         if self.at >= self.end:
-            raise Unreadable
+            raise AnswerSyntaxError
         start = self.at
         is_group = self.tokens[start].text == "{" and self.tokens[start].kind == "p"
         self.at = (self.partner[start] if is_group else start) + 1
         if self.at > self.end or self.at <= start:
-            raise Unreadable
+            raise AnswerSyntaxError
         parts = self.tokens[start + 1 : self.at - 1] if is_group else self.tokens[start : self.at]
         return "".join(token.text for token in parts)
 
-    def sum(self) -> Node:
+    def sum(self) -> ExprNode:
         """A sum: see `math_parse`."""
         raise NotImplementedError
 
-    def product(self) -> Node:
+    def product(self) -> ExprNode:
         """A product: see `math_parse`."""
         raise NotImplementedError
 
-    def script(self) -> Node:
+    def script(self) -> ExprNode:
         """An exponent: see `math_parse`."""
         raise NotImplementedError
 
-    def postfix(self, node: Node) -> Node:
+    def postfix(self, node: ExprNode) -> ExprNode:
         """`node` with the exponents and other postfixes that follow: see `math_parse`."""
         raise NotImplementedError
 
-    def power(self) -> Node:
+    def power(self) -> ExprNode:
         """An atom with its exponents and other postfixes: see `math_parse`."""
         raise NotImplementedError
 
-    def argument_whole(self) -> Node:
+    def argument_whole(self) -> ExprNode:
         """An argument in which a number is not split into digits: see `math_operands`."""
         raise NotImplementedError

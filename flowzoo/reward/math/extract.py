@@ -21,9 +21,9 @@ from flowzoo.errors import unknown
 from flowzoo.reward.listed import names
 
 ExtractMode = Literal["strict", "lenient", "auto"]
-Source = Literal["box", "phrase", "hashes", "span", "whole", "number"]
+AnswerSource = Literal["box", "phrase", "hashes", "span", "whole", "number"]
 
-ORDERS: Final[dict[ExtractMode, tuple[Source, ...]]] = {
+ORDERS: Final[dict[ExtractMode, tuple[AnswerSource, ...]]] = {
     "strict": ("box",),
     "lenient": ("box", "hashes", "phrase", "number"),
     "auto": ("box", "hashes", "phrase", "whole", "span"),
@@ -83,7 +83,7 @@ _SENTENCE_WORDS: Final = names(
 
 
 def extract(
-    text: str, mode: ExtractMode = "strict", order: Sequence[Source] | None = None
+    text: str, mode: ExtractMode = "strict", order: Sequence[AnswerSource] | None = None
 ) -> str | None:
     """The answer that the reply `text` gives, stripped of outer white space, or None.
 
@@ -103,9 +103,9 @@ def extract(
     if order is not None:
         chosen = tuple(order)
         for source in chosen:
-            if source not in get_args(Source):
-                raise unknown("answer source", source, get_args(Source))
-    tail = spoken(text) if len(text) > TAIL or "think>" in text else text
+            if source not in get_args(AnswerSource):
+                raise unknown("answer source", source, get_args(AnswerSource))
+    tail = without_thinking(text) if len(text) > TAIL or "think>" in text else text
     if tail is None:
         return None
     if chosen and chosen[0] == "box":
@@ -121,7 +121,7 @@ def extract(
     return None
 
 
-def _from_source(tail: str, source: Source) -> str | None:
+def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "box":
         return last_box(tail)[1]
     if source == "phrase":
@@ -135,7 +135,7 @@ def _from_source(tail: str, source: Source) -> str | None:
     return _last_item(_last_line(tail))
 
 
-def spoken(text: str) -> str | None:
+def without_thinking(text: str) -> str | None:
     """The end of `text` that is not thought: at most `TAIL` characters, None if all is thought."""
     closed = text.rfind("</think>")
     if text.find("<think>", max(closed, 0)) >= 0:
@@ -182,7 +182,7 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
 
 def boxed_percent(text: str) -> str | None:
     """`extract(text, "auto")`, where a percent sign right behind the box belongs to the answer."""
-    tail = spoken(text)
+    tail = without_thinking(text)
     found, answer = (False, None) if tail is None else last_box(tail, with_percent=True)
     return answer if found else extract(text, "auto")
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from flowzoo.reward.math.answer import read_answer
-from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.meaning import ParsedAnswer
 
 JudgeStatus = Literal["equal", "different", "timeout", "crashed"]
 
@@ -130,5 +130,5 @@ def _outer_commas(text: str) -> int:
     return count
 
 
-def _parts(answer: Answer) -> int:
+def _parts(answer: ParsedAnswer) -> int:
     return len(answer.items) if answer.kind in ("list", "set") else 1

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from flowzoo.reward.math.tree import Node
+from flowzoo.reward.math.tree import ExprNode
 
-Kind = Literal["scalar", "list", "set", "seq", "union", "cap", "setminus", "ratio", "relation",
-               "text"]  # fmt: skip
+AnswerKind = Literal[
+    "scalar", "list", "set", "seq", "union", "cap", "setminus", "ratio", "relation", "text",
+]  # fmt: skip
 
 
-class Answer(NamedTuple):
+class ParsedAnswer(NamedTuple):
     """The meaning of an answer."""
 
-    kind: Kind
+    kind: AnswerKind
     text: str = ""
     """Normal form as a text, of the whole answer only; a text's meaning."""
-    node: Node | None = None
+    node: ExprNode | None = None
     """The expression of a scalar."""
-    items: tuple[Answer, ...] = ()
+    items: tuple[ParsedAnswer, ...] = ()
     """Members of a container, in order."""
     shape: str = ""
     """Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it stood in braces."""
@@ -30,5 +31,5 @@ class Answer(NamedTuple):
     """Whether a `seq` was written as an inequality or a membership, so that it is no tuple."""
     digits: int = 0
     """Significant digits of a scalar written as one decimal; 0 for everything else."""
-    relation: tuple[str, Node] | None = None
+    relation: tuple[str, ExprNode] | None = None
     """`(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation."""

@@ -8,12 +8,12 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.binders import Binders, determinant
-from flowzoo.reward.math.cursor import Unreadable, number
-from flowzoo.reward.math.tokens import Token
+from flowzoo.reward.math.cursor import AnswerSyntaxError, number
+from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
     HALF,
     MINUS_ONE,
-    Node,
+    ExprNode,
     call,
     const,
     divide,
@@ -67,7 +67,7 @@ def is_function(word: str) -> bool:
     return name in _FUNCTIONS or name in _CALLED or name == "sqrt"
 
 
-def _exact_log(value: Node, base: Node) -> Node | None:
+def _exact_log(value: ExprNode, base: ExprNode) -> ExprNode | None:
     """The logarithm of a power of a rational base, where it is a whole number."""
     number_, root = rational(value), rational(base)
     if number_ is None or root is None or number_ <= 0 or root <= 1:
@@ -95,11 +95,11 @@ class Operands(Binders):
             return token.text in ("(", "[", "{", "\\{") or ord(token.text[0]) > 127
         return token.text not in ("bmod", "rfloor", "rceil", "rangle", "end", "pm", "mp", "choose")
 
-    def atom(self) -> Node:
+    def atom(self) -> ExprNode:
         """One operand."""
         token = self.peek()
         if token is None:
-            raise Unreadable
+            raise AnswerSyntaxError
         if token.kind == "n":
             self.at += 1
             return self.subscripted(num(number(token.text)), token.text)
@@ -117,9 +117,9 @@ class Operands(Binders):
         if ord(token.text[0]) > 127 and token.text.isalpha():
             self.at += 1
             return sym(token.text)
-        raise Unreadable
+        raise AnswerSyntaxError
 
-    def choose(self) -> Node | None:
+    def choose(self) -> ExprNode | None:
         r"""`{n \choose k}`."""
         close_at = self.partner[self.at]
         for idx in range(self.at + 1, close_at):
@@ -130,7 +130,7 @@ class Operands(Binders):
                 return call("binom", [top, bottom])
         return None
 
-    def absolute(self) -> Node:
+    def absolute(self) -> ExprNode:
         """An absolute value, whose bar is next."""
         self.at += 1
         self.bars += 1
@@ -138,11 +138,11 @@ class Operands(Binders):
         node = self.sum()
         self.depth -= 1
         if not self.accept("|"):
-            raise Unreadable
+            raise AnswerSyntaxError
         self.bars -= 1
         return call("abs", [node])
 
-    def word(self, text: str) -> Node:
+    def word(self, text: str) -> ExprNode:
         """A run of letters: a function, a name, or single letters that multiply."""
         self.at += 1
         name = _SAME.get(text, text)
@@ -159,7 +159,7 @@ class Operands(Binders):
         for head in ("sin", "cos", "tan", "ln", "log"):
             if text.startswith(head) and len(text) == len(head) + 1:
                 self.at -= 1
-                self.tokens[self.at] = Token("w", text[len(head) :], False)
+                self.tokens[self.at] = MathToken("w", text[len(head) :], False)
                 return self.function(head)
         if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
             # An exponent belongs to the last letter: `xy^2` is x times y^2.
@@ -179,7 +179,7 @@ class Operands(Binders):
         self.at += 1
         return token.text
 
-    def text(self, content: str) -> Node:
+    def text(self, content: str) -> ExprNode:
         """The content of a text command as a function or a symbol."""
         self.at += 1
         name = _SAME.get(content, content)
@@ -189,9 +189,9 @@ class Operands(Binders):
             return self.letter(content)
         if content.isalnum():
             return self.subscripted(sym(content), content)
-        raise Unreadable
+        raise AnswerSyntaxError
 
-    def command(self, name: str) -> Node:
+    def command(self, name: str) -> ExprNode:
         """The operand that a command, just read, begins."""
         same = _SAME.get(name, name)
         if same in _FUNCTIONS or same in _CALLED or name == "sqrt":
@@ -206,10 +206,10 @@ class Operands(Binders):
         if name in _ACCENTS:
             return self.accented(name)
         if name in _NO_OPERAND:
-            raise Unreadable
+            raise AnswerSyntaxError
         return self.subscripted(sym(name), name)
 
-    def special(self, name: str) -> Node | None:
+    def special(self, name: str) -> ExprNode | None:
         """The operand of a command with a syntax of its own; None for other commands."""
         if name == "frac":
             return self.derivative() or self.fraction("frac")
@@ -223,40 +223,40 @@ class Operands(Binders):
             return self.argument()
         return None
 
-    def enclosed(self, name: str) -> Node:
+    def enclosed(self, name: str) -> ExprNode:
         r"""What stands between `\lfloor` or `\lceil` and its partner."""
         close = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}[name]
         self.deeper()
         node = self.sum()
         self.depth -= 1
         if not self.accept(close):
-            raise Unreadable
+            raise AnswerSyntaxError
         if name == "langle":
-            raise Unreadable
+            raise AnswerSyntaxError
         return call("floor" if name == "lfloor" else "ceil", [node])
 
-    def accented(self, name: str) -> Node:
+    def accented(self, name: str) -> ExprNode:
         """A letter under an accent, as a symbol of its own."""
         if name != "angle" and self.next_text() != "{":
-            raise Unreadable
+            raise AnswerSyntaxError
         return self.subscripted(sym(f"{name}({self.subscript()})"), name)
 
-    def argument(self) -> Node:
+    def argument(self) -> ExprNode:
         """One argument of a command: a group, one digit of a number, or one atom."""
         token = self.peek()
         if token is None:
-            raise Unreadable
+            raise AnswerSyntaxError
         if token.kind == "p" and token.text == "{":
             return self.choose() or self.group()
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
-            self.tokens[self.at] = Token("n", token.text[1:], False)
+            self.tokens[self.at] = MathToken("n", token.text[1:], False)
             return num(int(token.text[0]))
         if token.kind == "w" and len(token.text) > 1 and not _is_name(token.text):
-            self.tokens[self.at] = Token("w", token.text[1:], False)
+            self.tokens[self.at] = MathToken("w", token.text[1:], False)
             return self.single(token.text[0])
         return self.atom()
 
-    def argument_whole(self) -> Node:
+    def argument_whole(self) -> ExprNode:
         """One argument, in which a number is not split into digits."""
         token = self.peek()
         if token is not None and token.kind == "n":
@@ -264,22 +264,22 @@ class Operands(Binders):
             return num(number(token.text))
         return self.argument()
 
-    def fraction(self, kind: str) -> Node:
+    def fraction(self, kind: str) -> ExprNode:
         """A fraction or a binomial of two arguments."""
         top = self.argument()
         bottom = self.argument()
         return divide(top, bottom) if kind == "frac" else call("binom", [top, bottom])
 
-    def root(self) -> Node:
+    def root(self) -> ExprNode:
         """A root: its degree in brackets, then the radicand."""
-        degree: Node | None = None
+        degree: ExprNode | None = None
         token = self.peek()
         if token and token.text == "[" and token.kind == "p":
             degree = self.group()
         radicand = self.radicand()
         return power(radicand, HALF if degree is None else power(degree, MINUS_ONE))
 
-    def radicand(self) -> Node:
+    def radicand(self) -> ExprNode:
         """The radicand of a root; all digits of a number belong to it."""
         token = self.peek()
         if token is not None and token.kind == "n":
@@ -287,13 +287,13 @@ class Operands(Binders):
             return num(number(token.text))
         return self.argument()
 
-    def function(self, name: str) -> Node:
+    def function(self, name: str) -> ExprNode:
         """A function by name, with its power and its argument."""
         if name == "sqrt":
             return self.root()
         self.deeper()
-        exponent: Node | None = None
-        base: Node | None = None
+        exponent: ExprNode | None = None
+        base: ExprNode | None = None
         while self.next_text() in ("^", "_") and self.tokens[self.at].kind == "p":
             self.at += 1
             if self.tokens[self.at - 1].text == "^":
@@ -306,23 +306,23 @@ class Operands(Binders):
         self.depth -= 1
         return node if exponent is None else power(node, exponent)
 
-    def arguments(self) -> list[Node]:
+    def arguments(self) -> list[ExprNode]:
         """The arguments of a function, in brackets or loose."""
         token = self.peek()
         if token is None:
-            raise Unreadable
+            raise AnswerSyntaxError
         if token.kind == "p" and token.text in ("(", "[", "{"):
             close_at = self.partner[self.at]
             if close_at < 0 or close_at >= self.end:
-                raise Unreadable
+                raise AnswerSyntaxError
             commas = self.commas(self.at + 1, close_at)
             self.at += 1
             return [self.inside(idx) for idx in [*commas, close_at]]
         return [self.loose_argument()]
 
-    def loose_argument(self) -> Node:
+    def loose_argument(self) -> ExprNode:
         r"""The argument of a function without brackets: `2x` in `\sin 2x`."""
-        factors: list[Node] = []
+        factors: list[ExprNode] = []
         while self.at < self.end:
             token = self.tokens[self.at]
             if factors and (token.kind != "n" and not self.is_loose(token)):
@@ -337,10 +337,10 @@ class Operands(Binders):
                 break
             factors.append(self.power())
         if not factors:
-            raise Unreadable
+            raise AnswerSyntaxError
         return mul(factors)
 
-    def is_loose(self, token: Token) -> bool:
+    def is_loose(self, token: MathToken) -> bool:
         """Whether a token goes on in the argument of a function without brackets."""
         name = _SAME.get(token.text, token.text)
         if token.kind == "w":
@@ -349,7 +349,7 @@ class Operands(Binders):
             return token.text in GREEK or token.text in ("pi", "sqrt", "frac")
         return False
 
-    def applied(self, name: str, args: list[Node], base: Node | None) -> Node:
+    def applied(self, name: str, args: list[ExprNode], base: ExprNode | None) -> ExprNode:
         """The function `name` of its arguments; `base` is the subscript of a logarithm."""
         if name in ("max", "min", "gcd", "lcm"):
             return call(name, args)
@@ -359,7 +359,7 @@ class Operands(Binders):
             rows = args[0].args[1:]
             return determinant([row.args[1:] for row in rows]) or call("det", rows)
         if len(args) != 1 and not (name == "log" and len(args) == 2 and base is None):
-            raise Unreadable
+            raise AnswerSyntaxError
         if name == "exp":
             return power(const("e"), args[0])
         if name in ("log", "lg"):

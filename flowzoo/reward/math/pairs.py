@@ -10,19 +10,19 @@ from flowzoo.reward.math.choice import choice_of, chosen, spoken_choice
 from flowzoo.reward.math.clean import is_one_group
 from flowzoo.reward.math.compare import Rules, same
 from flowzoo.reward.math.extract import TAIL, extract, last_box
-from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.meaning import ParsedAnswer
 
-Outcome = Literal["equal", "different", "open", "too_big"]
+PairOutcome = Literal["equal", "different", "open", "too_big"]
 
 _SHORT: Final = 250
 
 
-class Gold(NamedTuple):
+class ParsedGold(NamedTuple):
     """A gold that was read once for all its predictions."""
 
     source: str
     """The extracted gold answer."""
-    answer: Answer | None
+    answer: ParsedAnswer | None
     """None if it is blank or over the bounds."""
     choice: str
     """Its letter if it is a choice."""
@@ -30,7 +30,7 @@ class Gold(NamedTuple):
     """A percent sign stood behind the box of the gold, so that both 20 and 20% are right."""
 
 
-def read_gold(gold: str, as_given: bool) -> Gold:
+def read_gold(gold: str, as_given: bool) -> ParsedGold:
     """Read a reference answer; unless `as_given`, the answer is looked for in longer texts."""
     gold = gold[-TAIL:]
     source = gold.strip() if as_given else _gold_answer(gold)
@@ -39,10 +39,10 @@ def read_gold(gold: str, as_given: bool) -> Gold:
     if answer is not None and answer.kind == "relation" and answer.items and _is_chain(answer):
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
-    return Gold(source, answer, letter, is_loose and answer is not None)
+    return ParsedGold(source, answer, letter, is_loose and answer is not None)
 
 
-def _is_chain(answer: Answer) -> bool:
+def _is_chain(answer: ParsedAnswer) -> bool:
     """Whether a relation is a chain of more than two sides, which ends in the answer."""
     return answer.relation is None and not answer.label
 
@@ -60,12 +60,12 @@ def _gold_answer(gold: str) -> str:
     return extract(text, order=("phrase", "hashes", "whole", "span")) or text
 
 
-def sentence_choice(gold: Gold, reply: str) -> str | None:
+def sentence_choice(gold: ParsedGold, reply: str) -> str | None:
     """What a reply without a box chooses where the gold is a choice; None if nothing."""
     return (spoken_choice(reply) or None) if gold.choice else None
 
 
-def compare(answer: str, gold: Gold, rules: Rules) -> Outcome:
+def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     """Compare an extracted answer with a gold whose own answer is not None."""
     if gold.answer is None:
         return "different"
@@ -93,7 +93,9 @@ def compare(answer: str, gold: Gold, rules: Rules) -> Outcome:
     return "equal" if verdict else "different"
 
 
-def _other_readings(answer: str, found: Answer, gold: Gold, rules: Rules) -> bool | None:
+def _other_readings(
+    answer: str, found: ParsedAnswer, gold: ParsedGold, rules: Rules
+) -> bool | None:
     """Commas that group thousands on one side and separate items on the other; decimal commas."""
     assert gold.answer is not None
     if found.kind in ("list", "set") and is_list_like(gold.source):
@@ -122,7 +124,7 @@ _PROSE = re.compile(r"[^\W\d_]{3,}")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 
 
-def _is_open(found: Answer, gold: Answer) -> bool:
+def _is_open(found: ParsedAnswer, gold: ParsedAnswer) -> bool:
     """Whether the judge could see more: a formula on both sides that one side's parser left.
 
     A relation beside an interval or a set may be solved; everything else was compared in full.
@@ -142,7 +144,7 @@ def _is_open(found: Answer, gold: Answer) -> bool:
     return solvable or ("relation" in kinds and kinds != {"relation"} and "scalar" not in kinds)
 
 
-def _is_formula(answer: Answer) -> bool:
+def _is_formula(answer: ParsedAnswer) -> bool:
     if answer.kind != "text" or answer.shape == "broken":
         return answer.shape != "broken"
     plain = _COMMANDS.sub(" ", answer.text)

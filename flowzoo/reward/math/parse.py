@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from flowzoo.reward.math.cursor import Unreadable
+from flowzoo.reward.math.cursor import AnswerSyntaxError
 from flowzoo.reward.math.operands import TIMES, Operands
-from flowzoo.reward.math.tokens import Tokens
+from flowzoo.reward.math.tokens import MathTokens
 from flowzoo.reward.math.tree import (
     MINUS_ONE,
-    Node,
-    TooBig,
+    AnswerTooLargeError,
+    ExprNode,
     add,
     call,
     const,
@@ -28,26 +28,26 @@ from flowzoo.reward.math.tree import (
     sym,
 )
 
-__all__ = ["Unreadable", "parse_scalar"]
+__all__ = ["AnswerSyntaxError", "parse_scalar"]
 
 # What walks a tree recurses; postfixes such as `x!!!` build deep ones without any bracket.
 _MAX_TREE = 130
 _SHORT_KEY = 300
 
 
-def parse_scalar(source: Tokens, start: int, end: int, sign: int = 1) -> Node:
+def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> ExprNode:
     r"""The tree of the tokens from `start` to `end`; `sign` (1 or -1) is what `\pm` stands for.
 
     Raises:
-        Unreadable: they are no expression.
-        TooBig: a number or the nesting is over the bounds.
+        AnswerSyntaxError: they are no expression.
+        AnswerTooLargeError: a number or the nesting is over the bounds.
     """
     parser = _Parser(source, start, end, sign)
     node = parser.sum()
     if parser.at < end:
-        raise Unreadable
+        raise AnswerSyntaxError
     if len(node.key) > _SHORT_KEY and _depth(node.key) > _MAX_TREE:
-        raise TooBig
+        raise AnswerTooLargeError
     return node
 
 
@@ -63,7 +63,7 @@ def _depth(key: str) -> int:
 class _Parser(Operands):
     """Sums, products, signs, powers and postfixes."""
 
-    def sum(self) -> Node:
+    def sum(self) -> ExprNode:
         terms = [self.product()]
         while True:
             sign = self.accept("+", "-", "pm", "mp")
@@ -72,7 +72,7 @@ class _Parser(Operands):
             term = self.product()
             terms.append(term if self.signum(sign) > 0 else neg(term))
 
-    def product(self) -> Node:
+    def product(self) -> ExprNode:
         minus = 1
         while sign := self.accept("+", "-", "pm", "mp"):
             minus *= self.signum(sign)
@@ -93,7 +93,7 @@ class _Parser(Operands):
         node = mul(factors)
         return node if minus > 0 else neg(node)
 
-    def signed(self) -> Node:
+    def signed(self) -> ExprNode:
         """A factor that may have a sign, as after `*` and `^`."""
         minus = 1
         while sign := self.accept("+", "-", "pm", "mp"):
@@ -116,10 +116,10 @@ class _Parser(Operands):
         if token.kind != "n":
             return False
         if self.tokens[self.at - 1].kind == "n" and self.at > first:
-            raise Unreadable
+            raise AnswerSyntaxError
         return False
 
-    def mixed(self) -> Node | None:
+    def mixed(self) -> ExprNode | None:
         r"""A mixed number: a whole number, then a proper fraction of whole numbers."""
         whole = self.peek()
         if whole is None or whole.kind != "n" or not whole.text.isdigit():
@@ -146,16 +146,16 @@ class _Parser(Operands):
         self.at += 4
         return num(int(whole.text) + Fraction(int(following.text), int(bottom.text)))
 
-    def power(self) -> Node:
+    def power(self) -> ExprNode:
         return self.postfix(self.atom())
 
-    def postfix(self, node: Node) -> Node:
+    def postfix(self, node: ExprNode) -> ExprNode:
         while self.at < self.end:
             token = self.tokens[self.at]
             if token.kind == "p" and token.text in ("^", "**"):
                 self.at += 1
                 if self.accept("'") or self.next_text() == "prime":
-                    raise Unreadable
+                    raise AnswerSyntaxError
                 node = power(node, self.script())
             elif token.text == "!" and token.kind == "p":
                 self.at += 1
@@ -173,7 +173,7 @@ class _Parser(Operands):
                 return node
         return node
 
-    def script(self) -> Node:
+    def script(self) -> ExprNode:
         """What stands after `^`: a group, or one signed factor (right to left)."""
         self.deeper()
         minus = 1

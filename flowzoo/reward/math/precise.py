@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from flowzoo.reward.math.tree import Node
-from flowzoo.reward.math.value import FUNCTIONS, Undecided, symbol_value, value
+from flowzoo.reward.math.tree import ExprNode
+from flowzoo.reward.math.value import FUNCTIONS, UnreliableValueError, symbol_value, value
 
 _DIGITS: Final = 40
 _ROUNDING: Final = 1e-34
@@ -24,19 +24,19 @@ def _context() -> Any:
     return context
 
 
-def precise_value(node: Node, point: int) -> Any:
+def precise_value(node: ExprNode, point: int) -> Any:
     """The value at 40 digits; only for trees whose values in doubles were in range.
 
     Raises:
-        Undecided: the tree holds something that is compared in doubles only.
+        UnreliableValueError: the tree holds something that is compared in doubles only.
     """
     try:
         return _mp(node, point, _context())
     except (OverflowError, ZeroDivisionError, ValueError):
-        raise Undecided from None
+        raise UnreliableValueError from None
 
 
-def term_sizes(node: Node, point: int) -> list[Any]:
+def term_sizes(node: ExprNode, point: int) -> list[Any]:
     """Sizes of the terms of a sum; none for anything else."""
     terms = node.args if node.op == "add" else ()
     return [abs(precise_value(term, point)) for term in terms]
@@ -48,12 +48,12 @@ def _mp_sum(terms: list[Any], context: Any) -> Any:
     if not sizes:
         return context.zero
     if min(sizes) < 1e-20 * max(sizes):
-        raise Undecided
+        raise UnreliableValueError
     total = context.fsum(terms)
     return total if abs(total) > _ROUNDING * max(sizes) else context.zero
 
 
-def _mp(node: Node, point: int, context: Any) -> Any:
+def _mp(node: ExprNode, point: int, context: Any) -> Any:
     op, args = node.op, node.args
     if op == "num":
         return context.mpf(args[0].numerator) / args[0].denominator

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 from flowzoo.reward.math.precise import precise_value, term_sizes
-from flowzoo.reward.math.tree import Node, mentions, rational, symbols
-from flowzoo.reward.math.value import COMPLEX_POINTS, REAL_POINTS, Undecided, value
+from flowzoo.reward.math.tree import ExprNode, mentions, rational, symbols
+from flowzoo.reward.math.value import COMPLEX_POINTS, REAL_POINTS, UnreliableValueError, value
 
 _RELATIVE: Final = 1e-9
 _CONFIRMED: Final = 1e-25
@@ -24,7 +24,7 @@ _MIXED: Final = frozenset(
 )
 
 
-def same_function(a: Node, b: Node) -> bool | None:
+def same_function(a: ExprNode, b: ExprNode) -> bool | None:
     """Whether `a` and `b` agree as functions of their symbols; None if that stays open."""
     if a.key == b.key:
         return True
@@ -39,13 +39,13 @@ def same_function(a: Node, b: Node) -> bool | None:
     return verdict
 
 
-def proportional(a: Node, b: Node) -> float | None:
+def proportional(a: ExprNode, b: ExprNode) -> float | None:
     """The constant `c` with `a = c * b` at all probes, or None. Both must not vanish."""
     ratios: list[complex] = []
     for point in _points(a, b):
         try:
             x, y = value(a, point), value(b, point)
-        except Undecided:
+        except UnreliableValueError:
             continue
         if abs(y) < 1e-9 or abs(x) < 1e-9:
             return None
@@ -56,7 +56,7 @@ def proportional(a: Node, b: Node) -> float | None:
     return ratios[0].real if close else None
 
 
-def constant(node: Node) -> complex | None:
+def constant(node: ExprNode) -> complex | None:
     """The value of a tree without symbols, or None."""
     exact = rational(node)
     if exact is not None:
@@ -65,11 +65,11 @@ def constant(node: Node) -> complex | None:
         return None
     try:
         return value(node, 0)
-    except Undecided:
+    except UnreliableValueError:
         return None
 
 
-def _points(a: Node, b: Node) -> tuple[int, ...]:
+def _points(a: ExprNode, b: ExprNode) -> tuple[int, ...]:
     if not (symbols(a) or symbols(b)):
         return (0,)
     if mentions(a, _NOT_ANALYTIC) or mentions(b, _NOT_ANALYTIC):
@@ -77,14 +77,14 @@ def _points(a: Node, b: Node) -> tuple[int, ...]:
     return COMPLEX_POINTS + REAL_POINTS[:2]
 
 
-def _agree(a: Node, b: Node) -> bool | None:
+def _agree(a: ExprNode, b: ExprNode) -> bool | None:
     """Agreement in doubles: False at the first difference, None if too few points decide."""
     points = _points(a, b)
     decided = 0
     for point in points:
         try:
             x, y = value(a, point), value(b, point)
-        except Undecided:
+        except UnreliableValueError:
             continue
         if abs(x - y) > _RELATIVE * max(abs(x), abs(y), 1e-4 * _scale(a, b, point)):
             return False
@@ -93,7 +93,7 @@ def _agree(a: Node, b: Node) -> bool | None:
     return True if decided >= needed else None
 
 
-def _scale(a: Node, b: Node, point: int) -> float:
+def _scale(a: ExprNode, b: ExprNode, point: int) -> float:
     """The size of the largest term, which rounding errors of a cancelling sum are relative to."""
     sizes = [0.0]
     for node in (a, b):
@@ -101,12 +101,12 @@ def _scale(a: Node, b: Node, point: int) -> float:
         for term in terms:
             try:
                 sizes.append(abs(value(term, point)))
-            except Undecided:
+            except UnreliableValueError:
                 continue
     return max(sizes)
 
 
-def _confirmed(a: Node, b: Node) -> bool | None:
+def _confirmed(a: ExprNode, b: ExprNode) -> bool | None:
     """The same comparison at 40 digits, at one complex and one real point.
 
     Binders and what is mixed rather than computed have doubles only, which have agreed.
@@ -122,7 +122,7 @@ def _confirmed(a: Node, b: Node) -> bool | None:
             x, y = precise_value(a, point), precise_value(b, point)
             size = max(abs(x), abs(y))
             total = max([size, *term_sizes(a, point), *term_sizes(b, point)])
-        except Undecided:
+        except UnreliableValueError:
             continue
         if abs(x - y) > _CONFIRMED * max(size, total * 1e-8):
             return False

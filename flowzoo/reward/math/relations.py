@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.meaning import Answer
+from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.operands import is_function
-from flowzoo.reward.math.parse import Unreadable, parse_scalar
+from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.probe import constant
-from flowzoo.reward.math.tokens import Tokens
-from flowzoo.reward.math.tree import Node, add, call, const, neg, rational, symbols
+from flowzoo.reward.math.tokens import MathTokens
+from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, rational, symbols
 
 _ROUGHLY: Final = 0.05
 """Relative difference up to which two numbers may be joined by an approximate sign."""
@@ -30,35 +30,35 @@ _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infi
 class RelationReader(ABC):
     """Reads slices of one token sequence that hold relations; the sides are read by `read`."""
 
-    def __init__(self, source: Tokens) -> None:
+    def __init__(self, source: MathTokens) -> None:
         """Read from `source`."""
         self.source, self.tokens, self.partner = source, source.tokens, source.partner
 
     @abstractmethod
-    def read(self, start: int, end: int) -> Answer:
+    def read(self, start: int, end: int) -> ParsedAnswer:
         """The meaning of the tokens from `start` to `end`.
 
         Raises:
-            Unreadable: it has none.
+            AnswerSyntaxError: it has none.
         """
 
-    def related(self, start: int, end: int, at: list[int]) -> Answer:
+    def related(self, start: int, end: int, at: list[int]) -> ParsedAnswer:
         """The meaning of a slice with relation signs at the indices `at`."""
         ops = [RELATIONS[self.tokens[idx].text] for idx in at]
         sides = self._sides(start, end, at)
         if "in" in ops:
             if len(ops) != 1 or not self._label(*sides[0]):
-                raise Unreadable
+                raise AnswerSyntaxError
             name = self._label(*sides[0])
             return self.read(*sides[1])._replace(label=name, is_range="," not in name)
         if "mod" in ops:
             if len(ops) != 1:
-                raise Unreadable
+                raise AnswerSyntaxError
             return self._congruence(*sides)
         if "~" in ops:
             first = ops.index("~")
             if not _consistent([self._node(*side) for side in sides], _ROUGHLY):
-                raise Unreadable
+                raise AnswerSyntaxError
             if first == 0 and not self._label(*sides[0]):
                 return self.read(*sides[0])
             if first > 0:
@@ -68,7 +68,7 @@ class RelationReader(ABC):
             return self._equality(sides)
         return self._inequality(sides, ops)
 
-    def _congruence(self, left: tuple[int, int], right: tuple[int, int]) -> Answer:
+    def _congruence(self, left: tuple[int, int], right: tuple[int, int]) -> ParsedAnswer:
         r"""`x \equiv 3 \pmod 5`: the residue and the modulus."""
         start, end = right
         at = next((i for i in range(start, end) if self.tokens[i].text in ("bmod", "mod")), end)
@@ -77,19 +77,19 @@ class RelationReader(ABC):
             stop, end = at - 1, end - 1
         name = self._label(*left)
         if not name or stop <= start or at + 1 >= end:
-            raise Unreadable
+            raise AnswerSyntaxError
         residue = parse_scalar(self.source, start, stop)
         modulus = parse_scalar(self.source, at + 1, end)
         parts = (call("mod", [residue, modulus]), modulus)
-        items = tuple(Answer("scalar", node=part) for part in parts)
-        return Answer("seq", items=items, shape="mod", label=name)
+        items = tuple(ParsedAnswer("scalar", node=part) for part in parts)
+        return ParsedAnswer("seq", items=items, shape="mod", label=name)
 
     def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
         sides = [(a + 1, b) for a, b in pairwise(bounds)]
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides)
         if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
-            raise Unreadable
+            raise AnswerSyntaxError
         return sides
 
     def _label(self, start: int, end: int) -> str:
@@ -129,13 +129,13 @@ class RelationReader(ABC):
                 return ""
         return text
 
-    def _node(self, start: int, end: int) -> Node | None:
+    def _node(self, start: int, end: int) -> ExprNode | None:
         try:
             return parse_scalar(self.source, start, end)
-        except Unreadable:
+        except AnswerSyntaxError:
             return None
 
-    def _equality(self, sides: list[tuple[int, int]]) -> Answer:
+    def _equality(self, sides: list[tuple[int, int]]) -> ParsedAnswer:
         """`x = value`, `value = x`, a chain that computes a value, or an equation."""
         nodes = [self._node(*side) for side in sides]
         relation = None
@@ -151,16 +151,16 @@ class RelationReader(ABC):
             known = frozenset() if found.node is None else symbols(found.node)
             if name not in known and _consistent(rest):
                 return found._replace(label=name, relation=relation)
-            return Answer("relation", label=name, relation=relation)
+            return ParsedAnswer("relation", label=name, relation=relation)
         free = any(node is not None and symbols(node) for node in nodes[:-1])
         if not free and _consistent(nodes):
             found = self.read(*sides[-1])
             if found.kind == "scalar" and found.node is not None and not symbols(found.node):
                 return found
         # The last side counts where the chain is a reference answer.
-        return Answer("relation", items=(self.read(*sides[-1]),), relation=relation)
+        return ParsedAnswer("relation", items=(self.read(*sides[-1]),), relation=relation)
 
-    def _inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> Answer:
+    def _inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> ParsedAnswer:
         nodes = [self._node(*side) for side in sides]
         if len(sides) == 2:
             return self._single(sides, nodes, ops[0])
@@ -168,16 +168,16 @@ class RelationReader(ABC):
         rising = [op for op in ops if op in (">", ">=")]
         name = self._label(*sides[1])
         if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
-            raise Unreadable
+            raise AnswerSyntaxError
         low, high = self.read(*sides[0]), self.read(*sides[2])
         if rising:
             low, high, ops = high, low, ops[::-1]
         shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
-        return Answer("seq", items=(low, high), shape=shape, label=name, is_range=True)
+        return ParsedAnswer("seq", items=(low, high), shape=shape, label=name, is_range=True)
 
     def _single(
-        self, sides: list[tuple[int, int]], nodes: Sequence[Node | None], op: str
-    ) -> Answer:
+        self, sides: list[tuple[int, int]], nodes: Sequence[ExprNode | None], op: str
+    ) -> ParsedAnswer:
         left, right = nodes
         relation = None
         if op in (">", ">="):
@@ -186,10 +186,10 @@ class RelationReader(ABC):
             relation = (op, add((left, neg(right))))
             if op != "!=" and left.op == "call" and left.args[0] == "abs" and rational(right):
                 name, shape = left.args[1].key, "[]" if op == "<=" else "()"
-                ends = (Answer("scalar", node=neg(right)), Answer("scalar", node=right))
-                return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
-        infinity = Answer("scalar", node=const("inf"))
-        minus = Answer("scalar", node=neg(const("inf")))
+                ends = (ParsedAnswer("scalar", node=neg(right)), ParsedAnswer("scalar", node=right))
+                return ParsedAnswer("seq", "", None, ends, shape, "", name, True, 0, relation)
+        infinity = ParsedAnswer("scalar", node=const("inf"))
+        minus = ParsedAnswer("scalar", node=neg(const("inf")))
         for idx in (0, 1):
             name, other = self._label(*sides[idx]), (left, right)[1 - idx]
             if op == "!=" or not name or other is None or name in symbols(other):
@@ -200,13 +200,13 @@ class RelationReader(ABC):
                 shape, ends = ("(]" if closed else "()"), (minus, bound)
             else:
                 shape, ends = ("[)" if closed else "()"), (bound, infinity)
-            return Answer("seq", "", None, ends, shape, "", name, True, 0, relation)
+            return ParsedAnswer("seq", "", None, ends, shape, "", name, True, 0, relation)
         if relation is None:
-            raise Unreadable
-        return Answer("relation", relation=relation)
+            raise AnswerSyntaxError
+        return ParsedAnswer("relation", relation=relation)
 
 
-def _consistent(nodes: Sequence[Node | None], tolerance: float = 1e-9) -> bool:
+def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 1e-9) -> bool:
     """Whether no two sides that are numbers disagree, as in `43 = 42`."""
     values = [constant(node) for node in nodes if node is not None]
     known = [value for value in values if value is not None]

@@ -15,16 +15,16 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean, text_form
 from flowzoo.reward.math.compare import Rules, same
-from flowzoo.reward.math.extract import ExtractMode, Source, boxed_percent, extract
+from flowzoo.reward.math.extract import AnswerSource, ExtractMode, boxed_percent, extract
 from flowzoo.reward.math.judge import judge
 from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
-from flowzoo.reward.math.pairs import Gold, compare, read_gold, sentence_choice
+from flowzoo.reward.math.pairs import ParsedGold, compare, read_gold, sentence_choice
 
-Status = Literal["equal", "different", "no_answer", "too_big", "timeout", "crashed", "bad_gold"]
+MathStatus = Literal["equal", "different", "no_answer", "too_big", "timeout", "crashed", "bad_gold"]
 """`too_big`: the answer is over the bounds of `math_answer`. `bad_gold`: the gold answer is blank
 or over them, so that the row says nothing about the reply and can be masked. `timeout`, `crashed`:
 the judge ran out of time or memory, or died; the score is 0."""
-Reading = Literal["auto", "answer", "strict", "lenient"]
+MathReading = Literal["auto", "answer", "strict", "lenient"]
 Judging = Literal["pool", "none"]
 
 
@@ -36,12 +36,12 @@ class MathOptions:
         UsageError: an unknown choice, or a number out of its range.
     """
 
-    read: Reading = "auto"
+    read: MathReading = "auto"
     """`auto`: predictions are full replies or bare answers, read by box, `####`, answer phrase, as
     a whole if they are nothing but an answer, or by the last formula or number of their last
     sentence. `answer`: predictions and golds are extracted answers, taken as they are. `strict`
     and `lenient`: predictions are full replies, read by `extract` in that mode."""
-    order: tuple[Source, ...] | None = None
+    order: tuple[AnswerSource, ...] | None = None
     """Sources of an answer in the order in which they are asked, instead of those of `read`."""
     percent: Literal["exact", "either"] = "exact"
     """`exact`: 50% is 1/2 only. `either`: it may be written 50 as well."""
@@ -61,7 +61,7 @@ class MathOptions:
     def __post_init__(self) -> None:
         """Check the choices."""
         for name, value, choices in (
-            ("reading", self.read, get_args(Reading)),
+            ("reading", self.read, get_args(MathReading)),
             ("percent rule", self.percent, ("exact", "either")),
             ("unit rule", self.units, ("optional", "required", "ignored")),
             ("list rule", self.lists, ("free", "strict")),
@@ -70,8 +70,8 @@ class MathOptions:
             if value not in choices:
                 raise unknown(name, value, choices)
         for source in self.order or ():
-            if source not in get_args(Source):
-                raise unknown("answer source", source, get_args(Source))
+            if source not in get_args(AnswerSource):
+                raise unknown("answer source", source, get_args(AnswerSource))
         if not 1 <= self.digits <= 40:
             raise UsageError(f"digits: expected 1 to 40, got {self.digits!r}.")
         if not 0 < self.deadline <= 1.5:
@@ -80,7 +80,7 @@ class MathOptions:
 
 class _Rows(NamedTuple):
     scores: list[float]
-    statuses: list[Status]
+    statuses: list[MathStatus]
 
 
 class Scores(_Rows):
@@ -90,7 +90,7 @@ class Scores(_Rows):
     """The options that they hold under."""
 
     @classmethod
-    def of(cls, statuses: list[Status], options: MathOptions) -> Scores:
+    def of(cls, statuses: list[MathStatus], options: MathOptions) -> Scores:
         """The scores that go with `statuses`."""
         found = cls([1.0 if status == "equal" else 0.0 for status in statuses], statuses)
         found.options = options
@@ -128,7 +128,7 @@ def score_batch(
 
 def plain_statuses(
     preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
-) -> dict[int, Status]:
+) -> dict[int, MathStatus]:
     """Statuses by row of what the compiled kernel decides: plain numbers in a last box."""
     if options.order is not None or options.read == "answer":
         return {}
@@ -202,9 +202,9 @@ class _Scorer:
     def __init__(self, options: MathOptions) -> None:
         self.options = options
         self.rules = Rules(options.percent, options.units, options.lists, options.digits)
-        self.golds: dict[str, Gold] = {}
-        self.pairs: dict[tuple[str, str], Status | Literal["open"]] = {}
-        self.rows: list[Status | tuple[str, str]] = []
+        self.golds: dict[str, ParsedGold] = {}
+        self.pairs: dict[tuple[str, str], MathStatus | Literal["open"]] = {}
+        self.rows: list[MathStatus | tuple[str, str]] = []
 
     def add(self, pred: str | None, gold_text: str) -> None:
         """Add a row."""
@@ -223,7 +223,7 @@ class _Scorer:
             self.pairs[pair] = compare(answer, gold, self.rules)
         self.rows.append(pair)
 
-    def read(self, pred: str, gold: Gold) -> str | None:
+    def read(self, pred: str, gold: ParsedGold) -> str | None:
         """The answer in a prediction."""
         read, order = self.options.read, self.options.order
         if read == "answer" and order is None:
@@ -241,14 +241,14 @@ class _Scorer:
             return sentence_choice(gold, pred) or extract(pred, "auto")
         return extract(pred, "auto")
 
-    def finish(self) -> list[Status]:
+    def finish(self) -> list[MathStatus]:
         """The statuses of all rows, after the judge was asked about the open pairs."""
         open_pairs = [pair for pair, status in self.pairs.items() if status == "open"]
         if open_pairs and self.options.judge == "pool":
             verdicts = judge(open_pairs, self.options.deadline)
         else:
             verdicts = ["different"] * len(open_pairs)
-        settled: dict[tuple[str, str], Status] = dict(zip(open_pairs, verdicts, strict=True))  # type: ignore[arg-type]
+        settled: dict[tuple[str, str], MathStatus] = dict(zip(open_pairs, verdicts, strict=True))  # type: ignore[arg-type]
         for pair, status in self.pairs.items():
             if status != "open":
                 settled[pair] = status

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from flowzoo.reward.math.clean import TEXT_COMMANDS
-from flowzoo.reward.math.tree import TooBig
+from flowzoo.reward.math.tree import AnswerTooLargeError
 
 MAX_DEPTH: Final = 64
 MAX_TOKENS: Final = 1500
@@ -31,7 +31,7 @@ _CLOSE: Final = {")": "round", "]": "square", "}": "curly", "\\}": "set", "rangl
 _MIXED: Final = frozenset({("round", "square"), ("square", "round")})
 
 
-class Token(NamedTuple):
+class MathToken(NamedTuple):
     """One token of an answer."""
 
     kind: str
@@ -39,14 +39,14 @@ class Token(NamedTuple):
     spaced: bool
 
 
-class Tokens(NamedTuple):
+class MathTokens(NamedTuple):
     """The tokens of an answer; `partner[i]` is the index of the matching bracket, or -1."""
 
-    tokens: list[Token]
+    tokens: list[MathToken]
     partner: list[int]
 
 
-def tokenize(text: str, thousands: bool = True) -> Tokens | None:
+def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
     """Tokens of a clean text, or None where brackets do not match.
 
     Args:
@@ -54,9 +54,9 @@ def tokenize(text: str, thousands: bool = True) -> Tokens | None:
         thousands: whether `1,234` outside brackets is one number.
 
     Raises:
-        TooBig: too many tokens or brackets too deep.
+        AnswerTooLargeError: too many tokens or brackets too deep.
     """
-    tokens: list[Token] = []
+    tokens: list[MathToken] = []
     position, spaced, depth = 0, False, 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -82,10 +82,10 @@ def tokenize(text: str, thousands: bool = True) -> Tokens | None:
                 body = body.strip()
         if kind == "p":
             depth += (body in ("(", "[", "\\{")) - (body in (")", "]", "\\}"))
-        tokens.append(Token(kind, body, spaced))
+        tokens.append(MathToken(kind, body, spaced))
         spaced = False
         if len(tokens) > MAX_TOKENS:
-            raise TooBig
+            raise AnswerTooLargeError
     return _matched(tokens)
 
 
@@ -103,7 +103,7 @@ def _group_text(text: str, position: int) -> tuple[str, int] | None:
     return inside, close_at + 1
 
 
-def _matched(tokens: list[Token]) -> Tokens | None:
+def _matched(tokens: list[MathToken]) -> MathTokens | None:
     partner = [-1] * len(tokens)
     stack: list[tuple[int, str]] = []
     for idx, token in enumerate(tokens):
@@ -113,7 +113,7 @@ def _matched(tokens: list[Token]) -> Tokens | None:
         if opened:
             stack.append((idx, opened))
             if len(stack) > MAX_DEPTH:
-                raise TooBig
+                raise AnswerTooLargeError
             continue
         closed = _CLOSE.get(token.text)
         if closed:
@@ -121,10 +121,10 @@ def _matched(tokens: list[Token]) -> Tokens | None:
                 return None
             start = stack.pop()[0]
             partner[start], partner[idx] = idx, start
-    return None if stack else Tokens(tokens, partner)
+    return None if stack else MathTokens(tokens, partner)
 
 
-def significant(tokens: Sequence[Token]) -> int:
+def significant(tokens: Sequence[MathToken]) -> int:
     """Significant digits of a signed decimal literal, else 0."""
     if len(tokens) == 2 and tokens[0].text in ("-", "+"):
         tokens = tokens[1:]

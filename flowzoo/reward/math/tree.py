@@ -15,7 +15,7 @@ MAX_BITS: Final = 4096
 _FACTORIAL_MAX: Final = 300
 
 
-class Node(NamedTuple):
+class ExprNode(NamedTuple):
     """One node. `op` is num, sym, const, add, mul, pow, call or bind."""
 
     op: str
@@ -26,35 +26,35 @@ class Node(NamedTuple):
     """Text that is equal exactly for structurally equal trees."""
 
 
-class TooBig(Exception):
+class AnswerTooLargeError(Exception):
     """Inside the math modules: an answer is over one of the bounds."""
 
 
-def num(value: Fraction | int) -> Node:
+def num(value: Fraction | int) -> ExprNode:
     """A rational number."""
     value = Fraction(value)
-    return Node("num", (value,), str(value))
+    return ExprNode("num", (value,), str(value))
 
 
-def sym(name: str) -> Node:
+def sym(name: str) -> ExprNode:
     """A free symbol."""
-    return Node("sym", (name,), name)
+    return ExprNode("sym", (name,), name)
 
 
-def const(name: str) -> Node:
+def const(name: str) -> ExprNode:
     """One of pi, e, i, inf."""
-    return Node("const", (name,), f"#{name}")
+    return ExprNode("const", (name,), f"#{name}")
 
 
 ZERO, ONE, MINUS_ONE, HALF = num(0), num(1), num(-1), num(Fraction(1, 2))
 
 
-def rational(node: Node) -> Fraction | None:
+def rational(node: ExprNode) -> Fraction | None:
     """The exact value of a node that is a number."""
     return node.args[0] if node.op == "num" else None
 
 
-def add(terms: Iterable[Node]) -> Node:
+def add(terms: Iterable[ExprNode]) -> ExprNode:
     """The sum of `terms`."""
     total, rest = Fraction(0), []
     for term in _flat("add", terms):
@@ -67,7 +67,7 @@ def add(terms: Iterable[Node]) -> Node:
     return _joined("add", "+", rest)
 
 
-def mul(factors: Iterable[Node]) -> Node:
+def mul(factors: Iterable[ExprNode]) -> ExprNode:
     """The product of `factors`."""
     total, rest = Fraction(1), []
     for factor in _flat("mul", factors):
@@ -84,17 +84,17 @@ def mul(factors: Iterable[Node]) -> Node:
     return _joined("mul", "*", rest)
 
 
-def neg(node: Node) -> Node:
+def neg(node: ExprNode) -> ExprNode:
     """Minus `node`."""
     return mul((MINUS_ONE, node))
 
 
-def divide(top: Node, bottom: Node) -> Node:
+def divide(top: ExprNode, bottom: ExprNode) -> ExprNode:
     """`top / bottom`; a zero denominator stays symbolic."""
     return mul((top, power(bottom, MINUS_ONE)))
 
 
-def power(base: Node, exponent: Node) -> Node:
+def power(base: ExprNode, exponent: ExprNode) -> ExprNode:
     """`base ** exponent`, exact where both are rational and the result is too, and small."""
     exact = rational(exponent)
     if exact == 1:
@@ -103,10 +103,10 @@ def power(base: Node, exponent: Node) -> Node:
         folded = _exact_power(base, exact)
         if folded is not None:
             return folded
-    return Node("pow", (base, exponent), f"(^ {base.key} {exponent.key})")
+    return ExprNode("pow", (base, exponent), f"(^ {base.key} {exponent.key})")
 
 
-def call(name: str, args: Sequence[Node]) -> Node:
+def call(name: str, args: Sequence[ExprNode]) -> ExprNode:
     """The function `name` of `args`, computed where they are numbers and the result is exact."""
     values = [rational(arg) for arg in args]
     exact = _exact_call(name, [v for v in values if v is not None]) if None not in values else None
@@ -116,38 +116,40 @@ def call(name: str, args: Sequence[Node]) -> Node:
         args = sorted(args, key=_key)
         if len(args) == 1:
             return args[0]
-    return Node("call", (name, *args), f"({name} {' '.join(arg.key for arg in args)})")
+    return ExprNode("call", (name, *args), f"({name} {' '.join(arg.key for arg in args)})")
 
 
-def bind(name: str, variable: str, parts: Sequence[Node]) -> Node:
+def bind(name: str, variable: str, parts: Sequence[ExprNode]) -> ExprNode:
     """A sum, product, limit or integral of `parts[0]` over `variable`; then its bounds."""
     inner = " ".join(part.key for part in parts)
-    return Node("bind", (name, variable, *parts), f"({name} {variable} {inner})")
+    return ExprNode("bind", (name, variable, *parts), f"({name} {variable} {inner})")
 
 
-def symbols(node: Node) -> frozenset[str]:
+def symbols(node: ExprNode) -> frozenset[str]:
     """Names of the free symbols."""
     if node.op == "sym":
         return frozenset(node.args)
-    found = frozenset[str]().union(*(symbols(arg) for arg in node.args if isinstance(arg, Node)))
+    found = frozenset[str]().union(
+        *(symbols(arg) for arg in node.args if isinstance(arg, ExprNode))
+    )
     return found - {node.args[1]} if node.op == "bind" else found
 
 
-def mentions(node: Node, names: frozenset[str]) -> bool:
+def mentions(node: ExprNode, names: frozenset[str]) -> bool:
     """Whether a call or binder named in `names` occurs in the tree."""
     if node.op in ("call", "bind") and node.args[0] in names:
         return True
-    return any(mentions(arg, names) for arg in node.args if isinstance(arg, Node))
+    return any(mentions(arg, names) for arg in node.args if isinstance(arg, ExprNode))
 
 
-def replace(node: Node, name: str, value: Node) -> Node:
+def replace(node: ExprNode, name: str, value: ExprNode) -> ExprNode:
     """The tree with the symbol `name` replaced by `value`."""
     if node.op == "sym":
         return value if node.args[0] == name else node
     if node.op in ("num", "const"):
         return node
     args: list[Any] = [
-        replace(arg, name, value) if isinstance(arg, Node) else arg for arg in node.args
+        replace(arg, name, value) if isinstance(arg, ExprNode) else arg for arg in node.args
     ]
     if node.op == "add":
         return add(args)
@@ -160,12 +162,12 @@ def replace(node: Node, name: str, value: Node) -> Node:
     return call(args[0], args[1:])
 
 
-def _key(node: Node) -> str:
+def _key(node: ExprNode) -> str:
     return node.key
 
 
-def _flat(op: str, nodes: Iterable[Node]) -> list[Node]:
-    flat: list[Node] = []
+def _flat(op: str, nodes: Iterable[ExprNode]) -> list[ExprNode]:
+    flat: list[ExprNode] = []
     for node in nodes:
         if node.op == op:
             flat.extend(node.args)
@@ -174,11 +176,11 @@ def _flat(op: str, nodes: Iterable[Node]) -> list[Node]:
     return flat
 
 
-def _joined(op: str, sign: str, nodes: list[Node]) -> Node:
+def _joined(op: str, sign: str, nodes: list[ExprNode]) -> ExprNode:
     if len(nodes) == 1:
         return nodes[0]
     nodes.sort(key=_key)
-    return Node(op, tuple(nodes), f"({sign} {' '.join(node.key for node in nodes)})")
+    return ExprNode(op, tuple(nodes), f"({sign} {' '.join(node.key for node in nodes)})")
 
 
 def bits(value: Fraction) -> int:
@@ -190,7 +192,7 @@ def _fits(a: Fraction, b: Fraction) -> bool:
     return bits(a) + bits(b) <= MAX_BITS
 
 
-def _exact_power(base: Node, exponent: Fraction) -> Node | None:
+def _exact_power(base: ExprNode, exponent: Fraction) -> ExprNode | None:
     if base.op == "pow" and exponent.denominator == 1:
         return power(base.args[0], mul((base.args[1], num(exponent))))
     if base.op == "mul" and exponent.denominator == 1:

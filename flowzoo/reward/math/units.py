@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import table
-from flowzoo.reward.math.tokens import Token
+from flowzoo.reward.math.tokens import MathToken
 
 _NAMES: Final = table(
     "centimeter:cm centimetre:cm millimeter:mm millimetre:mm kilometer:km kilometre:km meter:m "
@@ -53,7 +53,7 @@ class Quantity(NamedTuple):
     factor: Fraction
 
 
-def read_unit(tokens: Sequence[Token], start: int, end: int) -> Quantity:
+def read_unit(tokens: Sequence[MathToken], start: int, end: int) -> Quantity:
     """The slice of the bare number, its unit (`%` for percent) and the factor of a scale word."""
     unit, factor = "", Fraction(1)
     first = start + 1 if tokens[start].text in ("-", "+") else start
@@ -67,7 +67,9 @@ def read_unit(tokens: Sequence[Token], start: int, end: int) -> Quantity:
     return _after(tokens, start, end, unit, factor)
 
 
-def _after(tokens: Sequence[Token], start: int, end: int, unit: str, factor: Fraction) -> Quantity:
+def _after(
+    tokens: Sequence[MathToken], start: int, end: int, unit: str, factor: Fraction
+) -> Quantity:
     cut = _unit_start(tokens, start, end)
     if cut >= end:
         return Quantity(start, end, unit, factor)
@@ -81,7 +83,7 @@ def _after(tokens: Sequence[Token], start: int, end: int, unit: str, factor: Fra
     return Quantity(start, cut, unit or _name(words), factor)
 
 
-def _unit_start(tokens: Sequence[Token], start: int, end: int) -> int:
+def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
     """Index at which the trailing unit begins; `end` if there is none."""
     cut = end
     while cut > start + 1:
@@ -98,7 +100,7 @@ def _unit_start(tokens: Sequence[Token], start: int, end: int) -> int:
     return cut
 
 
-def _is_unit_token(tokens: Sequence[Token], cut: int, start: int, end: int) -> bool:
+def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) -> bool:
     """Whether the token before `cut` goes on with the unit that begins at `cut`, or begins one."""
     token, before = tokens[cut - 1], tokens[cut - 2]
     if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
@@ -117,7 +119,7 @@ def _is_unit_token(tokens: Sequence[Token], cut: int, start: int, end: int) -> b
     return is_over or _is_unit_word(token, before)
 
 
-def _is_power(tokens: Sequence[Token], cut: int, start: int) -> bool:
+def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
     """Whether `^2`, `^{2}` or `^3` of a unit ends before `cut`."""
     braced = tokens[cut - 1].text == "}"
     caret = cut - 4 if braced else cut - 2
@@ -132,7 +134,7 @@ def _is_power(tokens: Sequence[Token], cut: int, start: int) -> bool:
     return before.kind == "w" and _is_unit_word(before, tokens[caret - 2])
 
 
-def _starts_unit(tokens: Sequence[Token], cut: int, end: int) -> bool:
+def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
     """Whether what begins at `cut` reads as a unit behind a number."""
     words = _words(tokens[cut:end])
     if not 0 < len(words) <= 5 or any(w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in words):
@@ -143,7 +145,7 @@ def _starts_unit(tokens: Sequence[Token], cut: int, end: int) -> bool:
     return not any(t.kind in "wc" and t.text in _NO_UNITS for t in tokens[:cut])
 
 
-def _is_unit_word(token: Token, before: Token) -> bool:
+def _is_unit_word(token: MathToken, before: MathToken) -> bool:
     """Whether a bare word can be (part of) a unit rather than a product of variables."""
     word = token.text
     if token.kind != "w":
@@ -157,7 +159,7 @@ def _is_unit_word(token: Token, before: Token) -> bool:
     return _VARIABLES.fullmatch(word) is None
 
 
-def _words(tokens: Sequence[Token]) -> list[str]:
+def _words(tokens: Sequence[MathToken]) -> list[str]:
     words: list[str] = []
     for token in tokens:
         if token.kind in "wt":

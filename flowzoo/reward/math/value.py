@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Final
 
-from flowzoo.reward.math.tree import Node, rational
+from flowzoo.reward.math.tree import ExprNode, rational
 
 COMPLEX_POINTS: Final = (0, 1, 2)
 REAL_POINTS: Final = (3, 4, 5, 6)
@@ -26,7 +26,7 @@ _WORK: Final = "#terms"
 """Key beside the bound variables: how often the innermost body is evaluated for one value."""
 
 
-class Undecided(Exception):
+class UnreliableValueError(Exception):
     """A value that cannot be trusted."""
 
 
@@ -54,23 +54,24 @@ FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
 _CONSTANTS: Final = {"pi": complex(math.pi), "e": complex(math.e), "i": 1j}
 
 
-def value(node: Node, point: int, bound: Mapping[str, complex] | None = None) -> complex:
+def value(node: ExprNode, point: int, bound: Mapping[str, complex] | None = None) -> complex:
     """The value of a tree at a probe point, in doubles.
 
     Raises:
-        Undecided: it is not finite, beyond 1e90, below 1e-90, or real points lead off the reals.
+        UnreliableValueError: it is not finite, beyond 1e90, below 1e-90, or real points lead off
+            the reals.
     """
     try:
         found = _value(node, point, bound or {})
     except (OverflowError, ZeroDivisionError, ValueError):
-        raise Undecided from None
+        raise UnreliableValueError from None
     size = abs(found)
     if not size < _LARGE or 0 < size < 1 / _LARGE:
-        raise Undecided
+        raise UnreliableValueError
     return found
 
 
-def _value(node: Node, point: int, bound: Mapping[str, complex]) -> complex:
+def _value(node: ExprNode, point: int, bound: Mapping[str, complex]) -> complex:
     op, args = node.op, node.args
     if op == "num":
         return complex(float(args[0]))
@@ -78,7 +79,7 @@ def _value(node: Node, point: int, bound: Mapping[str, complex]) -> complex:
         return bound[args[0]] if args[0] in bound else symbol_value(args[0], point)
     if op == "const":
         if args[0] == "inf":
-            raise Undecided
+            raise UnreliableValueError
         return _CONSTANTS[args[0]]
     if op == "add":
         terms = [value(arg, point, bound) for arg in args]
@@ -101,24 +102,26 @@ def _value(node: Node, point: int, bound: Mapping[str, complex]) -> complex:
 def _checked(found: complex, point: int) -> complex:
     """At a real point a function that leaves the reals says nothing."""
     if point in REAL_POINTS and abs(found.imag) > 1e-9 * abs(found):
-        raise Undecided
+        raise UnreliableValueError
     return found
 
 
 def _power(base: complex, exponent: complex) -> complex:
     if base == 0 and exponent.real <= 0:
-        raise Undecided
+        raise UnreliableValueError
     if base != 0 and abs(exponent) * abs(cmath.log(base)) > 200:
-        raise Undecided
+        raise UnreliableValueError
     return base**exponent
 
 
-def _called(name: str, args: tuple[Node, ...], point: int, bound: Mapping[str, complex]) -> complex:
+def _called(
+    name: str, args: tuple[ExprNode, ...], point: int, bound: Mapping[str, complex]
+) -> complex:
     values = [value(arg, point, bound) for arg in args]
     plain = FUNCTIONS.get(name)
     if plain is not None:
         if name in ("tanh", "coth") and abs(values[0].real) > 15:
-            raise Undecided  # 1 in doubles
+            raise UnreliableValueError  # 1 in doubles
         found = plain(values[0])
         return found if abs(found) > 4e-16 or abs(values[0]) < 1e-9 else 0j
     if name == "abs":
@@ -149,7 +152,7 @@ _LANCZOS: Final = (
 
 def _factorial(z: complex) -> complex:
     if abs(z.imag) > 60 or not -0.9 < z.real < 60:
-        raise Undecided
+        raise UnreliableValueError
     if abs(z.imag) < 1e-12:
         return complex(math.gamma(z.real + 1))
     series = sum((c / (z + idx) for idx, c in enumerate(_LANCZOS[1:], 1)), _LANCZOS[0] + 0j)
@@ -159,20 +162,20 @@ def _factorial(z: complex) -> complex:
 
 def _stepped(name: str, values: list[complex]) -> complex:
     if any(abs(item.imag) > 1e-9 for item in values):
-        raise Undecided
+        raise UnreliableValueError
     reals = [item.real for item in values]
     if name in ("max", "min"):
         return complex(max(reals) if name == "max" else min(reals))
     if name == "mod":
         if len(reals) != 2:
-            raise Undecided
+            raise UnreliableValueError
         return complex(reals[0] % reals[1])
     if abs(reals[0] - round(reals[0])) < 1e-9 and reals[0] != round(reals[0]):
-        raise Undecided
+        raise UnreliableValueError
     return complex(math.floor(reals[0]) if name == "floor" else math.ceil(reals[0]))
 
 
-def _bound_value(node: Node, point: int, bound: Mapping[str, complex]) -> complex:
+def _bound_value(node: ExprNode, point: int, bound: Mapping[str, complex]) -> complex:
     """A short finite sum or product exactly; else a mixture of the body at two values.
 
     The mixture is the same for equal bodies and bounds and, but by accident, for no others.
@@ -198,17 +201,17 @@ def _nested(bound: Mapping[str, complex], terms: int) -> Mapping[str, complex]:
     """`bound` one level deeper; undecided where nested sums multiply to too many terms."""
     work = bound.get(_WORK, 1 + 0j) * terms
     if work.real > _NESTED_TERMS:
-        raise Undecided
+        raise UnreliableValueError
     return {**bound, _WORK: work}
 
 
 def _finite(
-    name: str, variable: str, body: Node, limits: tuple[Fraction, Fraction], point: int,
+    name: str, variable: str, body: ExprNode, limits: tuple[Fraction, Fraction], point: int,
     bound: Mapping[str, complex],
 ) -> complex:  # fmt: skip
     first, last = limits
     if first.denominator != 1 or last.denominator != 1 or not 0 <= last - first < _SUM_TERMS:
-        raise Undecided
+        raise UnreliableValueError
     bound = _nested(bound, int(last - first) + 1)
     total = 0j if name == "sum" else 1 + 0j
     for index in range(first.numerator, last.numerator + 1):

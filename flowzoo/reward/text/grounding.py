@@ -56,7 +56,7 @@ def ramp(value: float, zero: float, one: float) -> float:
     return min(1.0, max(0.0, (value - zero) / (one - zero)))
 
 
-class Limits(NamedTuple):
+class GroundingThresholds(NamedTuple):
     """Where the checks that depend on the form begin and end (0 at the first, 1 at the second)."""
 
     precision: tuple[float, float]
@@ -67,14 +67,14 @@ class Limits(NamedTuple):
     """Words of the parts of which the worst decides: half a good text does not pay for the rest."""
 
 
-LIMITS: dict[Form, Limits] = {
-    "tldr": Limits((0.45, 0.65), (0.28, 0.42), (0.12, 0.32), (0.985, 0.93), 30),
+THRESHOLDS: dict[Form, GroundingThresholds] = {
+    "tldr": GroundingThresholds((0.45, 0.65), (0.28, 0.42), (0.12, 0.32), (0.985, 0.93), 30),
     # An expansion says more than its source does, in more words.
-    "expansion": Limits((0.15, 0.3), (0.1, 0.2), (0.2, 0.4), (0.8, 0.65), 60),
+    "expansion": GroundingThresholds((0.15, 0.3), (0.1, 0.2), (0.2, 0.4), (0.8, 0.65), 60),
 }
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """What the checks need to know of a source."""
 
     words: list[str]
@@ -90,7 +90,7 @@ class Source(NamedTuple):
     """Bits of `_WITHIN` words in a row."""
 
 
-def read_source(text: str) -> Source:
+def read_source(text: str) -> SourceText:
     """Read a source once for all texts about it."""
     places: dict[str, set[int]] = {}
     for number, sentence in enumerate(sentences(text)):
@@ -99,7 +99,7 @@ def read_source(text: str) -> Source:
     tokens = words(text)
     bits = {word: 1 << number for number, word in enumerate(dict.fromkeys(tokens))}
     windows = frozenset(_mask(window, bits) for window in _windows(tokens, _WITHIN))
-    return Source(
+    return SourceText(
         tokens,
         frozenset(tokens),
         frozenset(places),
@@ -128,15 +128,15 @@ def _runs(items: list[str]) -> list[tuple[str, ...]]:
     return list(zip(*(items[i:] for i in range(_RUN)), strict=False))
 
 
-def grounding(text: str, source: Source, form: Form) -> dict[str, float]:
+def grounding(text: str, source: SourceText, form: Form) -> dict[str, float]:
     """The checks of `text` by name, each in [0, 1], and their product as `grounding`.
 
     Raises:
-        MissingExtra: `rapidfuzz` is not installed.
+        MissingExtraError: `rapidfuzz` is not installed.
     """
     tokens = words(text)[:MOST_WORDS]
     meant = content(tokens)
-    limits = LIMITS[form]
+    limits = THRESHOLDS[form]
     if len(tokens) < 3 or not meant:
         return {"grounding": 0.0}
     followed = _subsequence(tokens, source.words) / len(tokens)
@@ -162,7 +162,7 @@ def grounding(text: str, source: Source, form: Form) -> dict[str, float]:
 
 
 def pair_grounding(
-    first: str, second: str, source: Source, form: Form
+    first: str, second: str, source: SourceText, form: Form
 ) -> tuple[float, dict[str, float]]:
     """What share of its structure reward a pair deserves, and the parts of that.
 
@@ -170,7 +170,7 @@ def pair_grounding(
     is given twice, 1 where at most half of the second stands in the first.
 
     Raises:
-        MissingExtra: `rapidfuzz` is not installed.
+        MissingExtraError: `rapidfuzz` is not installed.
     """
     grounds = [grounding(text, source, form)["grounding"] for text in (first, second)]
     one, other = words(first)[:MOST_WORDS], words(second)[:MOST_WORDS]
@@ -196,7 +196,7 @@ def _subsequence(tokens: list[str], source: list[str]) -> int:
     return LCSseq.similarity(tokens, source)
 
 
-def _followed(tokens: list[str], source: Source) -> float:
+def _followed(tokens: list[str], source: SourceText) -> float:
     """Of the words that the source has at all, the share that comes just as it comes there.
 
     Taken part by part: the source told twice over is followed twice.
@@ -209,7 +209,7 @@ def _followed(tokens: list[str], source: Source) -> float:
     return followed / known if known else 0.0
 
 
-def _moved_about(tokens: list[str], source: Source) -> float:
+def _moved_about(tokens: list[str], source: SourceText) -> float:
     """Share of the pieces of a text whose words stand close together in the source, moved about."""
     pieces = moved = 0
     for window in _windows(tokens, _WINDOW):
@@ -220,7 +220,7 @@ def _moved_about(tokens: list[str], source: Source) -> float:
     return moved / pieces
 
 
-def _related(meant: list[str], source: Source) -> float:
+def _related(meant: list[str], source: SourceText) -> float:
     """Share of neighbouring content words of the source that share a sentence there."""
     pairs = together = 0
     for reach in range(1, _REACH + 1):

@@ -26,7 +26,7 @@ HIGHEST = 3.0
 """The most that `structure` adds up to."""
 
 
-class Band(NamedTuple):
+class ScoreBand(NamedTuple):
     """Full marks within [low, high], linear ramps down to the floors, a failure beyond them."""
 
     floor: float
@@ -45,33 +45,33 @@ class Band(NamedTuple):
         return 1.0
 
 
-class Shape(NamedTuple):
+class FormRequirements(NamedTuple):
     """What a form asks of a pair."""
 
     shortest: int
     longest: int
-    ratio: Band
-    unique: Band
+    ratio: ScoreBand
+    unique: ScoreBand
     jaccard: float
     both: bool
     """Transition words are looked for in both texts, or in the second only."""
 
 
 _NO_LIMIT = float("inf")
-SHAPES: Mapping[Form, Shape] = {
-    "tldr": Shape(
+REQUIREMENTS: Mapping[Form, FormRequirements] = {
+    "tldr": FormRequirements(
         shortest=8,
         longest=256,
-        ratio=Band(1.1, 1.6, 3.2, 5.0),
-        unique=Band(1.3, 2.0, _NO_LIMIT, _NO_LIMIT),
+        ratio=ScoreBand(1.1, 1.6, 3.2, 5.0),
+        unique=ScoreBand(1.3, 2.0, _NO_LIMIT, _NO_LIMIT),
         jaccard=0.03,
         both=False,
     ),
-    "expansion": Shape(
+    "expansion": FormRequirements(
         shortest=128,
         longest=256,
-        ratio=Band(0.8, 1.3, 1.6, 2.0),
-        unique=Band(0.5, 0.7, 1.3, 1.7),
+        ratio=ScoreBand(0.8, 1.3, 1.6, 2.0),
+        unique=ScoreBand(0.5, 0.7, 1.3, 1.7),
         jaccard=0.23,
         both=True,
     ),
@@ -87,7 +87,7 @@ def structure(first: str, second: str, form: Form, whole_words: bool = True) -> 
         form: which shape is asked for.
         whole_words: see `transition_score`.
     """
-    shape = SHAPES[form]
+    shape = REQUIREMENTS[form]
     marks = {"lengths": 0.0, "ratio": 0.0, "unique": 0.0, "style": 0.0}
     if not all(shape.shortest <= len(t.split()) <= shape.longest for t in (first, second)):
         return marks

@@ -25,8 +25,8 @@ from flowzoo.sandbox.attacks import (
     state,
     suite,
 )
-from flowzoo.sandbox.attacks.probe import CATEGORIES, Probe
-from flowzoo.sandbox.attacks.suite import Finding, run_control
+from flowzoo.sandbox.attacks.probe import CATEGORIES, AttackProbe
+from flowzoo.sandbox.attacks.suite import ProbeResult, run_control
 from flowzoo.sandbox.attacks.tiers import LIMITS_OF_TIER, Limitation
 from flowzoo.sandbox.sandbox import Sandbox
 
@@ -34,14 +34,14 @@ __all__ = [
     "CATEGORIES",
     "LIMITS_OF_TIER",
     "PROBES",
-    "Finding",
+    "AttackProbe",
     "Limitation",
-    "Probe",
+    "ProbeResult",
     "run_control",
     "run_suite",
 ]
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     *honest.PROBES,
     *resources.PROBES,
     *output.PROBES,
@@ -56,6 +56,6 @@ PROBES: tuple[Probe, ...] = (
 """All of them."""
 
 
-def run_suite(sandbox: Sandbox, probes: Iterable[Probe] = PROBES) -> Iterator[Finding]:
+def run_suite(sandbox: Sandbox, probes: Iterable[AttackProbe] = PROBES) -> Iterator[ProbeResult]:
     """Run the probes against the sandbox; see `suite.run_suite`."""
     return suite.run_suite(sandbox, probes)

@@ -19,10 +19,10 @@ from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.sandbox.attacks.probe import Probe
+from flowzoo.sandbox.attacks.probe import AttackProbe
 from flowzoo.sandbox.program import CallTest, StdinTest, Test
 
-LITTER = tuple(
+LEFTOVER_FILES = tuple(
     f"{folder}/flowzoo-probe*" for folder in ("", "/tmp", "/var/tmp", "/dev/shm", "/run", ".")
 )
 """Where files that probes make would lie if they came out of a box."""
@@ -30,21 +30,23 @@ RUNNER = "flowzoo/sandbox/runner"
 _SLEEPER = "import time; time.sleep(3600)"
 
 
-class Load(NamedTuple):
+class ResourceCounts(NamedTuple):
     """What the suite may not make grow."""
 
     fds: int
     """Open descriptors of this process."""
     orphans: int
     """Processes of a runner that nobody owns."""
-    litter: int
+    leftovers: int
     """Files of probes outside of any box."""
 
 
-def measure_load() -> Load:
+def count_resources() -> ResourceCounts:
     """The load now."""
     fds = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    return Load(fds, _count_orphans(), sum(len(glob(pattern)) for pattern in LITTER))
+    return ResourceCounts(
+        fds, _count_orphans(), sum(len(glob(pattern)) for pattern in LEFTOVER_FILES)
+    )
 
 
 def _count_orphans() -> int:
@@ -104,7 +106,7 @@ class Canaries:
         """Take all down."""
         self._stack.close()
 
-    def fill(self, probe: Probe) -> Probe:
+    def fill(self, probe: AttackProbe) -> AttackProbe:
         """The probe with the places of these canaries in its source, the secret in its tests."""
         return replace(
             probe,
@@ -143,7 +145,7 @@ class Canaries:
             "the caller's priority": os.getpriority(os.PRIO_PROCESS, 0),
             "the host's name": socket.gethostname(),
             "the caller's environment": os.environ.get("FLOWZOO_CANARY"),
-            "files of probes on the host": sorted(name for p in LITTER for name in glob(p)),
+            "files of probes on the host": sorted(name for p in LEFTOVER_FILES for name in glob(p)),
         }
         if sys.platform == "linux":
             facts["the process's affinity"] = _quiet(lambda: os.sched_getaffinity(pid))

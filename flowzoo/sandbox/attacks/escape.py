@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import Probe, call, stdin
+from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
 from flowzoo.sandbox.attacks.syscalls import SYSCALLS
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 
@@ -22,7 +22,7 @@ def found(data):
         sys.exit()
 """
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("escape", "a file of the host", "AC", """
         def read(): return open("@FILE@").read()
         def through_root(): return open("/proc/1/root@FILE@").read()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, NAP, Probe, call, stdin
+from flowzoo.sandbox.attacks.probe import CHECK, NAP, AttackProbe, call, stdin
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("exit", "sys.exit(0) without an answer", "WA", "import sys\nsys.exit(0)"),
     stdin("exit", "os._exit(0) without an answer", "WA", "import os\nos._exit(0)"),
     stdin("exit", "os._exit(0) with the answer unflushed", "WA",

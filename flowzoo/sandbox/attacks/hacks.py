@@ -6,7 +6,7 @@ equal to everything is no plain data there, and in a check it never meets the te
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, Probe, call, stdin
+from flowzoo.sandbox.attacks.probe import CHECK, AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 
 _EQUAL = """
@@ -41,7 +41,7 @@ _SEVERAL = (
               "    assert not candidate(2) == 7, 'too equal'\n", "check(candidate)"),
 )  # fmt: skip
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     call("hacks", "object equal to everything", "WA RE", _EQUAL_RESULT),
     call("hacks", "object equal to everything, checked", "WA RE", _EQUAL_RESULT, tests=CHECK),
     call("hacks", "list of objects equal to everything", "WA RE",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, Probe, call, stdin
+from flowzoo.sandbox.attacks.probe import CHECK, AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 
 ROOMY = Limits(cpu_s=2.0, wall_s=6.0, memory_mb=256, output_bytes=2**20)
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("honest", "plain", "AC", "print(int(input()) + 1)"),
     stdin("honest", "readline", "AC", "import sys\nprint(int(sys.stdin.readline()) + 1)"),
     stdin(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import Probe, stdin
+from flowzoo.sandbox.attacks.probe import AttackProbe, stdin
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("network", "a port of the host", "AC", """
         import socket
         def connect(): return socket.create_connection(("127.0.0.1", @PORT@), 0.3).close()

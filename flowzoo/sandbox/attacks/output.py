@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import HEAVY, NAP, Probe, call, stdin
+from flowzoo.sandbox.attacks.probe import HEAVY, NAP, AttackProbe, call, stdin
 from flowzoo.sandbox.program import EXACT, Limits, StdinTest
 
 # The layout of the frames, spelled out: a program can know it. Kinds 17 and 18 are a result and
@@ -23,7 +23,7 @@ def forgeries():
         yield frame(16, {"detail": "forged"})
 """
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("output", "endless output", "OLE", "while True: print('42' * 1000)"),
     stdin("output", "100 MB at once", "OLE MLE",
           "import os\nos.write(1, b'4' * 100_000_000)", limits=HEAVY),

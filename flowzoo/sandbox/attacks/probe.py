@@ -50,7 +50,7 @@ the probe and shows as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class AttackProbe:
     """One program of the suite."""
 
     name: str
@@ -78,7 +78,7 @@ def stdin(
     control: bool = False,
     harmful: bool = False,
     reaches: bool = False,
-) -> Probe:
+) -> AttackProbe:
     """A probe that reads stdin.
 
     Args:
@@ -88,12 +88,12 @@ def stdin(
         source: the program, indented as is convenient.
         tests: what it is judged by.
         limits: of each run.
-        control: see `Probe`.
-        harmful: see `Probe`.
+        control: see `AttackProbe`.
+        harmful: see `AttackProbe`.
         reaches: put `HEAD` in front.
     """
     text = dedent(source).lstrip("\n")
-    return Probe(
+    return AttackProbe(
         name=name,
         category=category,
         source=HEAD + text if reaches else text,
@@ -114,9 +114,9 @@ def call(
     tests: tuple[Test, ...] = CALL,
     entry: str = "f",
     limits: Limits = QUICK,
-) -> Probe:
+) -> AttackProbe:
     """A probe whose function is called: f(41) must return 42; arguments as for `stdin`."""
-    return Probe(
+    return AttackProbe(
         name=name,
         category=category,
         source=dedent(source).lstrip("\n"),

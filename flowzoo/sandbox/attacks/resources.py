@@ -5,12 +5,12 @@ Counts are bounded, so that a box that stops nothing is found out without harmin
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import HEAVY, NAP, Probe, stdin
+from flowzoo.sandbox.attacks.probe import HEAVY, NAP, AttackProbe, stdin
 from flowzoo.sandbox.program import Limits
 
 FILES = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128, files_mb=8)
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("resources", "endless loop", "TLE", "while True: pass"),
     stdin("resources", "endless loop after the answer", "TLE", "print(42)\nwhile True: pass"),
     stdin("resources", "sleeps", "TLE", "import time\ntime.sleep(60)", limits=NAP),

@@ -6,7 +6,7 @@ encoder in the frames above them) and use all of it. What they cannot know is wh
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CALL, NAP, Category, Probe, call
+from flowzoo.sandbox.attacks.probe import CALL, NAP, AttackProbe, Category, call
 from flowzoo.sandbox.program import CheckTest, Limits
 
 _RECORD = """
@@ -29,11 +29,11 @@ def _misuse(
     source: str,
     category: Category = "hacks",
     limits: Limits = NAP,
-) -> Probe:
+) -> AttackProbe:
     return call(category, name, allowed, _RECORD + source, tests=_BOTH, limits=limits)
 
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     _misuse("answers before any question", "WA RE TLE OLE", """
 while True: record(b"Q", b"x" * 1000)
 """),

@@ -6,13 +6,13 @@ The two tests of a probe are two runs in the same box: the first (n = 41) leaves
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import Probe, call, stdin
+from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 
 TWICE = (StdinTest("41\n", "42\n"), StdinTest("1\n", "2\n"), StdinTest("1\n", "2\n"))
 ROOMY = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128)
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[AttackProbe, ...] = (
     stdin("state", "files left behind", "AC", """
         places = {os.path.realpath(p) for p in ("/tmp", "/dev/shm", "/var/tmp", ".")}
         found = []

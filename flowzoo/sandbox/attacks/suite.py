@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from flowzoo.sandbox.attacks.canaries import Canaries, Load, measure_load
-from flowzoo.sandbox.attacks.probe import ANSWER, Probe
+from flowzoo.sandbox.attacks.canaries import Canaries, ResourceCounts, count_resources
+from flowzoo.sandbox.attacks.probe import ANSWER, AttackProbe
 from flowzoo.sandbox.attacks.tiers import is_promised
 from flowzoo.sandbox.program import Limits, Program, Verdict
 from flowzoo.sandbox.sandbox import Sandbox
@@ -28,7 +28,7 @@ FDS_MORE: Final = 8
 """Descriptors that boxes under way may hold."""
 
 
-class Finding(NamedTuple):
+class ProbeResult(NamedTuple):
     """What one probe came to."""
 
     name: str
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
     note: str = ""
 
 
-def run_suite(sandbox: Sandbox, probes: Iterable[Probe]) -> Iterator[Finding]:
+def run_suite(sandbox: Sandbox, probes: Iterable[AttackProbe]) -> Iterator[ProbeResult]:
     """Run the probes one by one, each followed by an honest program; then look at the load.
 
     Args:
@@ -54,20 +54,20 @@ def run_suite(sandbox: Sandbox, probes: Iterable[Probe]) -> Iterator[Finding]:
     """
     tier = sandbox.tier
     with Canaries() as canaries:
-        before = measure_load()
+        before = count_resources()
         for _ in range(2):  # the first start of a box is not what is timed
             _judge(sandbox, HONEST, ANSWER, Limits())
         for probe in probes:
             promised = is_promised(tier, probe)
             if probe.harmful and tier == "unsafe":
                 note = "would harm the machine or leave it"
-                yield Finding(probe.name, probe.category, "", "not run", False, False, note)
+                yield ProbeResult(probe.name, probe.category, "", "not run", False, False, note)
                 continue
             yield _find(sandbox, canaries, canaries.fill(probe), promised)
-        yield from compare_load(before, measure_load(), len(sandbox.box_pids()))
+        yield from compare_resources(before, count_resources(), len(sandbox.box_pids()))
 
 
-def _find(sandbox: Sandbox, canaries: Canaries, probe: Probe, promised: bool) -> Finding:
+def _find(sandbox: Sandbox, canaries: Canaries, probe: AttackProbe, promised: bool) -> ProbeResult:
     """Run one probe and what must hold after it."""
     start = time.perf_counter()
     verdict = _judge(sandbox, Program(probe.source, probe.entry), probe.tests, probe.limits)
@@ -88,7 +88,9 @@ def _find(sandbox: Sandbox, canaries: Canaries, probe: Probe, promised: bool) ->
     notes += [f"touched: {name}" for name in canaries.touched()]
     expected = " ".join(sorted(probe.allowed))
     got = verdict.status
-    return Finding(probe.name, probe.category, expected, got, not notes, promised, "; ".join(notes))
+    return ProbeResult(
+        probe.name, probe.category, expected, got, not notes, promised, "; ".join(notes)
+    )
 
 
 def _judge(sandbox: Sandbox, program: Program, tests: Sequence[object], limits: Limits) -> Verdict:
@@ -104,7 +106,9 @@ def _tell(verdict: Verdict) -> str:
     return verdict.status
 
 
-def compare_load(before: Load, after: Load, boxes: int) -> list[Finding]:
+def compare_resources(
+    before: ResourceCounts, after: ResourceCounts, boxes: int
+) -> list[ProbeResult]:
     """What the suite left on the machine.
 
     Args:
@@ -116,15 +120,15 @@ def compare_load(before: Load, after: Load, boxes: int) -> list[Finding]:
     rows = (
         ("open descriptors of the caller", before.fds + spare, after.fds),
         ("processes that nobody owns", before.orphans, after.orphans),
-        ("files of probes on the host", before.litter, after.litter),
+        ("files of probes on the host", before.leftovers, after.leftovers),
     )
     return [
-        Finding(name, "load", f"at most {most}", str(found), found <= most)
+        ProbeResult(name, "load", f"at most {most}", str(found), found <= most)
         for name, most, found in rows
     ]
 
 
-def run_control(probe: Probe) -> bool:
+def run_control(probe: AttackProbe) -> bool:
     """Whether a probe with a control prints `leak` outside of any box: it does what it says.
 
     The program runs with the rights of the caller. Only probes whose `control` is set are made for

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-Row = tuple[int | None, int | None, tuple[int, ...]]
+SyscallRow = tuple[int | None, int | None, tuple[int, ...]]
 
 _BAD = -1
 _NONE = 0
 
-SYSCALLS: Final[dict[str, dict[str, Row]]] = {
+SYSCALLS: Final[dict[str, dict[str, SyscallRow]]] = {
     "tracing": {
         "ptrace": (101, 117, (16, 999_999_999, 0, 0)),  # PTRACE_ATTACH, no such process
         "process_vm_readv": (310, 270, (999_999_999, 0, 0, 0, 0, 0)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from flowzoo.sandbox.attacks.probe import Category, Probe
+from flowzoo.sandbox.attacks.probe import AttackProbe, Category
 
 
 class Limitation(NamedTuple):
@@ -67,7 +67,7 @@ LIMITS_OF_TIER: Final[dict[str, tuple[Limitation, ...]]] = {
 }
 
 
-def is_promised(tier: str, probe: Probe) -> bool:
+def is_promised(tier: str, probe: AttackProbe) -> bool:
     """Whether the tier promises to stop what the probe tries."""
     return not any(
         probe.name in limit.names or probe.category in limit.categories

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from flowzoo.sandbox.box.job import Plan, digest_tests, job_key
+from flowzoo.sandbox.box.job import TestPlan, digest_tests, job_key
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ProgramJob:
     """One program of a batch."""
 
     row: int
     """Its place among the programs of the call."""
     program: Program
-    plan: Plan
+    plan: TestPlan
     limits: Limits
 
 
-class Batch:
+class ProgramBatch:
     """Programs of one `run`, and their verdicts as they come in.
 
     Args:
@@ -30,7 +30,7 @@ class Batch:
         stop: end a program's tests at the first failing one.
     """
 
-    def __init__(self, works: Sequence[Work], stop: bool) -> None:
+    def __init__(self, works: Sequence[ProgramJob], stop: bool) -> None:
         self.waiting = deque(works)
         self.stop = stop
         self.future: Future[dict[int, Verdict]] = Future()
@@ -38,7 +38,7 @@ class Batch:
         self._verdicts: dict[int, Verdict] = {}
         self._total = len(works)
 
-    def settle(self, work: Work, verdict: Verdict) -> None:
+    def settle(self, work: ProgramJob, verdict: Verdict) -> None:
         """Enter a verdict; the last one completes the future."""
         self._verdicts[work.row] = verdict
         if len(self._verdicts) < self._total or self.future.done():
@@ -53,7 +53,9 @@ class Batch:
             self.future.set_exception(error)
 
 
-def make_keys(works: Sequence[Work], tests: Sequence[Sequence[Test]], stop: bool) -> list[bytes]:
+def cache_keys(
+    works: Sequence[ProgramJob], tests: Sequence[Sequence[Test]], stop: bool
+) -> list[bytes]:
     """Keys under which a cache keeps verdicts; a tests object that is shared is read once."""
     known = {id(own): own for own in tests}
     digests = {place: digest_tests(own) for place, own in known.items()}
@@ -62,17 +64,17 @@ def make_keys(works: Sequence[Work], tests: Sequence[Sequence[Test]], stop: bool
     ]
 
 
-class Turns:
+class ProgramQueue:
     """Batches that have waiting programs; they take turns, a program each."""
 
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[ProgramBatch] = deque()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProgramBatch) -> None:
         """Queue a batch."""
         self._batches.append(batch)
 
-    def take(self) -> tuple[Batch, Work] | None:
+    def take(self) -> tuple[ProgramBatch, ProgramJob] | None:
         """The next program; None where none waits. Batches that were cancelled are dropped."""
         while self._batches:
             batch = self._batches.popleft()
@@ -84,7 +86,7 @@ class Turns:
             return batch, work
         return None
 
-    def drain(self) -> Iterable[tuple[Batch, Work]]:
+    def drain(self) -> Iterable[tuple[ProgramBatch, ProgramJob]]:
         """Take everything that waits now."""
         taken = []
         while (found := self.take()) is not None:

@@ -10,8 +10,8 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
-from flowzoo.sandbox.backends import Backend, BoxFailed, Wire
-from flowzoo.sandbox.runner.wire import BROKEN, READY, BadFrame, Frame, Unpacker, pack
+from flowzoo.sandbox.backends import Backend, BoxConnection, BoxError
+from flowzoo.sandbox.runner.wire import BROKEN, READY, Frame, FrameDecoder, FrameError, pack
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ Inbox = asyncio.Queue["tuple[Box, Frame | None]"]
 """Frames with the box they came from; None is the end of the box."""
 
 
-class StartFailed(BoxFailed):
+class BoxStartError(BoxError):
     """No box could be started, though it was tried more than once."""
 
 
@@ -39,12 +39,12 @@ class Box:
         wire: the host's end.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: BoxConnection) -> None:
         self.wire = wire
         self.facts: dict[str, Any] = {}
         self.served = 0
         """Programs it has run."""
-        self.soiled = False
+        self.dirty = False
         """It said that it could not restore itself, or broke the protocol."""
         self.inbox: Inbox = asyncio.Queue(AHEAD)
         """Where its frames go; the two boxes of a check share one."""
@@ -55,9 +55,9 @@ class Box:
         self._listener = asyncio.create_task(self._listen())
 
     @property
-    def fit(self) -> bool:
+    def reusable(self) -> bool:
         """Whether it can take another program."""
-        return not (self._ended or self.soiled or self.inbox.qsize())
+        return not (self._ended or self.dirty or self.inbox.qsize())
 
     def next_id(self) -> int:
         """The id of the next job."""
@@ -67,24 +67,24 @@ class Box:
         """Wait until it can take programs.
 
         Raises:
-            BoxFailed: it ended, broke or took too long.
+            BoxError: it ended, broke or took too long.
         """
         _, frame = await self.receive(self.inbox, START_SECONDS)
         if frame.kind != READY:
-            raise BoxFailed(f"it sent frame {frame.kind} before it was ready")
+            raise BoxError(f"it sent frame {frame.kind} before it was ready")
         self.facts = frame.head
 
     async def send(self, kind: int, head: dict[str, Any], blobs: list[bytes] | None = None) -> None:
         """Send a frame.
 
         Raises:
-            BoxFailed: the box is gone, or does not read.
+            BoxError: the box is gone, or does not read.
         """
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.wire.write(pack(kind, head, blobs or []))
         except TimeoutError:
-            raise BoxFailed(f"it took no frame within {SEND_SECONDS:.1f} s") from None
+            raise BoxError(f"it took no frame within {SEND_SECONDS:.1f} s") from None
         except OSError as error:
             raise self.failure() from error
 
@@ -92,39 +92,39 @@ class Box:
         """The next frame in `inbox`: of this box, or of the other one that shares it.
 
         Raises:
-            BoxFailed: none came within `seconds`, or a box broke or ended.
+            BoxError: none came within `seconds`, or a box broke or ended.
         """
         try:
             async with asyncio.timeout(seconds):
                 box, frame = await inbox.get()
         except TimeoutError:
-            raise BoxFailed(f"it did not answer within {seconds:.1f} s") from None
+            raise BoxError(f"it did not answer within {seconds:.1f} s") from None
         if frame is None:
             raise box.failure()
         if frame.kind == BROKEN:
-            box.soiled = True
-            raise BoxFailed(f"it reports: {str(frame.head.get('detail', ''))[:600]}")
+            box.dirty = True
+            raise BoxError(f"it reports: {str(frame.head.get('detail', ''))[:600]}")
         return box, frame
 
-    def failure(self) -> BoxFailed:
+    def failure(self) -> BoxError:
         """An error that says how it ended."""
-        return BoxFailed(self._trouble or self.wire.last_words())
+        return BoxError(self._trouble or self.wire.exit_summary())
 
     async def kill(self) -> None:
         """End it; returns when nothing of it is left."""
-        self.soiled = True
+        self.dirty = True
         self._listener.cancel()
         await asyncio.wait([self._listener])
         await self.wire.kill()
 
     async def _listen(self) -> None:
         """Hand its frames on until its end."""
-        unpacker = Unpacker()
+        unpacker = FrameDecoder()
         try:
             while data := await self.wire.read():
                 for frame in unpacker.feed(data):
                     await self.inbox.put((self, frame))
-        except BadFrame as error:
+        except FrameError as error:
             self._trouble = f"it broke the protocol: {error}"
         self._ended = True
         await self.inbox.put((self, None))
@@ -154,17 +154,17 @@ class BoxSet:
         The box is thrown away if the body raises, or if it is not fit for another program.
 
         Raises:
-            BoxFailed: none could be started.
+            BoxError: none could be started.
         """
         box = await self._take()
         try:
             yield box
         except BaseException:
-            box.soiled = True
+            box.dirty = True
             raise
         finally:
             box.served += 1
-            if box.fit and box.served < self._recycle_after:
+            if box.reusable and box.served < self._recycle_after:
                 self._idle.append(box)
             else:
                 await self.discard(box)
@@ -191,20 +191,20 @@ class BoxSet:
     async def _take(self) -> Box:
         while self._idle:
             box = self._idle.pop()  # the last one used: its memory is warm
-            if box.fit:
+            if box.reusable:
                 return box
             await self.discard(box)
-        trouble: BoxFailed | None = None
+        trouble: BoxError | None = None
         for pause in START_PAUSES:
             await asyncio.sleep(pause)
             try:
                 box = await start_box(self._backend, self.boxes)
-            except BoxFailed as error:
+            except BoxError as error:
                 trouble = error
                 continue
             self.started += 1
             return box
-        raise StartFailed(
+        raise BoxStartError(
             f"no {self._backend.tier} box starts: {str(trouble).rstrip('.')}"
         ) from trouble
 
@@ -213,7 +213,7 @@ async def start_box(backend: Backend, boxes: set[Box]) -> Box:
     """A box that is ready; it stands in `boxes` from before its first breath to its end.
 
     Raises:
-        BoxFailed: it cannot be started.
+        BoxError: it cannot be started.
     """
     box = Box(await backend.start())
     boxes.add(box)

@@ -19,9 +19,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from flowzoo.errors import FlowzooError
-from flowzoo.sandbox.backends import Backend, BoxFailed
-from flowzoo.sandbox.box.batch import Batch, Turns, Work
-from flowzoo.sandbox.box.box import Box, BoxSet, StartFailed
+from flowzoo.sandbox.backends import Backend, BoxError
+from flowzoo.sandbox.box.batch import ProgramBatch, ProgramJob, ProgramQueue
+from flowzoo.sandbox.box.box import Box, BoxSet, BoxStartError
 from flowzoo.sandbox.box.run import run_program
 from flowzoo.sandbox.judge import settle
 from flowzoo.sandbox.program import Case, Verdict
@@ -35,7 +35,7 @@ Opener = Callable[[set[Box]], Awaitable[tuple[Backend, Box]]]
 """Chooses a backend and starts its first box, which it enters in the set."""
 
 
-class SandboxFailed(FlowzooError):
+class SandboxError(FlowzooError):
     """The sandbox, not a program, failed; what is known of the other programs is kept.
 
     Args:
@@ -48,7 +48,7 @@ class SandboxFailed(FlowzooError):
         self.verdicts = verdicts
 
 
-class Engine:
+class SandboxEngine:
     """Boxes, queue and thread of one sandbox in one process.
 
     Args:
@@ -64,9 +64,9 @@ class Engine:
         self._opener = opener
         self._workers = workers
         self._recycle_after = recycle_after
-        self._turns = Turns()
-        self._batches: set[Batch] = set()
-        self._inbox: list[Batch] = []
+        self._turns = ProgramQueue()
+        self._batches: set[ProgramBatch] = set()
+        self._inbox: list[ProgramBatch] = []
         self._lock = threading.Lock()
         self._ended = False
         self._sets: list[BoxSet] = []
@@ -79,7 +79,7 @@ class Engine:
 
     # Called from any thread.
 
-    def submit(self, batch: Batch) -> bool:
+    def submit(self, batch: ProgramBatch) -> bool:
         """Queue `batch`; False if the engine has ended."""
         with self._lock:
             if self._ended:
@@ -125,13 +125,13 @@ class Engine:
     # The thread.
 
     def _run(self) -> None:
-        failure: BaseException = SandboxFailed("the sandbox was closed")
+        failure: BaseException = SandboxError("the sandbox was closed")
         try:
             self._loop.run_until_complete(self._main())
         except FlowzooError as error:
             failure = error
         except BaseException as error:
-            failure = SandboxFailed(f"the sandbox broke: {error!r}")
+            failure = SandboxError(f"the sandbox broke: {error!r}")
             failure.__cause__ = error
         finally:
             with self._lock:
@@ -198,7 +198,7 @@ class Engine:
         if not self._closing.is_set():
             self._hand_out()
 
-    async def _serve(self, batch: Batch, work: Work) -> None:
+    async def _serve(self, batch: ProgramBatch, work: ProgramJob) -> None:
         """Judge one program: a box that fails is given one more chance."""
         boxes, checkers = self._sets
         trouble = ""
@@ -208,13 +208,13 @@ class Engine:
                 cases = await run_program(
                     work.program, work.plan, work.limits, batch.stop, boxes, checkers
                 )
-            except StartFailed as error:
+            except BoxStartError as error:
                 trouble = str(error)
                 if boxes.started + checkers.started == starts:  # none of the others started either
                     for other in self._turns.drain():
                         self._settle(*other, _lost(trouble), {})
                 break
-            except BoxFailed as error:
+            except BoxError as error:
                 trouble = f"the box failed twice; the second time {error}"
             except Exception as error:
                 _log.exception("a program could not be judged")
@@ -224,12 +224,14 @@ class Engine:
                 return
         self._settle(batch, work, _lost(trouble), {"retried": True})
 
-    def _settle(self, batch: Batch, work: Work, cases: list[Case], facts: dict[str, Any]) -> None:
+    def _settle(
+        self, batch: ProgramBatch, work: ProgramJob, cases: list[Case], facts: dict[str, Any]
+    ) -> None:
         backend = self.opened.result()
         verdict = settle(cases, work.plan.total, backend.tier, batch.stop, facts)
         batch.settle(work, verdict)
 
-    def _forget_batch(self, batch: Batch) -> None:
+    def _forget_batch(self, batch: ProgramBatch) -> None:
         """A batch is done, or was cancelled, in whichever thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._batches.discard, batch)

@@ -15,7 +15,7 @@ from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Program, StdinTest, Test
 from flowzoo.sandbox.runner import codec
 
-Style = Literal["stdin", "call", "check"]
+TestStyle = Literal["stdin", "call", "check"]
 
 MOST_SOURCE = 4 * 2**20
 """Bytes of a program; a longer one is a compile error without being run."""
@@ -24,29 +24,29 @@ MOST_TEST = 16 * 2**20
 MOST_OUTPUT = 32 * 2**20
 """Bytes of output that a program may be allowed: it rides in one frame."""
 
-_STYLE: dict[type, Style] = {StdinTest: "stdin", CallTest: "call", CheckTest: "check"}
+_STYLE: dict[type, TestStyle] = {StdinTest: "stdin", CallTest: "call", CheckTest: "check"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TestGroup:
     """Consecutive tests of one style that ride in one job; a check is a job of its own."""
 
-    style: Style
+    style: TestStyle
     tests: tuple[Any, ...]
     blobs: tuple[tuple[bytes, ...], ...]
     """Per test, what is sent in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TestPlan:
     """All tests of a program, in their order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TestGroup, ...]
     total: int
     entry: str | None
 
 
-def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> list[Plan]:
+def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> list[TestPlan]:
     """A plan per program; programs that share one tests object (a group) share their plan too.
 
     Raises:
@@ -61,7 +61,7 @@ def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> 
             f"tests[i] belongs to programs[i], so as many lists of tests as programs are needed; "
             f"got {len(programs)} programs and {len(tests)} lists of tests"
         )
-    known: dict[tuple[int, str | None], Plan] = {}
+    known: dict[tuple[int, str | None], TestPlan] = {}
     plans = []
     for row, (program, own) in enumerate(zip(programs, tests, strict=True)):
         _check_program(program, row)
@@ -143,12 +143,12 @@ def _check_program(program: Program, row: int) -> None:
         )
 
 
-def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> Plan:
+def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> TestPlan:
     if isinstance(tests, StdinTest | CallTest | CheckTest) or not isinstance(tests, Sequence):
         raise UsageError(f"tests[{row}] must be a list of tests, got {type(tests).__name__}")
     if not tests:
         raise UsageError(f"tests[{row}] is empty: a program without tests cannot be judged")
-    steps: list[Step] = []
+    steps: list[TestGroup] = []
     group: list[tuple[Any, tuple[bytes, ...]]] = []
     size = 0
     for column, test in enumerate(tests):
@@ -163,15 +163,15 @@ def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> Plan:
         group.append((test, blobs))
         size += length
     steps.append(_step(group))
-    return Plan(tuple(steps), len(tests), entry)
+    return TestPlan(tuple(steps), len(tests), entry)
 
 
-def _step(group: list[tuple[Any, tuple[bytes, ...]]]) -> Step:
+def _step(group: list[tuple[Any, tuple[bytes, ...]]]) -> TestGroup:
     tests, blobs = zip(*group, strict=True)
-    return Step(_STYLE[type(tests[0])], tests, blobs)
+    return TestGroup(_STYLE[type(tests[0])], tests, blobs)
 
 
-def _style(entry: str | None, test: Test, where: str) -> Style:
+def _style(entry: str | None, test: Test, where: str) -> TestStyle:
     style = _STYLE.get(type(test))
     if style is None:
         raise UsageError(
@@ -184,7 +184,7 @@ def _style(entry: str | None, test: Test, where: str) -> Style:
     return style
 
 
-def _blobs(style: Style, test: Any, where: str) -> tuple[bytes, ...]:
+def _blobs(style: TestStyle, test: Any, where: str) -> tuple[bytes, ...]:
     try:
         if style == "stdin":
             test.expected.encode()
@@ -196,7 +196,7 @@ def _blobs(style: Style, test: Any, where: str) -> tuple[bytes, ...]:
             blobs = test.setup.encode(), test.code.encode(), test.call.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{where} holds text that is no UTF-8: {error.reason}") from error
-    except codec.Unplain as error:
+    except codec.UnsupportedTypeError as error:
         raise UsageError(
             f"{where} must hold plain data (None, bool, numbers, str, bytes and lists, tuples, "
             f"sets and dicts of them), found {error}"

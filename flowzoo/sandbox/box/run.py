@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.sandbox.backends import BoxFailed
+from flowzoo.sandbox.backends import BoxError
 from flowzoo.sandbox.box.box import AHEAD, Box, BoxSet, Inbox
 from flowzoo.sandbox.box.job import (
     MOST_SOURCE,
-    Plan,
-    Step,
+    TestGroup,
+    TestPlan,
     limits_head,
     source_bytes,
 )
 from flowzoo.sandbox.judge import (
-    Outcome,
+    CaseOutcome,
     is_clean_exit,
     judge_call,
     judge_checker,
@@ -26,7 +26,7 @@ from flowzoo.sandbox.judge import (
 )
 from flowzoo.sandbox.program import Case, Limits, Program
 from flowzoo.sandbox.runner import codec
-from flowzoo.sandbox.runner.wire import CASE, DATA, DONE, JOB, STOP, BadFrame
+from flowzoo.sandbox.runner.wire import CASE, DATA, DONE, JOB, STOP, FrameError
 
 SLACK = 10.0
 """Seconds on top of the program's own clock before its box counts as hung: a box on a machine
@@ -42,12 +42,12 @@ MOST_MESSAGE = 1 << 24
 
 
 async def run_program(
-    program: Program, plan: Plan, limits: Limits, stop: bool, boxes: BoxSet, checkers: BoxSet
+    program: Program, plan: TestPlan, limits: Limits, stop: bool, boxes: BoxSet, checkers: BoxSet
 ) -> list[Case]:
     """The cases of a program's tests, in order; under `stop` up to the first failing one.
 
     Raises:
-        BoxFailed: a box could not be started, or failed on the way; nothing is known then.
+        BoxError: a box could not be started, or failed on the way; nothing is known then.
     """
     source = source_bytes(program)
     if len(source) > MOST_SOURCE:
@@ -58,11 +58,13 @@ async def run_program(
         for step in plan.steps:
             if step.style == "check":
                 async with checkers.lease() as checker:
-                    cases.append(await _Check(box, checker, limits).run(source, plan.entry, step))
+                    cases.append(
+                        await _CheckSession(box, checker, limits).run(source, plan.entry, step)
+                    )
             else:
                 outcomes = await run_job(box, source, plan.entry, step, limits, stop)
                 cases += await _judge(outcomes, step)
-            if box.soiled or (stop and cases[-1].status != "AC"):
+            if box.dirty or (stop and cases[-1].status != "AC"):
                 break
     if len(cases) < plan.total and not (stop and any(case.status != "AC" for case in cases)):
         # The box is to be thrown away, and some tests are left: they get another one.
@@ -72,27 +74,27 @@ async def run_program(
 
 
 async def run_job(
-    box: Box, source: bytes, entry: str | None, step: Step, limits: Limits, stop: bool
-) -> list[Outcome]:
+    box: Box, source: bytes, entry: str | None, step: TestGroup, limits: Limits, stop: bool
+) -> list[CaseOutcome]:
     """Run the tests of one step; under `stop` no test is started after one that failed.
 
     Raises:
-        BoxFailed: the box failed or does not keep to the protocol.
+        BoxError: the box failed or does not keep to the protocol.
     """
     job = box.next_id()
     head = _head(job, step.style, entry, len(step.tests), stop, limits)
     await box.send(JOB, head, [source, *(blobs[0] for blobs in step.blobs)])
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseOutcome] = []
     stopped = False
     received = 0
     while True:
         _, frame = await box.receive(box.inbox, limits.wall + SLACK)
         if frame.head.get("id") != job:
-            raise BoxFailed("it sent a frame of another job")
+            raise BoxError("it sent a frame of another job")
         if frame.kind == DONE:
             break
         if frame.kind != CASE or frame.head.get("index") != received:
-            raise BoxFailed(f"it sent an unexpected frame: {frame!r:.200}")
+            raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
         received += 1
         if stopped:  # cases that ended before the box read STOP
             continue
@@ -101,13 +103,13 @@ async def run_job(
         if stop and left and not _accepted(outcomes[-1], step, len(outcomes) - 1):
             stopped = True
             await box.send(STOP, {"id": job})
-    box.soiled |= frame.head.get("clean") is not True
+    box.dirty |= frame.head.get("clean") is not True
     if len(outcomes) < len(step.tests) and not stopped:
-        raise BoxFailed(f"it ended a job after {len(outcomes)} of {len(step.tests)} cases")
+        raise BoxError(f"it ended a job after {len(outcomes)} of {len(step.tests)} cases")
     return outcomes
 
 
-class _Check:
+class _CheckSession:
     """A check: the program serves calls in one box, the test's code makes them in another.
 
     Args:
@@ -120,7 +122,7 @@ class _Check:
         self.box, self.checker = box, checker
         self.limits = limits
         self.ids = {box: box.next_id(), checker: checker.next_id()}
-        self.outcomes: dict[Box, Outcome] = {}
+        self.outcomes: dict[Box, CaseOutcome] = {}
         """Of the halves that ended by themselves."""
         self.running = {box, checker}
         self.raised: set[str] = set()
@@ -131,11 +133,11 @@ class _Check:
         self.ended: Case | None = None
         """What a half did that ends the check."""
 
-    async def run(self, source: bytes, entry: str | None, step: Step) -> Case:
+    async def run(self, source: bytes, entry: str | None, step: TestGroup) -> Case:
         """The case of the check.
 
         Raises:
-            BoxFailed: one of the boxes failed.
+            BoxError: one of the boxes failed.
         """
         inboxes = self.box.inbox, self.checker.inbox
         shared: Inbox = asyncio.Queue(2 * AHEAD)
@@ -148,13 +150,13 @@ class _Check:
             await self._take(shared, left)
         self.box.inbox, self.checker.inbox = inboxes
         if not shared.empty():
-            raise BoxFailed("frames came after the end of their job")
+            raise BoxError("frames came after the end of their job")
         if self.ended is not None:
             return self.ended
         if self.box in self.outcomes:  # a program that serves does not end by itself
             return judge_server(self.outcomes[self.box])
         if self.checker not in self.outcomes:
-            raise BoxFailed("neither half of a check came to an end")
+            raise BoxError("neither half of a check came to an end")
         return judge_checker(self.outcomes[self.checker], self.raised)
 
     async def _start(self, box: Box, style: str, entry: str | None, blobs: list[bytes]) -> None:
@@ -166,7 +168,7 @@ class _Check:
         sender, frame = await self.box.receive(shared, seconds)
         other = self.checker if sender is self.box else self.box
         if frame.head.get("id") != self.ids[sender] or sender not in self.running:
-            raise BoxFailed("it sent a frame of another job")
+            raise BoxError("it sent a frame of another job")
         if frame.kind == DATA and len(frame.blobs) == 1:
             await self._forward(sender, other, frame.blobs[0])
         elif frame.kind == CASE and sender not in self.outcomes:
@@ -175,9 +177,9 @@ class _Check:
                 await other.send(STOP, {"id": self.ids[other]})
         elif frame.kind == DONE:
             self.running.discard(sender)
-            sender.soiled |= frame.head.get("clean") is not True
+            sender.dirty |= frame.head.get("clean") is not True
         else:
-            raise BoxFailed(f"it sent an unexpected frame: {frame!r:.200}")
+            raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
 
     async def _forward(self, sender: Box, other: Box, message: bytes) -> None:
         """Pass a call on to the program, or its result to the test's code."""
@@ -225,25 +227,25 @@ def _head(
     }
 
 
-def _outcome(frame: Any) -> Outcome:
+def _outcome(frame: Any) -> CaseOutcome:
     """As `read_outcome`; what the box broke, or could not set up, is its failure."""
     try:
         outcome = read_outcome(frame)
-    except BadFrame as error:
-        raise BoxFailed(f"it broke the protocol: {error}") from error
+    except FrameError as error:
+        raise BoxError(f"it broke the protocol: {error}") from error
     if outcome.name == "setup":
-        raise BoxFailed(f"it could not start the program: {outcome.detail}")
+        raise BoxError(f"it could not start the program: {outcome.detail}")
     return outcome
 
 
-def _accepted(outcome: Outcome, step: Step, row: int) -> bool:
+def _accepted(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
     test = step.tests[row]
     if step.style == "call":
         return judge_call(outcome, test).status == "AC"
     return is_clean_exit(outcome) and judge_stdin([outcome], [test])[0].status == "AC"
 
 
-async def _judge(outcomes: Sequence[Outcome], step: Step) -> list[Case]:
+async def _judge(outcomes: Sequence[CaseOutcome], step: TestGroup) -> list[Case]:
     """Compare; many bytes in a thread of their own, so that the other boxes need not wait."""
     judge = _judge_call if step.style == "call" else judge_stdin
     tests = step.tests[: len(outcomes)]
@@ -252,13 +254,13 @@ async def _judge(outcomes: Sequence[Outcome], step: Step) -> list[Case]:
     return await asyncio.to_thread(judge, outcomes, tests)
 
 
-def _judge_call(outcomes: Sequence[Outcome], tests: Sequence[Any]) -> list[Case]:
+def _judge_call(outcomes: Sequence[CaseOutcome], tests: Sequence[Any]) -> list[Case]:
     return [judge_call(outcome, test) for outcome, test in zip(outcomes, tests, strict=True)]
 
 
-def _rest(plan: Plan, done: int) -> Plan:
+def _rest(plan: TestPlan, done: int) -> TestPlan:
     """The steps after the first `done` tests."""
     steps = list(plan.steps)
     while done:
         done -= len(steps.pop(0).tests)
-    return Plan(tuple(steps), sum(len(step.tests) for step in steps), plan.entry)
+    return TestPlan(tuple(steps), sum(len(step.tests) for step in steps), plan.entry)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, get_args
 
 from flowzoo.errors import UsageError, unknown
 from flowzoo.sandbox.backends import LEAST_MEMORY_MB
+from flowzoo.sandbox.docker.connection import DockerConnection
 from flowzoo.sandbox.docker.container import (
     FILES_MB,
     MEMORY_MB,
@@ -26,10 +27,9 @@ from flowzoo.sandbox.docker.container import (
     BoxUser,
     container_config,
 )
-from flowzoo.sandbox.docker.engine import DockerFailed, connect, explained, is_missing_image
-from flowzoo.sandbox.docker.image import Image, ensure_image
-from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, sweep
-from flowzoo.sandbox.docker.wire import DockerWire
+from flowzoo.sandbox.docker.engine import DockerError, connect, explained, is_missing_image
+from flowzoo.sandbox.docker.image import SandboxImage, ensure_image
+from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, remove_orphans
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import TRUST
 
@@ -37,7 +37,7 @@ STARTERS = 4
 """Containers that are started or removed at the same time."""
 
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class DockerBackend:
             user; `nonroot`: nothing in the container is root, runner and program are one user.
 
     Raises:
-        MissingExtra: the Python module `docker` is not installed.
-        DockerFailed: no engine, no permission, no such image, or an engine without limits.
+        MissingExtraError: the Python module `docker` is not installed.
+        DockerError: no engine, no permission, no such image, or an engine without limits.
     """
 
     tier = "docker"
@@ -73,10 +73,10 @@ class DockerBackend:
             if runtime is not None and runtime not in self._info.get("Runtimes", {}):
                 raise unknown("Docker runtime", runtime, self._info.get("Runtimes", {}))
             with explained("sweeping old containers"):
-                swept = sweep(self._client)
+                swept = remove_orphans(self._client)
             if swept:
                 _log.info("removed %d containers whose owner had died", swept)
-            self.image: Image = ensure_image(self._client, self._info, image)
+            self.image: SandboxImage = ensure_image(self._client, self._info, image)
         except BaseException:
             self._client.close()
             raise
@@ -84,11 +84,11 @@ class DockerBackend:
         self._labels = owner_labels(self.nonce)
         self._threads = ThreadPoolExecutor(STARTERS, thread_name_prefix="flowzoo-docker")
 
-    async def start(self) -> DockerWire:
+    async def start(self) -> DockerConnection:
         """Create, attach and start a container, in a thread; about 0.2 s.
 
         Raises:
-            DockerFailed: the engine went away or refused; the message says what to do.
+            DockerError: the engine went away or refused; the message says what to do.
         """
         work = self._submit(self._start)
         try:
@@ -96,7 +96,7 @@ class DockerBackend:
         except asyncio.CancelledError:
             work.add_done_callback(self._discard)
             raise
-        return DockerWire(container, connection, self.remove)
+        return DockerConnection(container, connection, self.remove)
 
     def check(self, limits: Limits) -> None:
         """See `Backend`: a container's own limits are above every program's."""
@@ -128,7 +128,7 @@ class DockerBackend:
         try:
             with explained("removing containers"):
                 remove_all(self._client, self.nonce)
-        except DockerFailed as error:
+        except DockerError as error:
             _log.warning("containers may be left until the next start sweeps them: %s", error)
         self._client.close()
 
@@ -138,15 +138,15 @@ class DockerBackend:
 
     async def remove(self, container: str) -> None:
         """Kill and remove one container, in a thread."""
-        with contextlib.suppress(DockerFailed):  # close() says what is left, once
+        with contextlib.suppress(DockerError):  # close() says what is left, once
             await asyncio.wrap_future(self._submit(self._remove, container))
 
-    def _submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
+    def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
         """Have a thread do it; an interpreter that is ending gives no thread any more."""
         try:
             return self._threads.submit(work, *args)
         except RuntimeError as error:
-            raise DockerFailed(f"the Docker backend is closed ({error})") from error
+            raise DockerError(f"the Docker backend is closed ({error})") from error
 
     def _start(self) -> tuple[str, socket.socket]:
         """A running container and the connection to it."""
@@ -184,7 +184,7 @@ class DockerBackend:
         raw = self._client.api.attach_socket(container, params=params)
         inner = getattr(raw, "_sock", raw)
         if type(inner) is not socket.socket:
-            raise DockerFailed(
+            raise DockerError(
                 "the engine is reached over TLS or ssh, which the sandbox does not speak: forward "
                 "its socket (ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set "
                 "DOCKER_HOST=unix:///tmp/docker.sock."
@@ -204,5 +204,5 @@ class DockerBackend:
             return
         container, connection = work.result()
         connection.close()
-        with contextlib.suppress(DockerFailed):
+        with contextlib.suppress(DockerError):
             self._remove(container)

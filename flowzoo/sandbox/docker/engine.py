@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from flowzoo.errors import FlowzooError, errno_of, error_chain, missing_extra
-from flowzoo.sandbox.backends import BoxFailed
+from flowzoo.sandbox.backends import BoxError
 from flowzoo.sandbox.tier import engine_host
 
 TIMEOUT = 60
@@ -30,7 +30,7 @@ _SCHEMES = ("unix", "tcp", "http", "https", "npipe")
 _OTHER = "or take another sandbox (`namespaces`, `landlock`)"
 
 
-class DockerFailed(BoxFailed):
+class DockerError(BoxError):
     """The engine cannot do what the sandbox needs; the message names the remedy."""
 
 
@@ -38,8 +38,8 @@ def connect() -> tuple[Any, Mapping[str, Any]]:
     """A client of the engine that `DOCKER_HOST` names, and what the engine says of itself.
 
     Raises:
-        MissingExtra: the Python module is not installed.
-        DockerFailed: no engine answers, it refuses this user, or it cannot confine programs.
+        MissingExtraError: the Python module is not installed.
+        DockerError: no engine answers, it refuses this user, or it cannot confine programs.
     """
     if find_spec("docker") is None:
         raise missing_extra("docker", "docker", "the Docker sandbox")
@@ -56,21 +56,21 @@ def connect() -> tuple[Any, Mapping[str, Any]]:
     problem = unfit(info)
     if problem:
         client.close()
-        raise DockerFailed(problem)
+        raise DockerError(problem)
     return client, info
 
 
 def _check_host(host: str) -> None:
-    """Raise `DockerFailed` unless the address is of a form that the sandbox can speak to."""
+    """Raise `DockerError` unless the address is of a form that the sandbox can speak to."""
     scheme, _, rest = host.partition("://")
     if scheme == "ssh":
-        raise DockerFailed(
+        raise DockerError(
             f"DOCKER_HOST={host!r}: the sandbox does not speak ssh; forward the engine's socket "
             "(ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set "
             "DOCKER_HOST=unix:///tmp/docker.sock."
         )
     if scheme not in _SCHEMES or not rest:
-        raise DockerFailed(f"DOCKER_HOST={host!r}: expected unix://PATH or tcp://HOST:PORT.")
+        raise DockerError(f"DOCKER_HOST={host!r}: expected unix://PATH or tcp://HOST:PORT.")
 
 
 def unfit(info: Mapping[str, Any]) -> str:
@@ -93,13 +93,13 @@ def unfit(info: Mapping[str, Any]) -> str:
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
-    """Turn what the client raises while `doing` something into `DockerFailed` with a remedy."""
+    """Turn what the client raises while `doing` something into `DockerError` with a remedy."""
     try:
         yield
     except FlowzooError:
         raise
     except Exception as error:  # the client lets errors of requests, urllib3 and ssh through
-        raise DockerFailed(explain(error, doing)) from error
+        raise DockerError(explain(error, doing)) from error
 
 
 def explain(error: BaseException, doing: str) -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
-from flowzoo.sandbox.docker.engine import DockerFailed, explain, explained, is_missing_image
+from flowzoo.sandbox.docker.engine import DockerError, explain, explained, is_missing_image
 
 REPOSITORY = "flowzoo-sandbox"
 RUNNER_LABEL = "flowzoo.sandbox.runner"
@@ -41,7 +41,7 @@ _building = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class SandboxImage:
     """An image of the engine that holds this version's runner."""
 
     tag: str
@@ -69,11 +69,11 @@ def image_tag(runner: Mapping[str, bytes], base: str | None = None) -> str:
     return f"{REPOSITORY}:{version}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
-def find_image(client: Any, name: str) -> Image | None:
+def find_image(client: Any, name: str) -> SandboxImage | None:
     """The image `name` of the engine, or None.
 
     Raises:
-        DockerFailed: there is one, but not with this version's runner.
+        DockerError: there is one, but not with this version's runner.
     """
     with explained(f"looking for the image {name}"):
         try:
@@ -85,14 +85,14 @@ def find_image(client: Any, name: str) -> Image | None:
     labels: Mapping[str, str] = facts["Config"].get("Labels") or {}
     if labels.get(RUNNER_LABEL) != runner_digest(docker_rootfs.read_runner()):
         what = "no sandbox image" if RUNNER_LABEL not in labels else "made by another version"
-        raise DockerFailed(
+        raise DockerError(
             f"the image {name!r} is {what} of flowzoo: build it again (flowzoo sandbox build "
             "--tag NAME), or leave out `image` to use one from the running interpreter."
         )
-    return Image(name, facts["Id"], facts["Size"])
+    return SandboxImage(name, facts["Id"], facts["Size"])
 
 
-def ensure_image(client: Any, info: Mapping[str, Any], name: str | None = None) -> Image:
+def ensure_image(client: Any, info: Mapping[str, Any], name: str | None = None) -> SandboxImage:
     """The image `name`, or the default one, which is built if the engine does not have it.
 
     `info` is what the engine says of itself: an engine of another architecture cannot run this
@@ -101,7 +101,7 @@ def ensure_image(client: Any, info: Mapping[str, Any], name: str | None = None) 
     if name is not None:
         found = find_image(client, name)
         if found is None:
-            raise DockerFailed(
+            raise DockerError(
                 f"the engine has no image {name!r}: pull it (docker pull {name}), build it "
                 f"(flowzoo sandbox build --tag {name}), or leave out `image` to have one built."
             )
@@ -123,11 +123,11 @@ def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
     return sys.platform == "linux" and same
 
 
-def build_image(client: Any, base: str | None = None, tag: str | None = None) -> Image:
+def build_image(client: Any, base: str | None = None, tag: str | None = None) -> SandboxImage:
     """Build the image, from the running interpreter or from `base`; `tag` names it further.
 
     Raises:
-        DockerFailed: the engine refuses, the disk is full, or the base cannot be had.
+        DockerError: the engine refuses, the disk is full, or the base cannot be had.
     """
     start = time.perf_counter()
     runner = docker_rootfs.read_runner()
@@ -144,7 +144,7 @@ def build_image(client: Any, base: str | None = None, tag: str | None = None) ->
             client.api.tag(name, repository, label or "latest")
         _remove_superseded(client, name)
         facts = client.api.inspect_image(name)
-    return Image(tag or name, facts["Id"], facts["Size"], time.perf_counter() - start)
+    return SandboxImage(tag or name, facts["Id"], facts["Size"], time.perf_counter() - start)
 
 
 def _remove_superseded(client: Any, name: str) -> None:
@@ -203,8 +203,8 @@ def _build_from(client: Any, name: str, base: str, runner: Mapping[str, bytes]) 
     )
     try:
         _refuse_errors(lines)
-    except DockerFailed as error:
-        raise DockerFailed(
+    except DockerError as error:
+        raise DockerError(
             f"{error} If the base image {base!r} cannot be pulled from here, leave out --base: the "
             "image is then made from the running interpreter, without a registry."
         ) from error
@@ -214,4 +214,4 @@ def _refuse_errors(lines: Iterable[Mapping[str, Any]]) -> None:
     """Read the engine's progress lines to the end; raise the error that one of them holds."""
     for line in lines:
         if "error" in line:
-            raise DockerFailed(explain(RuntimeError(line["error"]), "building the image"))
+            raise DockerError(explain(RuntimeError(line["error"]), "building the image"))

@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowzoo.sandbox.docker.engine import DockerFailed
+from flowzoo.sandbox.docker.engine import DockerError
 
 MACHINE, OWNER, NONCE = "flowzoo.machine", "flowzoo.owner", "flowzoo.nonce"
 GONE_SECONDS = 15.0
 """How long a killed container may take to be gone; about 0.1 s is usual."""
 
 
-def machine() -> str:
+def machine_id() -> str:
     """Where process ids mean the same: this boot of this machine, in this process namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -34,7 +34,7 @@ def machine() -> str:
         return f"{platform.node()} {sys.platform}"
 
 
-def birth(pid: int) -> str | None:
+def process_start_time(pid: int) -> str | None:
     """When process `pid` started, in the system's own words; None if there is no such process."""
     try:
         if sys.platform == "linux":
@@ -52,20 +52,24 @@ def birth(pid: int) -> str | None:
 
 def owner_labels(nonce: str) -> dict[str, str]:
     """Labels of a container that this process owns."""
-    return {MACHINE: machine(), OWNER: f"{os.getpid()} {birth(os.getpid())}", NONCE: nonce}
+    return {
+        MACHINE: machine_id(),
+        OWNER: f"{os.getpid()} {process_start_time(os.getpid())}",
+        NONCE: nonce,
+    }
 
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
     """Whether a container's owner is known to be dead; one of another machine is not judged."""
-    if labels.get(MACHINE) != machine():
+    if labels.get(MACHINE) != machine_id():
         return False
     pid, _, born = labels.get(OWNER, "").partition(" ")
-    return not pid.isdigit() or birth(int(pid)) != born
+    return not pid.isdigit() or process_start_time(int(pid)) != born
 
 
-def sweep(client: Any) -> int:
+def remove_orphans(client: Any) -> int:
     """Remove the containers of dead owners on this machine; returns how many there were."""
-    found = client.api.containers(all=True, filters={"label": f"{MACHINE}={machine()}"})
+    found = client.api.containers(all=True, filters={"label": f"{MACHINE}={machine_id()}"})
     orphans = [row["Id"] for row in found if is_orphan(row.get("Labels") or {})]
     for container in orphans:
         remove(client, container)
@@ -76,7 +80,7 @@ def remove_all(client: Any, nonce: str) -> None:
     """Remove every container of one backend.
 
     Raises:
-        DockerFailed: one did not go away.
+        DockerError: one did not go away.
     """
     found = client.api.containers(all=True, filters={"label": f"{NONCE}={nonce}"})
     for row in found:
@@ -87,7 +91,7 @@ def remove(client: Any, container: str) -> None:
     """Kill and remove one container; returns when it is gone, whoever removed it.
 
     Raises:
-        DockerFailed: it is still there after `GONE_SECONDS`.
+        DockerError: it is still there after `GONE_SECONDS`.
     """
     from docker.errors import APIError, NotFound
 
@@ -103,6 +107,6 @@ def remove(client: Any, container: str) -> None:
             return
         if time.monotonic() > end:
             short = container[:12]
-            raise DockerFailed(f"the container {short} was not removed: docker rm -f {short}")
+            raise DockerError(f"the container {short} was not removed: docker rm -f {short}")
         time.sleep(pause)
         pause = min(2 * pause, 0.5)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from flowzoo.sandbox.backends import FLAGS, RUNNER
-from flowzoo.sandbox.docker.engine import DockerFailed
+from flowzoo.sandbox.docker.engine import DockerError
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PREFIX = "python"
@@ -50,10 +50,10 @@ def write_rootfs(out: IO[bytes], runner: Mapping[str, bytes]) -> None:
     """Write the tar file; `runner` is its modules by name.
 
     Raises:
-        DockerFailed: this interpreter cannot be packed: no Linux, no `ldd`, a library missing.
+        DockerError: this interpreter cannot be packed: no Linux, no `ldd`, a library missing.
     """
     if sys.platform != "linux":
-        raise DockerFailed(
+        raise DockerError(
             f"an image from the running interpreter needs Linux, this is {sys.platform}; build "
             f"from a base image: flowzoo sandbox build --base python:{VERSION}-slim"
         )
@@ -98,10 +98,10 @@ def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
             ["ldd", *map(str, binaries)], capture_output=True, text=True, timeout=120, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise DockerFailed(f"{_REMEDY} (ldd: {error})") from error
+        raise DockerError(f"{_REMEDY} (ldd: {error})") from error
     if "not found" in done.stdout:
         line = next(line for line in done.stdout.splitlines() if "not found" in line)
-        raise DockerFailed(f"{_REMEDY} (ldd: {line.strip()})")
+        raise DockerError(f"{_REMEDY} (ldd: {line.strip()})")
     found: dict[str, Path] = {}
     for match in _LIBRARY.finditer(done.stdout):
         name, path = match["name"], match["path"]
@@ -110,7 +110,7 @@ def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
         elif name.startswith("/"):
             found[name[1:]] = Path(name)
     if not found:
-        raise DockerFailed(f"{_REMEDY} (ldd: {' '.join(done.stderr.split())[:200] or 'no answer'})")
+        raise DockerError(f"{_REMEDY} (ldd: {' '.join(done.stderr.split())[:200] or 'no answer'})")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flowzoo.sandbox.pool.protocol import Result
 
 
-class Batch:
+class JobBatch:
     """The jobs of one submission, and their results as they come in.
 
     Args:
@@ -31,17 +31,17 @@ class Batch:
         self.future: Future[list[Result]] = Future()
 
 
-class Ticket(NamedTuple):
+class AssignedJob(NamedTuple):
     """A job that a worker has."""
 
     id: int
     """What the worker's reply must repeat."""
-    batch: Batch
+    batch: JobBatch
     idx: int
     """Position of the job in its batch."""
 
 
-class Ledger:
+class JobQueue:
     """All unfinished batches of a pool; those with waiting jobs take turns.
 
     Belongs to one thread. A future that its owner cancelled loses its waiting jobs; those that a
@@ -49,10 +49,10 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._turns: deque[Batch] = deque()
-        self._live: set[Batch] = set()
+        self._turns: deque[JobBatch] = deque()
+        self._live: set[JobBatch] = set()
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[JobBatch]) -> None:
         """Take in batches, in their order."""
         for batch in batches:
             self._turns.append(batch)
@@ -62,7 +62,7 @@ class Ledger:
         """How many jobs wait for a worker."""
         return sum(len(batch.waiting) for batch in self._turns)
 
-    def take(self, most: int, most_bytes: int) -> tuple[Batch, list[int]] | None:
+    def take(self, most: int, most_bytes: int) -> tuple[JobBatch, list[int]] | None:
         """Up to `most` jobs of the batch whose turn it is, at least one; None where none waits.
 
         No job is added once the ones taken have `most_bytes` bytes.
@@ -82,13 +82,13 @@ class Ledger:
             return batch, taken
         return None
 
-    def put_back(self, ticket: Ticket) -> None:
+    def put_back(self, ticket: AssignedJob) -> None:
         """Let a job wait again, before the others of its batch."""
         if not ticket.batch.waiting:
             self._turns.appendleft(ticket.batch)
         ticket.batch.waiting.appendleft(ticket.idx)
 
-    def settle(self, ticket: Ticket, result: Result) -> None:
+    def settle(self, ticket: AssignedJob, result: Result) -> None:
         """Enter the verdict of one job; the last one completes its batch."""
         batch = ticket.batch
         batch.results[ticket.idx] = result

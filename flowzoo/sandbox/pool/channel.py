@@ -1,7 +1,7 @@
-"""The parent's view of a pool's processes: one `Zygote`, and one `Channel` per worker.
+"""The parent's view of a pool's processes: one `PoolZygote`, and one `WorkerConnection` per worker.
 
-Both are handles without a thread of their own. They never block, except `Zygote.close`; only the
-pool's dispatcher calls them. All descriptors are closed on exec, and closing them is what tells
+Both are handles without a thread of their own. They never block, except `PoolZygote.close`; only
+the pool's dispatcher calls them. All descriptors are closed on exec, and closing them is what tells
 the other side that the parent is gone.
 """
 
@@ -19,8 +19,8 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from flowzoo.sandbox.pool.batch import Batch, Ticket
-from flowzoo.sandbox.pool.protocol import FORK, JOB, ORDER, PID, REAP, Reply, split_replies
+from flowzoo.sandbox.pool.batch import AssignedJob, JobBatch
+from flowzoo.sandbox.pool.protocol import FORK, JOB, ORDER, PID, REAP, WorkerReply, split_replies
 
 READ_BYTES = 1 << 18
 
@@ -49,7 +49,7 @@ _START = (
 )
 
 
-class Zygote:
+class PoolZygote:
     """The process that forks the workers.
 
     Args:
@@ -81,12 +81,12 @@ class Zygote:
             far.close()
         near.setblocking(False)
         self.control = near
-        self.born = time.monotonic()
+        self.started_at = time.monotonic()
         self.ready = False
         self.error = ""
         self._heard = b""
 
-    def hear(self) -> bool:
+    def read_report(self) -> bool:
         """Read what the zygote reported; False when it is gone."""
         try:
             data = self.control.recv(READ_BYTES)
@@ -100,7 +100,7 @@ class Zygote:
             self.ready, self.error = "ready" in message, message.get("error", "")
         return bool(data)
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         """Whether the process has ended.
 
         The end of the control stream may come later: for a moment, a fresh worker holds it too.
@@ -144,7 +144,7 @@ class Zygote:
         self.process.returncode = 0  # or its __del__ would wait for a child we do not have
 
 
-def waited(pid: int) -> float:
+def runqueue_wait(pid: int) -> float:
     """Seconds that a process could have run and other processes did; 0 where that is not known."""
     try:
         with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
@@ -153,7 +153,7 @@ def waited(pid: int) -> float:
         return 0.0
 
 
-class Channel:
+class WorkerConnection:
     """One worker: its stream, and the jobs sent to it that have no verdict yet.
 
     `queue[0]` is the job it runs; those behind it are waiting in its pipe.
@@ -163,14 +163,14 @@ class Channel:
         self.stream = stream
         self.fd = stream.fileno()
         self.pid = 0  # known from its hello on
-        self.born = time.monotonic()
-        self.queue: deque[Ticket] = deque()
+        self.started_at = time.monotonic()
+        self.queue: deque[AssignedJob] = deque()
         self.started = 0.0
         """When the job in front was dispatched, or the one before it was answered."""
         self.deadline = 0.0
         """Until when the job in front must have answered."""
         self.waited: float | None = None
-        """What `waited` said soon after the job in front began; None: not asked yet."""
+        """What `runqueue_wait` said soon after the job in front began; None: not asked yet."""
         self.last = False
         """No more jobs: it is replaced once the one in front has its verdict."""
         self.served = 0
@@ -178,13 +178,13 @@ class Channel:
         self._incoming = bytearray()
         self._next_id = int.from_bytes(os.urandom(6), "little") + 1
 
-    def post(self, batch: Batch, idxs: list[int]) -> None:
+    def send_jobs(self, batch: JobBatch, idxs: list[int]) -> None:
         """Send the jobs of `batch` at the positions `idxs`."""
         parts = [bytes(self.outgoing)]
         for idx in idxs:
             payload = batch.jobs[idx]
             self._next_id += 1
-            self.queue.append(Ticket(self._next_id, batch, idx))
+            self.queue.append(AssignedJob(self._next_id, batch, idx))
             parts += JOB.pack(self._next_id, len(payload), batch.cpu_seconds), payload
         idle = len(self.queue) == len(idxs)
         self.outgoing = memoryview(b"".join(parts))
@@ -203,15 +203,15 @@ class Channel:
         """Give the job in front the time that its worker waited; False: it has had its deadline."""
         now, allowed = time.monotonic(), self.queue[0].batch.deadline
         if self.waited is None:  # not even looked at: this process was held up all the while
-            self.waited = waited(self.pid)
+            self.waited = runqueue_wait(self.pid)
             self.deadline = now + allowed
             return True
         last = self.started + MOST_WAITING * allowed
-        more = waited(self.pid) - self.waited
+        more = runqueue_wait(self.pid) - self.waited
         self.deadline = min(self.started + allowed + more, last)
-        return now < self.deadline or (now < last and self.speaks())
+        return now < self.deadline or (now < last and self.has_input())
 
-    def speaks(self) -> bool:
+    def has_input(self) -> bool:
         """Whether something came that was not read, perhaps while this process was held up."""
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
@@ -227,7 +227,7 @@ class Channel:
         except OSError:  # the end of the stream is seen by the next read
             self.outgoing = memoryview(b"")
 
-    def receive(self) -> tuple[list[Reply], bool]:
+    def receive(self) -> tuple[list[WorkerReply], bool]:
         """The replies that came, and whether the stream is still good (False: kill the worker)."""
         try:
             data = self.stream.recv(READ_BYTES)
@@ -242,7 +242,7 @@ class Channel:
         del self._incoming[: split.used]
         return split.replies, split.sound
 
-    def greet(self, reply: Reply) -> bool:
+    def accept_hello(self, reply: WorkerReply) -> bool:
         """Take the worker's pid from its hello; False where it is none."""
         if len(reply.value) == PID.size:
             self.pid = PID.unpack(reply.value)[0]

@@ -25,20 +25,20 @@ import time
 from collections import deque
 
 from flowzoo.errors import FlowzooError, UsageError
-from flowzoo.sandbox.pool.batch import Batch, Ledger
-from flowzoo.sandbox.pool.channel import Channel, Zygote, waited
+from flowzoo.sandbox.pool.batch import JobBatch, JobQueue
+from flowzoo.sandbox.pool.channel import PoolZygote, WorkerConnection, runqueue_wait
 from flowzoo.sandbox.pool.protocol import (
     DONE,
     HELLO,
     NO_MEMORY,
-    PoolFailed,
-    Reply,
+    JobStatus,
+    PoolError,
     Result,
-    Status,
+    WorkerReply,
 )
 from flowzoo.sandbox.pool.settings import PoolSettings
 
-STATUS: dict[int, Status] = {DONE: "ok", NO_MEMORY: "memory"}
+STATUS: dict[int, JobStatus] = {DONE: "ok", NO_MEMORY: "memory"}
 """What a kind of reply means; one that is not here means `crashed`."""
 
 AHEAD_SECONDS = 0.002
@@ -73,14 +73,14 @@ class Dispatcher:
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
         self.owner = os.getpid()
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, WorkerConnection] = {}
         """The workers by the descriptor of their stream."""
-        self._inbox: deque[Batch] = deque()
+        self._inbox: deque[JobBatch] = deque()
         self._lock = threading.Lock()
         self._closing = False
         self._ended = False
-        self._ledger = Ledger()
-        self._zygote: Zygote | None = None
+        self._ledger = JobQueue()
+        self._zygote: PoolZygote | None = None
         self._failures = 0
         self._typical = AHEAD_SECONDS / 2  # seconds a job takes, a running mean
         self._wake_in, self._wake_out = socket.socketpair()
@@ -93,7 +93,7 @@ class Dispatcher:
 
     # Called from any thread.
 
-    def submit(self, batch: Batch) -> bool:
+    def submit(self, batch: JobBatch) -> bool:
         """Queue `batch`, whose future will hold the results; False if the thread has ended."""
         with self._lock:
             if self._ended or self._closing:
@@ -130,14 +130,14 @@ class Dispatcher:
     # The thread: its loop.
 
     def _run(self) -> None:
-        failure: BaseException = PoolFailed(f"the worker pool {self.settings.name!r} was closed")
+        failure: BaseException = PoolError(f"the worker pool {self.settings.name!r} was closed")
         try:
             while not self._closing:
                 self._turn()
         except FlowzooError as error:
             failure = error
         except BaseException as error:
-            failure = PoolFailed(f"the worker pool {self.settings.name!r} failed: {error!r}")
+            failure = PoolError(f"the worker pool {self.settings.name!r} failed: {error!r}")
             failure.__cause__ = error
         finally:
             with self._lock:
@@ -174,7 +174,7 @@ class Dispatcher:
             # Before the workers: its last words explain why their streams end.
             poll.register(self._zygote.control, select.POLLIN)
             if not self._zygote.ready:
-                soonest = self._zygote.born + SETUP_SECONDS
+                soonest = self._zygote.started_at + SETUP_SECONDS
         for fd, channel in self.channels.items():
             events = select.POLLIN | select.POLLOUT if channel.outgoing else select.POLLIN
             poll.register(fd, events)
@@ -183,17 +183,17 @@ class Dispatcher:
             return poll.poll()
         return poll.poll(max(0, math.ceil((soonest - time.monotonic()) * 1000)))
 
-    def _due(self, channel: Channel) -> float:
+    def _due(self, channel: WorkerConnection) -> float:
         """When `channel` has to be looked at if nothing comes from it."""
         if not channel.pid:
-            return channel.born + FORK_SECONDS
+            return channel.started_at + FORK_SECONDS
         if not channel.queue:
             return math.inf
-        if channel.waited is None or self._hoards(channel):
+        if channel.waited is None or self._has_backlog(channel):
             return min(channel.deadline, channel.started + STUCK_SECONDS)
         return channel.deadline
 
-    def _hoards(self, channel: Channel) -> bool:
+    def _has_backlog(self, channel: WorkerConnection) -> bool:
         """Whether jobs wait behind the one in front that another worker could do."""
         return len(channel.queue) > 1 and self.settings.workers > 1
 
@@ -208,19 +208,19 @@ class Dispatcher:
                     self._retire(channel, "timeout")
             elif channel.pid:
                 if channel.waited is None:
-                    channel.waited = waited(channel.pid)
-                if self._hoards(channel):
+                    channel.waited = runqueue_wait(channel.pid)
+                if self._has_backlog(channel):
                     self._take_back(channel, keep=1)
                     channel.last = True
             elif self._zygote is not None and not self._zygote.ready:
-                channel.born = now  # it waits for the set-up, which has its own limit
+                channel.started_at = now  # it waits for the set-up, which has its own limit
             elif self._zygote is not None:
                 self._zygote.kill()
                 self._lose_zygote()
         zygote = self._zygote
-        if zygote is not None and not zygote.ready and now > zygote.born + SETUP_SECONDS:
+        if zygote is not None and not zygote.ready and now > zygote.started_at + SETUP_SECONDS:
             zygote.kill()
-            raise PoolFailed(self._setup_failed(f"not ready after {SETUP_SECONDS:.0f} s"))
+            raise PoolError(self._setup_failed(f"not ready after {SETUP_SECONDS:.0f} s"))
 
     # The thread: jobs to workers.
 
@@ -235,9 +235,9 @@ class Dispatcher:
         """Order one more worker, from a new zygote where there is none; False where that fails."""
         if self._zygote is None:
             settings = self.settings
-            self._zygote = Zygote(settings.setup, settings.memory_bytes, dict(settings.env))
+            self._zygote = PoolZygote(settings.setup, settings.memory_bytes, dict(settings.env))
         try:
-            channel = Channel(self._zygote.fork())
+            channel = WorkerConnection(self._zygote.fork())
         except OSError:  # it died, or does not read any more
             self._zygote.kill()
             self._lose_zygote()
@@ -262,11 +262,11 @@ class Dispatcher:
                 taken = self._ledger.take(most, AHEAD_BYTES)
                 if taken is None:
                     return
-                channel.post(*taken)
+                channel.send_jobs(*taken)
 
     # The thread: what comes from the processes.
 
-    def _listen(self, channel: Channel) -> None:
+    def _listen(self, channel: WorkerConnection) -> None:
         """Take the replies of a worker, and replace it where its stream is no longer good."""
         replies, good = channel.receive()
         for reply in replies:
@@ -274,7 +274,7 @@ class Dispatcher:
                 good = False
                 break
         if not good:
-            if self._zygote is None or self._zygote.gone():
+            if self._zygote is None or self._zygote.has_exited():
                 self._lose_zygote()
             elif channel.pid:
                 self._retire(channel, self._cause(channel))
@@ -283,10 +283,10 @@ class Dispatcher:
         elif not channel.queue and (channel.last or channel.served >= self.settings.recycle_after):
             self._retire(channel, None)
 
-    def _accept(self, channel: Channel, reply: Reply) -> bool:
+    def _accept(self, channel: WorkerConnection, reply: WorkerReply) -> bool:
         """Enter one reply; False where it does not answer the job in front."""
         if reply.kind == HELLO:
-            return not channel.pid and channel.greet(reply)
+            return not channel.pid and channel.accept_hello(reply)
         if not channel.queue or reply.id != channel.queue[0].id:
             return False
         status = STATUS.get(reply.kind, "crashed")
@@ -300,16 +300,16 @@ class Dispatcher:
         channel.start_clock()
         return True
 
-    def _cause(self, channel: Channel) -> Status:
+    def _cause(self, channel: WorkerConnection) -> JobStatus:
         """Why a worker died: beyond its CPU time the kernel killed it, which is a time-out."""
         if not channel.queue:
             return "crashed"
         spent = time.monotonic() - channel.started
         return "timeout" if spent >= channel.queue[0].batch.cpu_seconds else "crashed"
 
-    def _listen_to_zygote(self, zygote: Zygote) -> None:
+    def _listen_to_zygote(self, zygote: PoolZygote) -> None:
         """Learn that the set-up is done, or why it failed, or that the zygote is gone."""
-        alive = zygote.hear()
+        alive = zygote.read_report()
         if zygote.error:
             raise UsageError(self._setup_failed(zygote.error))
         if not alive:
@@ -317,7 +317,7 @@ class Dispatcher:
 
     # The thread: the end of processes.
 
-    def _retire(self, channel: Channel, verdict: Status | None) -> None:
+    def _retire(self, channel: WorkerConnection, verdict: JobStatus | None) -> None:
         """Kill a worker and start another; `verdict` is for the job it was at, if any."""
         channel.kill()
         self.channels.pop(channel.fd, None)
@@ -330,7 +330,7 @@ class Dispatcher:
         if self._zygote is not None:
             self._start_worker()
 
-    def _fail_start(self, channel: Channel) -> None:
+    def _fail_start(self, channel: WorkerConnection) -> None:
         """A worker died, or could not be forked, before its hello."""
         channel.kill()
         self.channels.pop(channel.fd, None)
@@ -347,7 +347,7 @@ class Dispatcher:
             zygote.close()
             ended = f"its zygote ended with status {zygote.process.returncode}"
             if not zygote.ready:
-                raise PoolFailed(self._setup_failed(ended))
+                raise PoolError(self._setup_failed(ended))
             self._count_failure(ended)
         for channel in self.channels.values():
             channel.kill()
@@ -360,7 +360,7 @@ class Dispatcher:
             self._take_back(channel, keep=0)
         self.channels.clear()
 
-    def _take_back(self, channel: Channel, keep: int) -> None:
+    def _take_back(self, channel: WorkerConnection, keep: int) -> None:
         """Let all jobs of a worker wait again but the first `keep`, in their order."""
         while len(channel.queue) > keep:
             self._ledger.put_back(channel.queue.pop())
@@ -368,7 +368,7 @@ class Dispatcher:
     def _count_failure(self, what: str) -> None:
         self._failures += 1
         if self._failures >= MOST_FAILURES:
-            raise PoolFailed(
+            raise PoolError(
                 f"the worker pool {self.settings.name!r} gives up after {MOST_FAILURES} failures "
                 f"in a row: {what}"
             )

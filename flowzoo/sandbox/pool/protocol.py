@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from flowzoo.errors import FlowzooError
 
-Status = Literal["ok", "timeout", "crashed", "memory"]
+JobStatus = Literal["ok", "timeout", "crashed", "memory"]
 
 JOB = struct.Struct("<QII")
 """id, bytes of the payload, seconds of CPU time the job may take."""
@@ -44,7 +44,7 @@ MOST_SECONDS = 1e9
 """A reply that claims to have taken longer (or NaN, or less than nothing) is no reply."""
 
 
-class PoolFailed(FlowzooError, RuntimeError):
+class PoolError(FlowzooError, RuntimeError):
     """The pool cannot run any job: its set-up fails, or its processes die before they start."""
 
 
@@ -52,7 +52,7 @@ class PoolFailed(FlowzooError, RuntimeError):
 class Result:
     """What became of one job."""
 
-    status: Status
+    status: JobStatus
     """`ok`; `timeout`: killed at its deadline; `memory`: the handler met its memory limit;
     `crashed`: the handler raised, its process died, or what it wrote was no reply."""
     value: bytes = b""
@@ -61,7 +61,7 @@ class Result:
     """Wall time: of the handler where it answered, else from the dispatch to the verdict."""
 
 
-class Reply(NamedTuple):
+class WorkerReply(NamedTuple):
     """One reply as it stood on the stream; nothing but its form has been checked."""
 
     id: int
@@ -70,27 +70,27 @@ class Reply(NamedTuple):
     value: bytes
 
 
-class Split(NamedTuple):
+class ParsedReplies(NamedTuple):
     """What a buffer of the worker's stream holds."""
 
-    replies: list[Reply]
+    replies: list[WorkerReply]
     used: int
     """Bytes that the replies took from the front of the buffer."""
     sound: bool
     """False where a header is impossible: what follows cannot be read."""
 
 
-def split_replies(buffer: bytes | bytearray, longest: int = MAX_BYTES) -> Split:
+def split_replies(buffer: bytes | bytearray, longest: int = MAX_BYTES) -> ParsedReplies:
     """The complete replies at the front of `buffer`; a started one is left in place."""
-    replies: list[Reply] = []
+    replies: list[WorkerReply] = []
     start, size = 0, len(buffer)
     while size - start >= REPLY.size:
         id_, kind, seconds, length = REPLY.unpack_from(buffer, start)
         if kind not in KINDS or length > longest or not 0 <= seconds < MOST_SECONDS:
-            return Split(replies, start, False)
+            return ParsedReplies(replies, start, False)
         end = start + REPLY.size + length
         if end > size:
             break
-        replies.append(Reply(id_, kind, seconds, bytes(buffer[start + REPLY.size : end])))
+        replies.append(WorkerReply(id_, kind, seconds, bytes(buffer[start + REPLY.size : end])))
         start = end
-    return Split(replies, start, True)
+    return ParsedReplies(replies, start, True)

@@ -8,7 +8,7 @@
 exec), and returns the handler `bytes -> bytes`; workers are forks of that process. A handler that
 hangs is killed at the deadline of its job, one that dies takes only its own job with it, and the
 batch goes on. Nothing a handler or a payload does raises here: it is a status. What raises is a
-set-up that fails (`UsageError`) and a machine on which no worker starts (`PoolFailed`).
+set-up that fails (`UsageError`) and a machine on which no worker starts (`PoolError`).
 
 There are no signal handlers and no alarms, and nothing forks the calling process, so the pool
 works under threads, asyncio, pytest-xdist and Ray, and inside daemonic processes. After a fork of
@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox.pool.batch import Batch
+from flowzoo.sandbox.pool.batch import JobBatch
 from flowzoo.sandbox.pool.dispatch import Dispatcher
 from flowzoo.sandbox.pool.protocol import Result
 from flowzoo.sandbox.pool.settings import (
@@ -111,7 +111,7 @@ class WorkerPool:
 
         Raises:
             UsageError: wrong arguments, a closed pool, or a set-up that fails.
-            PoolFailed: no worker can be started.
+            PoolError: no worker can be started.
         """
         future = self._submit(jobs, deadline)
         try:
@@ -131,7 +131,7 @@ class WorkerPool:
     def _submit(self, jobs: Sequence[bytes], deadline: float | None) -> Future[list[Result]]:
         checked = check_jobs(jobs)
         limit = check_deadline(self.settings.deadline if deadline is None else deadline)
-        batch = Batch(checked, limit, self.settings.cpu_seconds or math.ceil(limit) + 1)
+        batch = JobBatch(checked, limit, self.settings.cpu_seconds or math.ceil(limit) + 1)
         if not checked:
             batch.future.set_result([])
             return batch.future
@@ -176,7 +176,7 @@ class WorkerPool:
         return rss_of(self.worker_pids())
 
     def close(self) -> None:
-        """End all processes; batches under way raise PoolFailed. A second call does nothing."""
+        """End all processes; batches under way raise PoolError. A second call does nothing."""
         with self._lock:
             self.closed = True
             dispatcher, self._dispatcher = self._dispatcher, None

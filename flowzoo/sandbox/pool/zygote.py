@@ -73,7 +73,7 @@ def run_zygote(control_fd: int, parent: int, setup: str, memory_bytes: int) -> N
         report(control, {"error": describe(error).decode()})
         os._exit(1)
     silence()
-    nursery = Nursery(control, handler, memory_bytes)
+    nursery = ForkServer(control, handler, memory_bytes)
     gc.collect()
     gc.freeze()  # or each collection in a worker would write to, and so copy, every page
     report(control, {"ready": True})
@@ -215,7 +215,7 @@ def write_all(fd: int, data: bytes) -> None:
         os._exit(0 if error.errno in (errno.EPIPE, errno.ECONNRESET) else 1)
 
 
-class Nursery:
+class ForkServer:
     """Where the zygote forks and reaps its workers, as the parent orders.
 
     Args:

@@ -59,9 +59,9 @@ def answer_calls(found: Callable[..., Any], places: list[tuple[int, int]], most:
         kind, content = b"R", b""
         try:
             content = codec.encode(found(*args, **kwargs), most, DICTS)
-        except codec.TooLarge:
+        except codec.EncodingTooLargeError:
             kind = b"O"
-        except codec.Unplain as error:
+        except codec.UnsupportedTypeError as error:
             kind, content = b"U", plain_line(str(error))
         except BaseException as error:
             print_trace(error)
@@ -75,10 +75,10 @@ def serve(found: Callable[..., Any], most: int) -> None:
         args, kwargs = codec.decode(_hear())
         try:
             reply = codec.encode(("returned", found(*args, **kwargs)), most, DICTS)
-        except codec.TooLarge:
+        except codec.EncodingTooLargeError:
             say(b"O")
             continue
-        except codec.Unplain as error:
+        except codec.UnsupportedTypeError as error:
             reply = codec.encode(("unplain", str(error)))
         except BaseException as error:
             print_trace(error)
@@ -114,7 +114,7 @@ def ask(*args: Any, **kwargs: Any) -> Any:
     """
     try:
         question = codec.encode((args, kwargs))
-    except codec.Unplain as error:
+    except codec.UnsupportedTypeError as error:
         raise TypeError(f"an argument is no plain data: {error}") from None
     say(b"Q", question)
     kind, *rest = codec.decode(_hear())

@@ -9,14 +9,14 @@ import json
 import os
 from collections.abc import Iterator
 
-from wire import HEADER, LARGEST, LENGTH, BadFrame
+from wire import HEADER, LARGEST, LENGTH, FrameError
 
 BLOCK, _READ = 1 << 18, 1 << 16
 _SMALL = 1 << 16
 """Bytes of a frame that may wait to be sent along with the next."""
 
 
-class Buffer:
+class ByteBuffer:
     """Bytes in one place, up to a capacity."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def write_all(fd: int, parts: list[bytes | memoryview]) -> None:
             views[0] = views[0][count:]
 
 
-class Channel:
+class HostChannel:
     """Frames from and to the host.
 
     Args:
@@ -105,22 +105,22 @@ class Channel:
         Returns None at the end of the stream.
 
         Raises:
-            BadFrame: what came is no frame.
+            FrameError: what came is no frame.
         """
         if not self._have(HEADER.size + LENGTH.size):
             return None
         length, kind = HEADER.unpack_from(self._read, self._place)
         (size,) = LENGTH.unpack_from(self._read, self._place + HEADER.size)
         if length > LARGEST or size > min(length - LENGTH.size, BLOCK):
-            raise BadFrame(f"a frame of {length} bytes with a head of {size}")
+            raise FrameError(f"a frame of {length} bytes with a head of {size}")
         self._place += HEADER.size + LENGTH.size
         try:
             head = json.loads(self._take(size))
             sizes = head.pop("blobs")
         except (ValueError, KeyError, AttributeError) as error:
-            raise BadFrame(f"unreadable head: {type(error).__name__}") from error
+            raise FrameError(f"unreadable head: {type(error).__name__}") from error
         if sum(sizes) != length - LENGTH.size - size:
-            raise BadFrame("blobs that do not fill the frame")
+            raise FrameError("blobs that do not fill the frame")
         return kind, head, sizes
 
     def read_blob(self, size: int) -> Iterator[bytes]:
@@ -157,7 +157,7 @@ class Channel:
     def _take(self, size: int) -> bytes:
         """The next `size` bytes."""
         if not self._have(size):
-            raise BadFrame("the stream ended within a frame")
+            raise FrameError("the stream ended within a frame")
         start = self._place
         self._place += size
         return self._read[start : self._place]
@@ -169,7 +169,7 @@ class Channel:
             if not part:
                 if not self.waiting:
                     return False
-                raise BadFrame("the stream ended within a frame")
+                raise FrameError("the stream ended within a frame")
             self._read = self._read[self._place :] + part
             self._place = 0
         return True

@@ -1,10 +1,10 @@
 """Plain data as bytes, by exact builtin types: how arguments and results cross a box's wall.
 
 `encode` takes None, bool, int, float, complex, str (lone surrogates too), bytes, list, tuple, set,
-frozenset and dict, and nothing else: a subclass, a generator or a cycle is `Unplain`. What comes
-out of `decode` has exactly these types again, so a program cannot send an object that compares
-equal to everything. Aliases come out as copies. `decode` is safe on hostile bytes: its time and
-memory are bounded by their number, and it raises ValueError and nothing else.
+frozenset and dict, and nothing else: a subclass, a generator or a cycle is `UnsupportedTypeError`.
+What comes out of `decode` has exactly these types again, so a program cannot send an object that
+compares equal to everything. Aliases come out as copies. `decode` is safe on hostile bytes: its
+time and memory are bounded by their number, and it raises ValueError and nothing else.
 
 A value is a tag byte and its content: `I` and a length and the bytes of an int, little endian, in
 two's complement; `D` and `C`: one and two doubles; `S` and `B`: a length and bytes; `L` list, `U`
@@ -19,7 +19,7 @@ from typing import Any
 
 DEEPEST = 50
 """Most containers around a value."""
-CROWD = 64
+MOST_COLLISIONS = 64
 """Most keys with one hash: ints are easily made to collide, and many that do cost their square."""
 
 _NAME = type.__dict__["__name__"].__get__  # the real one, whatever a metaclass says
@@ -31,11 +31,11 @@ _SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z"}
 _MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset}
 
 
-class Unplain(Exception):
+class UnsupportedTypeError(Exception):
     """The value is no plain data; the message is the name of the type that is not."""
 
 
-class TooLarge(Exception):
+class EncodingTooLargeError(Exception):
     """The encoded value has more bytes than allowed."""
 
 
@@ -48,13 +48,14 @@ def encode(value: Any, most: int = 2**32 - 1, dicts: tuple[type[dict], ...] = (d
         dicts: types whose values are encoded as the dicts they equal.
 
     Raises:
-        Unplain: something in it has another type, or it is nested more than `DEEPEST` deep.
-        TooLarge: more than `most` bytes.
+        UnsupportedTypeError: something in it has another type, or it is nested more than `DEEPEST`
+            deep.
+        EncodingTooLargeError: more than `most` bytes.
     """
     out = bytearray()
     _put(out, value, 0, min(most, 2**32 - 1), dicts)
     if len(out) > most:
-        raise TooLarge
+        raise EncodingTooLargeError
     return bytes(out)
 
 
@@ -77,7 +78,7 @@ def decode(data: bytes | memoryview) -> Any:
 
 def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, ...]) -> None:
     if len(out) > most:
-        raise TooLarge
+        raise EncodingTooLargeError
     kind = type(value)
     if value is None or kind is bool:
         out += b"N" if value is None else b"T" if value else b"F"
@@ -93,7 +94,7 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
     elif kind is complex:
         out += b"C" + _COMPLEX.pack(value.real, value.imag)
     elif depth >= DEEPEST:
-        raise Unplain(f"{kind.__name__} nested more than {DEEPEST} deep")
+        raise UnsupportedTypeError(f"{kind.__name__} nested more than {DEEPEST} deep")
     elif kind in _SEQUENCES:
         out += _SEQUENCES[kind] + _LENGTH.pack(len(value))
         for member in value:
@@ -104,12 +105,12 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
             _put(out, key, depth + 1, most, dicts)
             _put(out, member, depth + 1, most, dicts)
     else:
-        raise Unplain(_NAME(kind))
+        raise UnsupportedTypeError(_NAME(kind))
 
 
 def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
     if len(content) > most:
-        raise TooLarge
+        raise EncodingTooLargeError
     out += tag + _LENGTH.pack(len(content)) + content
 
 
@@ -161,5 +162,5 @@ def _scalar(tag: bytes, content: bytes) -> int | str | bytes:
 
 def _check_keys(keys: list) -> None:
     """Refuse keys that would make building a set or dict take the square of their number."""
-    if len(keys) > CROWD and max(Counter(map(hash, keys)).values()) > CROWD:
-        raise ValueError(f"more than {CROWD} keys share one hash")
+    if len(keys) > MOST_COLLISIONS and max(Counter(map(hash, keys)).values()) > MOST_COLLISIONS:
+        raise ValueError(f"more than {MOST_COLLISIONS} keys share one hash")

@@ -27,12 +27,12 @@ _LIMITS_MEMORY = sys.platform != "darwin"
 """macOS has the limit and refuses to set it."""
 
 
-class Walls(NamedTuple):
+class Confinement(NamedTuple):
     """What is put on by each process, made once."""
 
     user: int | None
     """The user programs run as; None: the runner's."""
-    calls: list[linux.Call]
+    calls: list[linux.LibcCall]
     """In this order: signal, capabilities, dumps, Landlock, the filter of system calls."""
     program: bytearray
     """The filter; it names the process that is under it."""
@@ -40,7 +40,7 @@ class Walls(NamedTuple):
     """Where in the filter the id of that process stands."""
 
 
-class Plan:
+class ConfinementPlan:
     """How programs are confined here; from it the walls are made.
 
     Args:
@@ -66,9 +66,9 @@ class Plan:
         self.scratch: str | None = None
         """Folder that programs may write to."""
 
-    def make_walls(self) -> Walls:
+    def make_confinement(self) -> Confinement:
         """Everything that a fork has only to do."""
-        calls: list[linux.Call] = []
+        calls: list[linux.LibcCall] = []
         program, places = bytearray(), []
         if sys.platform == "linux":  # after the change of user, which clears it
             calls.append(linux.prctl_call(linux.PR_SET_PDEATHSIG, signal.SIGKILL))
@@ -81,10 +81,10 @@ class Plan:
         if self.filter is not None:
             program, places = bytearray(self.filter.program), self.filter.places
             calls.append(linux.filter_call(program))
-        return Walls(self.user, calls, program, places)
+        return Confinement(self.user, calls, program, places)
 
 
-def limit_all(plan: Plan) -> None:
+def limit_all(plan: ConfinementPlan) -> None:
     """The limits that are the same for all programs, in the process that is to fork them."""
     set_limit = resource.setrlimit
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -98,7 +98,7 @@ def limit_all(plan: Plan) -> None:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
 
 
-def job_limits(plan: Plan, limits: dict) -> tuple[int, int, int]:
+def job_limits(plan: ConfinementPlan, limits: dict) -> tuple[int, int, int]:
     """Bytes of memory and of a file, and threads of a program's user; -1: no limit."""
     memory = plan.base_memory + int(limits["memory_mb"] * 2**20)
     files = int(limits["files_mb"] * 2**20) if plan.scratch or plan.mode == "unsafe" else 0
@@ -117,7 +117,7 @@ def set_limits(seconds: int, memory: int, files: int, threads: int) -> None:
         setrlimit(RLIMIT_AS, (memory, memory))
 
 
-def confine(walls: Walls) -> None:
+def confine(walls: Confinement) -> None:
     """Everything that does not depend on the job.
 
     Raises:

@@ -31,7 +31,7 @@ import types
 from os import getpid
 from typing import Any
 
-from quiet import random, threading
+from fork_hooks import random, threading
 
 LENGTH = struct.Struct("<I")
 START = struct.Struct("<Idd")

@@ -7,13 +7,13 @@ import os
 import re
 import signal
 
-from channel import Buffer, Channel, make_file, write_all
-from confine import Plan, job_limits
+from channel import ByteBuffer, HostChannel, make_file, write_all
+from confine import ConfinementPlan, job_limits
 from inside import LENGTH, PEAK, START
-from place import OomKills
+from monitor import PEAK_UNIT, STDERR_KEPT, ProcessMonitor
 from task import pack_head
-from watch import PEAK_UNIT, STDERR_KEPT, Watch
-from wire import CASE, DATA, STOP, BadFrame
+from wire import CASE, DATA, STOP, FrameError
+from workspace import OomKills
 from zygote import Zygote
 
 _CALL_RESULTS = {b"R": "returned", b"E": "raised", b"U": "unplain", b"M": "memory", b"O": "output"}
@@ -23,7 +23,7 @@ _PARTS = 16
 """Parts of a job that are written at once."""
 
 
-class Box:
+class BoxContext:
     """What all jobs of a box share.
 
     Args:
@@ -35,13 +35,15 @@ class Box:
 
     __slots__ = ("buffers", "channel", "kills", "plan", "zygote")
 
-    def __init__(self, channel: Channel, plan: Plan, zygote: Zygote, kills: OomKills) -> None:
+    def __init__(
+        self, channel: HostChannel, plan: ConfinementPlan, zygote: Zygote, kills: OomKills
+    ) -> None:
         self.channel, self.plan, self.zygote, self.kills = channel, plan, zygote, kills
-        self.buffers = Buffer(), Buffer(), Buffer(), Buffer()
+        self.buffers = ByteBuffer(), ByteBuffer(), ByteBuffer(), ByteBuffer()
         """For stdout, stderr, records and messages of the process that runs."""
 
 
-class Job:
+class RunnerJob:
     """A job under way.
 
     Args:
@@ -50,7 +52,7 @@ class Job:
         sizes: of the blobs.
     """
 
-    def __init__(self, box: Box, head: dict, sizes: list[int]) -> None:
+    def __init__(self, box: BoxContext, head: dict, sizes: list[int]) -> None:
         self.box, self.channel = box, box.channel
         self.id: int = head["id"]
         self.style: str = head["style"]
@@ -110,7 +112,7 @@ class Job:
         )
         for fd in {own_in, out[1], err[1], says[1], hears[0]} - {-1}:
             os.close(fd)
-        watch = Watch(
+        watch = ProcessMonitor(
             self.box.zygote, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers,
             quiet=self.style == "stdin",
         )  # fmt: skip
@@ -132,7 +134,7 @@ class Job:
         seal_file(file)
         return file
 
-    def _follow(self, watch: Watch) -> None:
+    def _follow(self, watch: ProcessMonitor) -> None:
         """Send the cases of this process as they come."""
         first = self.index
         while watch.status is None and not watch.fault and not self._over:
@@ -156,7 +158,7 @@ class Job:
                 return
         self._send_end(watch, first)
 
-    def _take(self, watch: Watch, kind: bytes, content: memoryview) -> None:
+    def _take(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
         """Deal with one record."""
         if kind == b"S" and not self._started:  # a program that says it again keeps its clocks
             self._started = True
@@ -175,7 +177,7 @@ class Job:
         elif kind in _CALL_RESULTS and self.style != "stdin":
             self._take_result(watch, kind, content)
 
-    def _take_result(self, watch: Watch, kind: bytes, content: memoryview) -> None:
+    def _take_result(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
         """What a call came to; or loading, which then no later process can do better."""
         outcome = _CALL_RESULTS[kind]
         if self.style == "call" and self._loaded:
@@ -192,7 +194,7 @@ class Job:
         watch.err.size = 0
         watch.begin_case()
 
-    def _send_end(self, watch: Watch, first: int) -> None:
+    def _send_end(self, watch: ProcessMonitor, first: int) -> None:
         """The case of the test during which the process ended."""
         outcome, code, number = watch.fault, 0, 0
         status = watch.status or 0
@@ -226,14 +228,14 @@ class Job:
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         return killed and self.box.kills.more()
 
-    def _ends_with_memory_error(self, watch: Watch) -> bool:
+    def _ends_with_memory_error(self, watch: ProcessMonitor) -> bool:
         """Whether the last line on stderr is that of a MemoryError."""
         err = watch.err
         last = err.bytes.rfind(b"\n", 0, max(0, err.size - 1)) + 1
         return err.bytes.startswith(b"MemoryError", last, err.size)
 
     def _send_rest(
-        self, watch: Watch, outcome: str, detail: bytes | memoryview = b"", code: int = 0,
+        self, watch: ProcessMonitor, outcome: str, detail: bytes | memoryview = b"", code: int = 0,
         number: int = 0,
     ) -> None:  # fmt: skip
         """The same outcome for all tests that are left: none of them could end otherwise."""
@@ -244,7 +246,7 @@ class Job:
         self._over = True
 
     def _send_case(
-        self, watch: Watch, outcome: str, detail: bytes | memoryview = b"",
+        self, watch: ProcessMonitor, outcome: str, detail: bytes | memoryview = b"",
         blob: memoryview | None = None, code: int = 0, number: int = 0,
     ) -> None:  # fmt: skip
         size = min(watch.out.size, watch.most)
@@ -272,11 +274,11 @@ class Job:
         stderr.release()
         self.index += 1
 
-    def _from_host(self, watch: Watch) -> None:
+    def _from_host(self, watch: ProcessMonitor) -> None:
         """A message for the session, or its end."""
         frame = self.channel.next_frame()
         if frame is None:
-            raise BadFrame("the stream ended within a job")
+            raise FrameError("the stream ended within a job")
         kind, head, sizes = frame
         if kind == DATA and len(sizes) == 1 and head.get("id") == self.id and self.session:
             _, _, _, outbox = self.box.buffers
@@ -290,7 +292,7 @@ class Job:
                 self._stopping = True
                 self._over = self.style != "serve" or self._loaded
         else:
-            raise BadFrame(f"frame {kind} within a job")
+            raise FrameError(f"frame {kind} within a job")
 
 
 def seal_file(file: int) -> None:

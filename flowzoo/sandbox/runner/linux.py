@@ -98,23 +98,23 @@ def enter_root(folder: str) -> None:
     os.chdir("/")
 
 
-Call = tuple[str, Callable[..., int], tuple[Any, ...]]
+LibcCall = tuple[str, Callable[..., int], tuple[Any, ...]]
 """A call that is ready to be made: its name, the function, all arguments as the C library's."""
 
 
-def prctl_call(option: int, value: int, address: int = 0) -> Call:
+def prctl_call(option: int, value: int, address: int = 0) -> LibcCall:
     """`prctl`, to be made later."""
     words = [ctypes.c_ulong(word) for word in (value, address, 0, 0)]
     return f"prctl {option}", _libc.prctl, (ctypes.c_int(option), *words)
 
 
-def capset_call() -> Call:
+def capset_call() -> LibcCall:
     """Giving up all capabilities of the thread, to be done later."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     return "capset", _libc.capset, (header, (ctypes.c_uint32 * 6)())
 
 
-def filter_call(program: bytearray) -> Call:
+def filter_call(program: bytearray) -> LibcCall:
     """Installing a seccomp filter, which needs no_new_privs, to be done later.
 
     Args:
@@ -154,7 +154,7 @@ def landlock_allow(ruleset: int, path: str, rights: int) -> None:
         os.close(folder)
 
 
-def landlock_call(ruleset: int) -> Call:
+def landlock_call(ruleset: int) -> LibcCall:
     """Putting the thread under `ruleset`, which needs no_new_privs, to be done later."""
     call = (ctypes.c_long(_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint32(0))
     return "landlock_restrict_self", _libc.syscall, call

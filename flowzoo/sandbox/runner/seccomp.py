@@ -37,26 +37,26 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
 _PRCTLS = (15, 16)
 """PR_SET_NAME, PR_GET_NAME."""
 
-Step = tuple[int, int, int, int]
+BpfStep = tuple[int, int, int, int]
 """Opcode, steps to skip if true, steps to skip if false, value."""
 
 
-def _refuse(number: int) -> Step:
+def _refuse(number: int) -> BpfStep:
     return (_RETURN, 0, 0, _ERROR | number)
 
 
-_OK: Step = (_RETURN, 0, 0, _ALLOW)
+_OK: BpfStep = (_RETURN, 0, 0, _ALLOW)
 
 
-def _if_one_of(place: int, values: tuple[int, ...]) -> list[Step]:
+def _if_one_of(place: int, values: tuple[int, ...]) -> list[BpfStep]:
     """Allow if the low word of argument `place` is one of `values`."""
-    steps: list[Step] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * place)]
+    steps: list[BpfStep] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * place)]
     for value in values:
         steps += [(_EQUAL, 0, 1, value), _OK]
     return [*steps, _refuse(errno.EPERM)]
 
 
-def _unless_truncated(place: int) -> list[Step]:
+def _unless_truncated(place: int) -> list[BpfStep]:
     """Allow to open, with the flags in argument `place`, unless reading truncates the file.
 
     The first versions of Landlock let that pass.
@@ -70,9 +70,9 @@ def _unless_truncated(place: int) -> list[Step]:
     ]
 
 
-def _conditions() -> dict[str, list[Step]]:
+def _conditions() -> dict[str, list[BpfStep]]:
     """What decides about a call whose arguments matter."""
-    load_first: Step = (_LOAD, 0, 0, _ARGUMENTS)
+    load_first: BpfStep = (_LOAD, 0, 0, _ARGUMENTS)
     no = _refuse(errno.EPERM)
     return {
         "open": _unless_truncated(1),
@@ -103,10 +103,10 @@ def _conditions() -> dict[str, list[Step]]:
     }
 
 
-def _answers(machine: int, keeps_files: bool) -> dict[int, list[Step]]:
+def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
     """What the listed system calls get, by number."""
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
-    answers: dict[int, list[Step]] = {}
+    answers: dict[int, list[BpfStep]] = {}
     for numbers in allowed.values():
         answers[numbers[machine]] = [_OK]
     for numbers in ATTRIBUTES.values():
@@ -117,9 +117,9 @@ def _answers(machine: int, keeps_files: bool) -> dict[int, list[Step]]:
     return answers
 
 
-def _runs(answers: dict[int, list[Step]]) -> list[tuple[int, list[Step]]]:
+def _runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
     """The answers to all numbers: each stands with the first of those that it is for."""
-    runs: list[tuple[int, list[Step]]] = []
+    runs: list[tuple[int, list[BpfStep]]] = []
     for number in range(max(_FIRST_NEW, *answers) + 2):
         unlisted = errno.ENOSYS if number >= _FIRST_NEW else errno.EPERM
         answer = answers.get(number, [_refuse(unlisted)])
@@ -128,7 +128,7 @@ def _runs(answers: dict[int, list[Step]]) -> list[tuple[int, list[Step]]]:
     return runs
 
 
-def _search(runs: list[tuple[int, list[Step]]]) -> list[Step]:
+def _search(runs: list[tuple[int, list[BpfStep]]]) -> list[BpfStep]:
     """A binary search among `runs`.
 
     The kernel runs a new filter over all numbers to learn which it always allows, so that the
@@ -144,9 +144,9 @@ def _search(runs: list[tuple[int, list[Step]]]) -> list[Step]:
     return [(_AT_LEAST, len(below), 0, first), *below, *above]
 
 
-def _steps(machine: int, keeps_files: bool) -> list[Step]:
+def _steps(machine: int, keeps_files: bool) -> list[BpfStep]:
     """The whole filter, with `_PID` where the id of the process goes."""
-    steps: list[Step] = [
+    steps: list[BpfStep] = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
         (_RETURN, 0, 0, _KILL),

@@ -11,19 +11,19 @@ from typing import Any
 
 import linux
 import namespaces
-from channel import Channel
-from confine import Plan, limit_all
+from channel import HostChannel
+from confine import ConfinementPlan, limit_all
+from fork_hooks import register_hooks
 from inside import prepare
-from job import Box, Job
+from job import BoxContext, RunnerJob
 from landlock import make_ruleset, make_small_ruleset
 from libraries import STDLIB, shared_libraries
-from place import TMP, OomKills, Place, owns_processes
-from quiet import register_hooks
 from rehearse import rehearse, streams_in_place
 from seccomp import Filter
 from warm import warm_up
-from wire import DATA, DONE, JOB, READY, STOP, BadFrame
-from zygote import Breeder, Zygote
+from wire import DATA, DONE, JOB, READY, STOP, FrameError
+from workspace import TMP, OomKills, Workspace, owns_processes
+from zygote import Zygote, ZygoteServer
 
 CONTAINER_USER = 10001
 FIRST_OWN_USER = 1 << 30
@@ -33,7 +33,7 @@ UNKNOWN_BASE = 64 * 2**20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Server:
+class BoxServer:
     """A box of one mode.
 
     Args:
@@ -42,15 +42,15 @@ class Server:
         channel: to the host.
     """
 
-    def __init__(self, mode: str, options: dict[str, Any], channel: Channel) -> None:
+    def __init__(self, mode: str, options: dict[str, Any], channel: HostChannel) -> None:
         self.mode = mode
         self.channel = channel
-        self.plan = Plan(mode)
+        self.plan = ConfinementPlan(mode)
         self.scope: dict[str, Any] = {}
         """Namespace of programs."""
         self._uid = options.get("uid")
         self._landlock = 0
-        self._place: Place | None = None
+        self._place: Workspace | None = None
 
     def get_ready(self) -> None:
         """Make the box, up to what is done after `split`.
@@ -73,9 +73,9 @@ class Server:
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self._choose_user(owned_tmp)
         everybody = self.mode not in ("unsafe", "landlock") and os.getpid() == 1
-        self._place = Place(self.mode, self.plan.user, owned_tmp, everybody)
+        self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody)
         if self.mode != "unsafe":
-            self._build_walls(libraries)
+            self._build_confinement(libraries)
         else:
             register_hooks()
         path = warm_up(own_modules)
@@ -84,7 +84,7 @@ class Server:
             self.scope = prepare(path)
         self.plan.base_memory = self._address_space()
 
-    def split(self) -> Zygote | Breeder:
+    def split(self) -> Zygote | ZygoteServer:
         """Fork: the hold on the new process here, and there what it does.
 
         Raises:
@@ -107,13 +107,15 @@ class Server:
             os.setgroups([])
         os.umask(0o022)
         limit_all(self.plan)
-        side = Breeder(jobs[1], control[1], self._place, self.plan.make_walls(), self.plan.proc)
+        side = ZygoteServer(
+            jobs[1], control[1], self._place, self.plan.make_confinement(), self.plan.proc
+        )
         self.channel.close()
         return side
 
     def serve(self, zygote: Zygote) -> None:
         """Say READY, and take jobs until the end of the stream."""
-        box = Box(self.channel, self.plan, zygote, OomKills())
+        box = BoxContext(self.channel, self.plan, zygote, OomKills())
         self.channel.send(READY, self._facts())
         while (frame := self.channel.next_frame()) is not None:
             kind, head, sizes = frame
@@ -123,8 +125,8 @@ class Server:
                         pass
                 continue
             if kind != JOB:
-                raise BadFrame(f"frame {kind} from the host")
-            job = Job(box, head, sizes)
+                raise FrameError(f"frame {kind} from the host")
+            job = RunnerJob(box, head, sizes)
             job.run()
             self.channel.send(DONE, {"id": job.id, "clean": job.clean})
 
@@ -149,7 +151,7 @@ class Server:
             plan.own_user = can_read(own, STDLIB)
             plan.user, plan.drops = (own, False) if plan.own_user else (None, True)
 
-    def _build_walls(self, libraries: list[str]) -> None:
+    def _build_confinement(self, libraries: list[str]) -> None:
         """Everything that is made once and put on by each process."""
         plan = self.plan
         linux.prctl(linux.PR_SET_DUMPABLE, 0)

@@ -27,9 +27,9 @@ from typing import Any
 
 import calls
 import inside
-from channel import Channel
-from server import Server
-from task import Task
+from channel import HostChannel
+from server import BoxServer
+from task import ProcessTask
 from wire import BROKEN
 from zygote import Zygote
 
@@ -41,11 +41,11 @@ _ASIDE = 16
 """The stream to the host moves to descriptors from here on: 0, 1 and 2 belong to programs."""
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
-Program = tuple[types.CodeType, dict[str, Any], Callable[..., int], Callable[[int], None]]
+LoadedProgram = tuple[types.CodeType, dict[str, Any], Callable[..., int], Callable[[int], None]]
 """Code, its namespace, what reports an exception, what ends the process."""
 
 
-def main() -> Program:
+def main() -> LoadedProgram:
     """Serve until the host ends the stream; comes back in the process of a stdin program only."""
     if sys.flags.hash_randomization:
         command = [sys.executable, "-s", "-P", "-S", "-B", _FOLDER, *sys.argv[1:]]
@@ -53,7 +53,7 @@ def main() -> Program:
     channel = _take_stream()
     try:
         mode, options = _read_arguments(sys.argv[1:])
-        server = Server(mode, options, channel)
+        server = BoxServer(mode, options, channel)
         server.get_ready()
         side = server.split()
         if isinstance(side, Zygote):
@@ -67,13 +67,13 @@ def main() -> Program:
             os._exit(1)
     scope = server.scope
     del server, channel
-    task = side.breed()
+    task = side.serve()
     inside.wake_up()
     gc.enable()
     return begin(task, scope), scope, inside.report, inside.finish
 
 
-def begin(task: Task, scope: dict[str, Any]) -> types.CodeType:
+def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     """The code of a stdin program; the other styles are run to their end here."""
     sources = task.blobs if task.style == "check" else task.blobs[:1]
     blobs = [os.pread(inside.JOB, size, start) for start, size in sources]
@@ -95,7 +95,7 @@ def begin(task: Task, scope: dict[str, Any]) -> types.CodeType:
     os._exit(0)
 
 
-def _take_stream() -> Channel:
+def _take_stream() -> HostChannel:
     """Move the stream away from 0 and 1; nothing stands where a program's descriptors go."""
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     target = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
@@ -107,7 +107,7 @@ def _take_stream() -> Channel:
         os.close(null)
     for fd in (source, target):
         os.set_blocking(fd, True)
-    return Channel(source, target)
+    return HostChannel(source, target)
 
 
 def _read_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ STYLES = ("stdin", "call", "serve", "check")
 _FIRST_LOOK = 1024
 
 
-class Task(NamedTuple):
+class ProcessTask(NamedTuple):
     """What a process is to do."""
 
     style: str
@@ -40,7 +40,7 @@ def pack_head(
     return head + name + struct.pack(f"<{len(sizes)}Q", *sizes)
 
 
-def read_task(first: int) -> Task:
+def read_task(first: int) -> ProcessTask:
     """The task of this process; `first` is the blob of the first test that is left."""
     data = pread(JOB, _FIRST_LOOK, 0)
     number, threads, memory, files, most, count, length = HEAD.unpack_from(data)
@@ -55,4 +55,4 @@ def read_task(first: int) -> Task:
             blobs.append((place, size))
         place += size
     entry = data[HEAD.size : start].decode("utf-8", "surrogatepass")
-    return Task(style, entry, blobs, most, (memory, files, threads))
+    return ProcessTask(style, entry, blobs, most, (memory, files, threads))

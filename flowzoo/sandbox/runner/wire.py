@@ -53,7 +53,7 @@ LARGEST = 64 * 2**20
 """Most bytes in a body; a longer one is a broken stream."""
 
 
-class BadFrame(Exception):
+class FrameError(Exception):
     """The other side does not keep to the protocol."""
 
 
@@ -76,7 +76,7 @@ def pack(kind: int, head: dict, blobs: list[bytes] | tuple[bytes, ...] = ()) -> 
     text = json.dumps({**head, "blobs": [len(blob) for blob in blobs]}).encode("ascii")
     body = LENGTH.pack(len(text)) + text + b"".join(blobs)
     if len(body) > LARGEST:
-        raise BadFrame(f"a frame of {len(body)} bytes; at most {LARGEST} are allowed")
+        raise FrameError(f"a frame of {len(body)} bytes; at most {LARGEST} are allowed")
     return HEADER.pack(len(body), kind) + body
 
 
@@ -84,7 +84,7 @@ def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
     """The frame of a body.
 
     Raises:
-        BadFrame: the lengths do not fit, or the head is no JSON object.
+        FrameError: the lengths do not fit, or the head is no JSON object.
     """
     try:
         (size,) = LENGTH.unpack_from(body)
@@ -93,17 +93,17 @@ def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
         place, blobs = 4 + size, []
         for count in sizes:
             if type(count) is not int or count < 0:
-                raise BadFrame(f"a blob of size {count!r}")
+                raise FrameError(f"a blob of size {count!r}")
             blobs.append(bytes(body[place : place + count]))
             place += count
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadFrame(f"unreadable body: {type(error).__name__}") from error
+        raise FrameError(f"unreadable body: {type(error).__name__}") from error
     if place != len(body):
-        raise BadFrame(f"a body of {len(body)} bytes with {place} bytes of content")
+        raise FrameError(f"a body of {len(body)} bytes with {place} bytes of content")
     return Frame(kind, head, blobs)
 
 
-class Unpacker:
+class FrameDecoder:
     """Cuts a byte stream into frames."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Unpacker:
         """Take `data`; returns the frames that are complete now.
 
         Raises:
-            BadFrame: a length above `LARGEST` or an unreadable body.
+            FrameError: a length above `LARGEST` or an unreadable body.
         """
         buffer = self._buffer
         buffer += data
@@ -121,7 +121,7 @@ class Unpacker:
         while len(buffer) - place >= HEADER.size:
             length, kind = HEADER.unpack_from(buffer, place)
             if length > LARGEST:
-                raise BadFrame(f"a frame of {length} bytes; at most {LARGEST} are allowed")
+                raise FrameError(f"a frame of {length} bytes; at most {LARGEST} are allowed")
             end = place + HEADER.size + length
             if len(buffer) < end:
                 break

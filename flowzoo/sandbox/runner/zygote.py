@@ -25,10 +25,10 @@ from time import monotonic, process_time
 from typing import Any, NamedTuple
 
 import linux
-from confine import Walls, confine, set_limits
+from confine import Confinement, confine, set_limits
 from inside import START, plain_line, say
-from place import Place
-from task import Task, read_task
+from task import ProcessTask, read_task
+from workspace import Workspace
 
 TASK = struct.Struct("<QII")
 """For which copy it is, which of the job's blobs is the first test's, seconds of CPU time."""
@@ -48,7 +48,7 @@ _TICK = 0.002
 """Seconds between two looks where the kernel does not tell of a process's end."""
 
 
-class End(NamedTuple):
+class ProcessExit(NamedTuple):
     """How the process of a program ended."""
 
     status: int
@@ -103,13 +103,13 @@ class Zygote:
         """The descriptor that is readable once that process has ended."""
         return self._control.fileno()
 
-    def end(self) -> End:
+    def end(self) -> ProcessExit:
         """Its end, for which this waits.
 
         Raises:
             OSError: the zygote has died.
         """
-        return End(*self._receive(b"E"))
+        return ProcessExit(*self._receive(b"E"))
 
     def _receive(self, kind: bytes) -> tuple:
         data = self._control.recv(END.size)
@@ -121,7 +121,7 @@ class Zygote:
         return END.unpack(data)[1:]
 
 
-class Breeder:
+class ZygoteServer:
     """The zygote's own side.
 
     Args:
@@ -133,7 +133,7 @@ class Breeder:
     """
 
     def __init__(
-        self, jobs: _socket.socket, control: _socket.socket, place: Place, walls: Walls,
+        self, jobs: _socket.socket, control: _socket.socket, place: Workspace, walls: Confinement,
         proc: int | None,
     ) -> None:  # fmt: skip
         self._jobs, self._control = jobs, control
@@ -142,7 +142,7 @@ class Breeder:
         self._files_mb = 0
         self._score, self._own_score = open_score(proc)
 
-    def breed(self) -> Task:
+    def serve(self) -> ProcessTask:
         """Make copies until the runner is gone; comes back in a copy that has a task."""
         receive, walls, private = self._jobs.recvmsg, self._walls, self._place.private
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # no copy has to take it apart
@@ -225,10 +225,12 @@ def open_score(proc: int | None) -> tuple[int, bytes]:
     return score, own
 
 
-def await_task(receive: Callable[..., Any], walls: Walls, own: int, private: str) -> Task:
+def await_task(
+    receive: Callable[..., Any], walls: Confinement, own: int, private: str
+) -> ProcessTask:
     """In the copy with the number `own`: be confined, wait for a job, take what it brings.
 
-    Small, because each page it touches is copied. See `Place` for `private`.
+    Small, because each page it touches is copied. See `Workspace` for `private`.
     """
     trouble = b""
     try:

@@ -9,12 +9,12 @@ from transformers import AutoTokenizer
 
 from flowzoo.agents.chat.prompts import EngineStats, fitted_prompts
 from flowzoo.agents.chat.shorten import MARK, find_spans, middle_out, shorten
-from flowzoo.agents.chat.template import Chat
+from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.lengths import Lengths, read_lengths, with_default
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Completion, Request, Sampling, prompt_budget
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
@@ -99,7 +99,7 @@ def test_random_chats_fit_or_are_refused_and_keep_the_problem() -> None:
 
 
 def test_prompts_are_cut_in_tokens_and_say_how_many() -> None:
-    chat, stats = Chat(AutoTokenizer.from_pretrained(pocket_path()), {}), EngineStats()
+    chat, stats = ChatTokenizer(AutoTokenizer.from_pretrained(pocket_path()), {}), EngineStats()
     request = Request(("k",), "a_0", "a", user(BALLOT), keep=PROBLEM, quotes=(LONG, SHORT))
     full = len(chat.encode([request.messages])[0])
     budgets = [full, full - 40, full - 40, 10]
@@ -188,7 +188,7 @@ def test_rollouts_tell_engines_what_may_be_shortened_and_records_what_was() -> N
     parrot = Parrot()
     roles = workflow.role_counts()
     roster = Roster(dict.fromkeys(roles, parrot), {"aggregator": Lengths(77, 9)})
-    (record,) = Rollout(workflow, roster).run([Job(problem)])
+    (record,) = Rollout(workflow, roster).run([EpisodeJob(problem)])
     *drafts, choice = parrot.seen
     assert {(r.max_prompt, r.max_tokens, r.quotes) for r in drafts} == {(None, None, ())}
     assert (choice.max_prompt, choice.max_tokens, choice.keep) == (77, 9, problem.text)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from flowzoo.agents.chat.template import Chat
+from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.chat.thinking import read_thinking, thinking_kwargs
 from flowzoo.agents.openai.wire import read_completion
 from flowzoo.agents.pocket import pocket_path
@@ -23,11 +23,11 @@ SWITCHED = (
 ALWAYS = CHATML + "<think>\n"
 
 
-def chat(template: str, special: bool = False, thinking: bool | None = None) -> Chat:
+def chat(template: str, special: bool = False, thinking: bool | None = None) -> ChatTokenizer:
     tokenizer = AutoTokenizer.from_pretrained(pocket_path())
     tokenizer.chat_template = template
     tokenizer.add_tokens(["<think>", "</think>"], special_tokens=special)
-    return Chat(tokenizer, {}, thinking)
+    return ChatTokenizer(tokenizer, {}, thinking)
 
 
 def test_the_switch_reaches_templates_that_have_one() -> None:

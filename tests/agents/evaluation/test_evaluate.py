@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.agents import Completion, Request, Roster
-from flowzoo.agents.evaluation.evaluate import Store, evaluate, read_episodes
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
 from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -48,7 +48,7 @@ def test_samples_of_a_problem_are_different_episodes() -> None:
 
 
 def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
-    whole = Store(tmp_path / "whole", {"n": 30})
+    whole = EvaluationDirectory(tmp_path / "whole", {"n": 30})
     records, summary = evaluate(WORKFLOW, roster(), PROBLEMS, seed=1, store=whole)
     lines = (tmp_path / "whole" / "episodes.jsonl").read_text().splitlines(keepends=True)
     assert len(lines) == 30
@@ -57,7 +57,7 @@ def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
     stopped.mkdir()
     (stopped / "run.json").write_text((tmp_path / "whole" / "run.json").read_text())
     (stopped / "episodes.jsonl").write_text("".join(lines[:11]) + lines[11][:40])
-    store = Store(stopped, {"n": 30})
+    store = EvaluationDirectory(stopped, {"n": 30})
     assert len(store.finished) == 11
     again, resumed = evaluate(WORKFLOW, roster(), PROBLEMS, seed=1, store=store)
     assert resumed == summary
@@ -67,23 +67,23 @@ def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_store_of_other_settings_is_refused(tmp_path: Path) -> None:
-    Store(tmp_path, {"n": 30, "seed": 0}).close({})
+    EvaluationDirectory(tmp_path, {"n": 30, "seed": 0}).close({})
     with pytest.raises(UsageError, match=r"other settings \(seed\)"):
-        Store(tmp_path, {"n": 30, "seed": 1})
+        EvaluationDirectory(tmp_path, {"n": 30, "seed": 1})
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
-    store = Store(tmp_path, {})
+    store = EvaluationDirectory(tmp_path, {})
     evaluate(WORKFLOW, roster(), PROBLEMS[:3], store=store)
     path = tmp_path / "episodes.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "{", lines[2]]))
     with pytest.raises(DataError, match="line 2"):
-        Store(tmp_path, {})
+        EvaluationDirectory(tmp_path, {})
 
 
 def test_records_survive_json(tmp_path: Path) -> None:
-    store = Store(tmp_path, {})
+    store = EvaluationDirectory(tmp_path, {})
     records, _ = evaluate(WORKFLOW, roster(), PROBLEMS[:5], store=store)
     saved = {record.episode: record for record in read_episodes(tmp_path / "episodes.jsonl")}
     for record in records:

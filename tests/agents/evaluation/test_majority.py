@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.agents import Roster, Sampling
-from flowzoo.agents.evaluation.evaluate import Store, evaluate
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate
 from flowzoo.agents.evaluation.majority import read_summary, vote, votes_for
 from flowzoo.agents.evaluation.protocol import (
     check_comparable,
@@ -137,7 +137,7 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_is_saved_with_its_protocol_and_can_grow(tmp_path: Path) -> None:
-    store = Store(tmp_path, {"n": 20})
+    store = EvaluationDirectory(tmp_path, {"n": 20})
     evaluate(SINGLE, roster(), PROBLEMS, samples=1, store=store)
     _, grown = evaluate(SINGLE, roster(), PROBLEMS, samples=3, store=store)
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 60

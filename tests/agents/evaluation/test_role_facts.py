@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from flowzoo.agents import Roster
-from flowzoo.agents.evaluation.role_facts import Share, role_shares
+from flowzoo.agents.evaluation.role_facts import Proportion, role_shares
 from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import EpisodeRecord, make_workflow
 
@@ -31,16 +31,16 @@ def verdicts(*counts: int) -> dict[str, Any]:
 def test_verdicts_are_weighed_by_call_and_not_by_episode() -> None:
     # One episode of one right verdict, one of four verdicts of which one is right.
     found = role_shares(planted(verdicts(1, 0, 0, 0, 0), verdicts(0, 1, 1, 2, 0)))
-    assert found["evaluator_tpr"] == Share(1 / 3, 3)
-    assert found["evaluator_tnr"] == Share(1 / 2, 2)
-    assert found["evaluator_abstained"] == Share(0.0, 5)
+    assert found["evaluator_tpr"] == Proportion(1 / 3, 3)
+    assert found["evaluator_tnr"] == Proportion(1 / 2, 2)
+    assert found["evaluator_abstained"] == Proportion(0.0, 5)
 
 
 def test_unreadable_verdicts_judge_nothing_and_are_counted() -> None:
     found = role_shares(planted(verdicts(1, 0, 0, 0, 2), verdicts(0, 0, 0, 0, 1)))
-    assert found["evaluator_tpr"] == Share(1.0, 1)
+    assert found["evaluator_tpr"] == Proportion(1.0, 1)
     assert "evaluator_tnr" not in found  # no wrong answer was judged: no share, rather than 0
-    assert found["evaluator_abstained"] == Share(3 / 4, 4)
+    assert found["evaluator_abstained"] == Proportion(3 / 4, 4)
 
 
 def test_recovery_is_of_contested_episodes_alone() -> None:
@@ -54,9 +54,9 @@ def test_recovery_is_of_contested_episodes_alone() -> None:
             {"any_correct": None, "contested": None, "recovered": None},
         )
     )  # fmt: skip
-    assert found["any_correct"] == Share(4 / 5, 5)
-    assert found["contested"] == Share(3 / 5, 5)
-    assert found["aggregator_recovery"] == Share(1 / 3, 3)
+    assert found["any_correct"] == Proportion(4 / 5, 5)
+    assert found["contested"] == Proportion(3 / 5, 5)
+    assert found["aggregator_recovery"] == Proportion(1 / 3, 3)
     assert set(found) == {"any_correct", "contested", "aggregator_recovery"}
 
 
@@ -72,14 +72,14 @@ def test_refinement_is_of_wrong_and_of_right_first_attempts() -> None:
              (True, False)]  # fmt: skip
     found = role_shares(planted(*(refined(*case) for case in cases)))
     assert found == {
-        "refinement_recovery": Share(1 / 4, 4), "refinement_regression": Share(1 / 2, 2)
+        "refinement_recovery": Proportion(1 / 4, 4), "refinement_regression": Proportion(1 / 2, 2)
     }  # fmt: skip
 
 
 def test_a_verifier_of_evidence_has_its_own_names() -> None:
     counts = {"true_yes": 3, "false_yes": 1, "true_no": 1, "false_no": 1}
     found = role_shares(planted(counts))
-    assert found == {"verifier_tpr": Share(3 / 4, 4), "verifier_tnr": Share(1 / 2, 2)}
+    assert found == {"verifier_tpr": Proportion(3 / 4, 4), "verifier_tnr": Proportion(1 / 2, 2)}
 
 
 def test_facts_of_other_kinds_are_passed_over() -> None:
@@ -93,7 +93,7 @@ def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
     made = make_workflow(workflow, "math")
     problems = distinct_problems(made.task, "validation", 60)
     roster = Roster.shared(ScriptedPolicy(made, 0.6, seed=2), made.role_counts())
-    records = Rollout(made, roster, seed=0).run([Job(problem) for problem in problems])
+    records = Rollout(made, roster, seed=0).run([EpisodeJob(problem) for problem in problems])
     shares = summarise(records)["shares"]
     if workflow == "eval_opt_v0":
         judged = {True: [0, 0], False: [0, 0]}

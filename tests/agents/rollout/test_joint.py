@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowzoo.agents import Completion, Request, Roster
-from flowzoo.agents.rollout.episodes import Job, Sampled
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, shares
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
+from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Outcome, Truth, Workflow, make_workflow
 from flowzoo.envs.tasks.math.task import MathTask
@@ -72,13 +72,13 @@ class Line(Workflow):
         return Outcome(str(said), (said[0] * said[1] * said[2] % 101) / 100)
 
 
-def grown(workflow: Workflow, policy: Any = None, count: int = 2, **settings: Any) -> Sampled:
+def grown(workflow: Workflow, policy: Any = None, count: int = 2, **settings: Any) -> RolloutBatch:
     roster = Roster.shared(policy or Numbers(), workflow.roles)
-    jobs = [Job(TASK.problem(index), 3) for index in range(count)]
+    jobs = [EpisodeJob(TASK.problem(index), 3) for index in range(count)]
     return JointRollout(workflow, roster, JointSettings(**settings), seed=5).sample(jobs)
 
 
-def containing(sampled: Sampled, row: Any) -> list[EpisodeRecord]:
+def containing(sampled: RolloutBatch, row: Any) -> list[EpisodeRecord]:
     """The leaves in which a row was executed."""
     spot = (row.node, row.agent, row.candidate)
     return [
@@ -104,7 +104,7 @@ def test_joint_actions_are_distinct_and_hold_every_candidate_equally_often(c, ag
 
 @given(st.integers(0, 100), st.integers(1, 20))
 def test_shares_add_up_and_differ_by_one_at_most(budget, parts):
-    found = shares(budget, parts)
+    found = split_budget(budget, parts)
     assert (len(found), sum(found)) == (parts, budget)
     assert max(found) - min(found) <= 1
     assert found == sorted(found, reverse=True)
@@ -212,11 +212,11 @@ def test_the_leaves_are_budgeted(leaves):
 
 
 def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order():
-    def rows(**options: Any) -> Sampled:
+    def rows(**options: Any) -> RolloutBatch:
         workflow = Pair(TASK, turns=2)
         roster = Roster.shared(Numbers(), workflow.roles)
         settings = JointSettings(candidates=2, joint="cross", leaves=8)
-        made = [Job(TASK.problem(index)) for index in range(5)]
+        made = [EpisodeJob(TASK.problem(index)) for index in range(5)]
         return JointRollout(workflow, roster, settings, **options).sample(made)
 
     expected = rows(seed=5)
@@ -234,7 +234,7 @@ def test_shipped_workflows_grow_trees(name):
         workflow, roster, JointSettings(candidates=2, leaves=4),
         on_episode=lambda record: seen.append(record.episode),
     )  # fmt: skip
-    sampled = sampler.sample([Job(workflow.task.problem(index)) for index in range(3)])
+    sampled = sampler.sample([EpisodeJob(workflow.task.problem(index)) for index in range(3)])
     assert sorted(seen) == sorted(record.episode for record in sampled.records)
     assert 6 <= len(sampled.records) <= 12
     assert {row.role for row in sampled.rows} == set(workflow.roles)

@@ -14,7 +14,7 @@ import pytest
 from pettingzoo import AECEnv
 
 from flowzoo.agents import Completion, Request, Roster
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Graded, Outcome, Problem, Workflow, WorkflowError
 from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
@@ -77,9 +77,9 @@ class Recorded:
         """Nothing."""
 
 
-def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[Job]:
+def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[EpisodeJob]:
     return [
-        Job(workflow.task.problem(index), sample)
+        EpisodeJob(workflow.task.problem(index), sample)
         for index in range(count)
         for sample in range(samples)
     ]
@@ -105,7 +105,7 @@ def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
     roster = scripted(workflow)
     problems = [workflow.task.problem(index) for index in range(12)]
     engine = Rollout(workflow, roster, seed=3, deterministic=deterministic)
-    direct = engine.run([Job(problem, number) for number, problem in enumerate(problems)])
+    direct = engine.run([EpisodeJob(problem, number) for number, problem in enumerate(problems)])
     envs = []
     for index in range(12):
         env = make_env(workflow)
@@ -227,7 +227,7 @@ def test_jobs_are_taken_lazily():
             taken.append(index)
             if index == 5:
                 raise RuntimeError("stop here")
-            yield Job(workflow.task.problem(index))
+            yield EpisodeJob(workflow.task.problem(index))
 
     policy = Recorded()
     engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=2)
@@ -255,7 +255,7 @@ def test_samples_of_one_problem_have_ids_and_keys_of_their_own():
     workflow = make_workflow("single_v0")
     policy = Recorded()
     records = Rollout(workflow, Roster.shared(policy, workflow.roles), seed=9).run(
-        [Job(workflow.task.problem(4), sample) for sample in range(3)]
+        [EpisodeJob(workflow.task.problem(4), sample) for sample in range(3)]
     )
     assert len({record.episode for record in records}) == 3
     problem = workflow.task.problem(4).id
@@ -283,7 +283,7 @@ def test_requests_never_hold_the_gold_answer():
     policy = Recorded()
     gold = "GOLD-4711"
     planted = [replace(workflow.task.problem(index), gold=gold) for index in range(3)]
-    Rollout(workflow, Roster.shared(policy, workflow.roles)).run([Job(p) for p in planted])
+    Rollout(workflow, Roster.shared(policy, workflow.roles)).run([EpisodeJob(p) for p in planted])
     assert policy.batches
     assert gold not in repr(policy.batches)
 
@@ -476,4 +476,4 @@ def test_an_agent_without_a_policy_and_jobs_without_a_workflow_are_errors():
     with pytest.raises(UsageError, match=r"unknown role or agent 'right_0'.*left"):
         asyncio.run(engine.arun_envs([env]))
     with pytest.raises(UsageError, match="jobs need a workflow"):
-        engine.run([Job(MathTask().problem(0))])
+        engine.run([EpisodeJob(MathTask().problem(0))])

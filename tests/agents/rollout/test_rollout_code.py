@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from flowzoo.agents import Completion, Request, Roster
 from flowzoo.agents.policy import Batching
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.envs.script import Graded, Ran, Run
@@ -39,7 +39,7 @@ def test_programs_of_many_episodes_share_a_batch() -> None:
     SIZES.update(grades=[], runs=[])
     workflow = make_workflow("voting_v0", Counting(), aggregate="majority")
     policy = ScriptedPolicy(workflow, 0.7)
-    jobs = [Job(workflow.task.problem(index)) for index in range(20)]
+    jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(20)]
     records = Rollout(workflow, Roster({"generator": policy})).run(jobs)
     assert SIZES["grades"] == [60]
     # Equal programs of a problem are run once.
@@ -53,7 +53,7 @@ def test_all_roles_scripted_right_score_everything() -> None:
         workflow = make_workflow(name, "code", level="1-3")
         policy = ScriptedPolicy(workflow, 1.0)
         roster = Roster(dict.fromkeys(workflow.role_counts(), policy))
-        jobs = [Job(workflow.task.problem(index, "test")) for index in range(6)]
+        jobs = [EpisodeJob(workflow.task.problem(index, "test")) for index in range(6)]
         assert [record.score for record in Rollout(workflow, roster).run(jobs)] == [1.0] * 6
 
 
@@ -111,7 +111,7 @@ async def test_a_program_that_never_ends_holds_up_neither_the_loop_nor_the_other
 
     policy = Loops(ScriptedPolicy(workflow, 1.0), problems[0].id)
     rollout = Rollout(workflow, Roster({"generator": policy}), deterministic=False, on_episode=note)
-    records = await rollout.arun([Job(problem) for problem in problems])
+    records = await rollout.arun([EpisodeJob(problem) for problem in problems])
     assert [record.score for record in records] == [0.0, 1.0, 1.0]
     assert records[0].facts["status"] == "TLE"
     assert done[-1] == problems[0].id

@@ -11,20 +11,20 @@ from typing import Any, ClassVar
 import pytest
 
 from flowzoo.agents import Completion, Request, Roster
-from flowzoo.agents.rollout.branches import Phase, branched
-from flowzoo.agents.rollout.drivers import opened
-from flowzoo.agents.rollout.engine import Answer
-from flowzoo.agents.rollout.episodes import Job, Rollout, Sampled
+from flowzoo.agents.rollout.branches import Phase, fork_with_replies
+from flowzoo.agents.rollout.drivers import open_turns
+from flowzoo.agents.rollout.engine import Response
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.agents.vllm.home import EngineDied
+from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.envs import (
     Ask,
     Episode,
     Graded,
+    InterimScore,
     Outcome,
     Problem,
-    Standing,
     Truth,
     Workflow,
     WorkflowError,
@@ -92,7 +92,7 @@ class Hidden(Workflow):
     def play(self, problem):
         texts = yield [Ask(f"writer_{n}", f"write {n}", str) for n in range(3)]
         worth = [value(reply.text) for reply in texts]
-        yield Standing(worth[0] * worth[1] * worth[2])
+        yield InterimScore(worth[0] * worth[1] * worth[2])
         choice = yield Ask("judge_0", " ".join(reply.text for reply in texts), str)
         yield Truth(choice, value(choice.text))
         return Outcome(choice.text, worth[0])
@@ -116,16 +116,16 @@ class Planned(Workflow):
 TASK = MathTask()
 
 
-def jobs(count: int = 3, samples: int = 2) -> list[Job]:
-    return [Job(TASK.problem(i), s) for i in range(count) for s in range(samples)]
+def jobs(count: int = 3, samples: int = 2) -> list[EpisodeJob]:
+    return [EpisodeJob(TASK.problem(i), s) for i in range(count) for s in range(samples)]
 
 
-def grown(workflow: Workflow, policy: Any = None, count: int = 3, **settings: Any) -> Sampled:
+def grown(workflow: Workflow, policy: Any = None, count: int = 3, **settings: Any) -> RolloutBatch:
     roster = Roster.shared(policy or Numbers(), workflow.roles)
     return TreeRollout(workflow, roster, TreeSettings(**settings), seed=5).sample(jobs(count))
 
 
-def decisions(sampled: Sampled) -> dict[str, list[Any]]:
+def decisions(sampled: RolloutBatch) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for row in sampled.rows:
         found.setdefault(row.node, []).append(row)
@@ -171,8 +171,8 @@ def test_candidates_share_prompt_tokens_and_state_and_no_other_decision_does(wor
 
 def test_episodes_and_problems_with_ids_that_look_alike_share_no_decision():
     problems = [Problem("math", "test", 0, 0, text, "1") for text in ("1", "11")]
-    twins = [Job(problem, sample) for problem in problems for sample in (1, 11)]
-    twins = [*twins, Job(Problem("math", "test", 0, 1, "x", "1"), 1)]
+    twins = [EpisodeJob(problem, sample) for problem in problems for sample in (1, 11)]
+    twins = [*twins, EpisodeJob(Problem("math", "test", 0, 1, "x", "1"), 1)]
     roster = Roster.shared(Numbers(), Chain.roles)
     named = {job.key: job for job in twins}
     sampled = TreeRollout(Chain(TASK), roster).sample(named.values())
@@ -369,11 +369,11 @@ def test_local_credit_leaves_the_teams_share_out():
 
 def test_branches_share_no_state_with_the_episode_or_with_each_other():
     episode = Episode(Hidden(TASK), TASK.problem(0), "e")
-    answers = [[Answer("p", Completion(text)) for text in ("10", "20")] for _ in range(3)]
-    phase = Phase(0, opened(episode), answers)
-    one, two = (branched(episode, phase, choice) for choice in ((0, 0, 0), (1, 0, 1)))
-    assert (one.standing, two.standing) == (pytest.approx(0.001), pytest.approx(0.004))
-    assert episode.standing is None
+    answers = [[Response("p", Completion(text)) for text in ("10", "20")] for _ in range(3)]
+    phase = Phase(0, open_turns(episode), answers)
+    one, two = (fork_with_replies(episode, phase, choice) for choice in ((0, 0, 0), (1, 0, 1)))
+    assert (one.interim_score, two.interim_score) == (pytest.approx(0.001), pytest.approx(0.004))
+    assert episode.interim_score is None
     assert (one.log, two.log, episode.log) == (["10"] * 3, ["20", "10", "20"], [])
     assert len(episode.waiting) == 3
     one.turns[0].messages[0]["content"] = "changed"
@@ -408,7 +408,7 @@ def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
 @pytest.mark.parametrize("settings", [{}, {"value": "rollout", "value_rollouts": 2}])
 @pytest.mark.parametrize("workflow", [Chain(TASK), Hidden(TASK)], ids=["chain", "hidden"])
 def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order(workflow, settings):
-    def rows(**options: Any) -> Sampled:
+    def rows(**options: Any) -> RolloutBatch:
         roster = Roster.shared(Numbers(), workflow.roles)
         made = TreeSettings(candidates=3, **settings)
         return TreeRollout(workflow, roster, made, **options).sample(jobs(4))
@@ -422,14 +422,14 @@ def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order(workflow, set
 class Dying(Numbers):
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         if len(self.batches) == 2:
-            raise EngineDied("gone")
+            raise EngineDeadError("gone")
         return await super().generate(requests)
 
 
 def test_a_dead_engine_ends_the_sampling_with_its_own_error():
-    with pytest.raises(EngineDied, match="gone"):
+    with pytest.raises(EngineDeadError, match="gone"):
         grown(Chain(TASK), Dying())
-    with pytest.raises(EngineDied, match="gone"):
+    with pytest.raises(EngineDeadError, match="gone"):
         grown(Chain(TASK), Dying(), value="rollout")
 
 
@@ -510,7 +510,7 @@ NOW = (
 def test_shipped_workflows_have_immediate_values(name):
     workflow = make_workflow(name)
     roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    made = [Job(workflow.task.problem(index)) for index in range(6)]
+    made = [EpisodeJob(workflow.task.problem(index)) for index in range(6)]
     sampled = TreeRollout(workflow, roster, TreeSettings(candidates=3)).sample(made)
     plain = Rollout(workflow, roster).run(made)
     assert len(sampled.records) == 6
@@ -526,7 +526,7 @@ def test_shipped_workflows_have_immediate_values(name):
 def test_the_orchestrator_needs_rollouts():
     workflow = make_workflow("orch_workers_v0")
     roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    made = [Job(workflow.task.problem(index)) for index in range(3)]
+    made = [EpisodeJob(workflow.task.problem(index)) for index in range(3)]
     with pytest.raises(UsageError, match="role 'orchestrator' in orch_workers_v0"):
         TreeRollout(workflow, roster).sample(made)
     settings = TreeSettings(candidates=2, value="rollout")
@@ -540,7 +540,7 @@ def test_a_graded_reply_is_valued_by_its_grade():
     """Voting: the generators' values are their own, whatever the others say."""
     workflow = make_workflow("voting_v0")
     roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    made = [Job(workflow.task.problem(index)) for index in range(8)]
+    made = [EpisodeJob(workflow.task.problem(index)) for index in range(8)]
     sampled = TreeRollout(workflow, roster, TreeSettings(candidates=4)).sample(made)
     for row in sampled.rows:
         if row.role == "generator":

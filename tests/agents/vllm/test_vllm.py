@@ -25,8 +25,8 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Completion, Policy, Request, Sampling
+from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.home import EngineDied, EngineOutOfMemory
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings, serve_command
 from flowzoo.baselines.learner.weights import LoraBase, LoraSettings, LoraWeights
@@ -336,8 +336,8 @@ def break_once(home: Any, error: BaseException) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        (RuntimeError("illegal memory access"), EngineDied, "illegal memory access"),
-        (RuntimeError("cpu: can't allocate memory"), EngineOutOfMemory, "--placement"),
+        (RuntimeError("illegal memory access"), EngineDeadError, "illegal memory access"),
+        (RuntimeError("cpu: can't allocate memory"), EngineOutOfMemoryError, "--placement"),
     ],
 )  # fmt: skip
 def test_a_dead_engine_fails_every_request_and_can_be_restarted(
@@ -437,8 +437,8 @@ def test_a_killed_engine_process_is_noticed_and_replaced() -> None:
         (core,) = [p for p in cores if p.create_time() == max(c.create_time() for c in cores)]
         core.kill()
         ends = [future.exception(120) for future in futures]
-        assert isinstance(ends[-1], EngineDied)
-        assert all(end is None or isinstance(end, EngineDied) for end in ends)
+        assert isinstance(ends[-1], EngineDeadError)
+        assert all(end is None or isinstance(end, EngineDeadError) for end in ends)
         assert not split.home.alive
         split.restart()
         after = player.answer(asks(2))

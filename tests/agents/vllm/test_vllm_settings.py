@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from flowzoo.agents.policy import Sampling
-from flowzoo.agents.vllm.home import (
-    EngineDied,
-    EngineOutOfMemory,
-    Job,
-    died,
+from flowzoo.agents.vllm.backend import (
+    EngineDeadError,
+    EngineOutOfMemoryError,
+    GenerationRequest,
+    engine_error,
     fail_all,
     sampling_fields,
 )
@@ -87,11 +87,11 @@ def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings
     ],
 )
 def test_lack_of_memory_is_told_from_other_deaths(error: BaseException) -> None:
-    found = died(error)
-    assert isinstance(found, EngineOutOfMemory)
+    found = engine_error(error)
+    assert isinstance(found, EngineOutOfMemoryError)
     assert "lower --max-batch" in str(found)
-    other = died(ValueError("shape mismatch"))
-    assert type(other) is EngineDied
+    other = engine_error(ValueError("shape mismatch"))
+    assert type(other) is EngineDeadError
     assert "ValueError: shape mismatch" in str(other)
 
 
@@ -101,15 +101,15 @@ def test_failing_futures_skips_those_that_are_done_or_cancelled() -> None:
     cancelled: Future[int] = Future()
     done.set_result(1)
     cancelled.cancel()
-    fail_all([waiting, done, cancelled], lambda: EngineDied("gone"))
-    with pytest.raises(EngineDied, match="gone"):
+    fail_all([waiting, done, cancelled], lambda: EngineDeadError("gone"))
+    with pytest.raises(EngineDeadError, match="gone"):
         waiting.result(0)
     assert done.result(0) == 1
     assert cancelled.cancelled()
 
 
 def test_a_job_asks_for_the_sampled_tokens_log_prob_alone() -> None:
-    job = Job((1, 2), 7, 5, Sampling(temperature=0.5, top_p=0.9, top_k=3), (2,))
+    job = GenerationRequest((1, 2), 7, 5, Sampling(temperature=0.5, top_p=0.9, top_k=3), (2,))
     fields = sampling_fields(job)
     assert fields == {
         "temperature": 0.5, "top_p": 0.9, "top_k": 3, "max_tokens": 5, "seed": 7,

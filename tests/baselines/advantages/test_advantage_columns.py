@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.baselines.advantages.columns import Columns, Groups, encode
+from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
@@ -48,7 +48,7 @@ def test_more_possible_pairs_than_rows(keys: list[tuple[int, int, int, int]]) ->
 
 
 def test_columns_of_a_group_may_come_in_any_order_and_twice() -> None:
-    groups = Groups(Columns(make_call(n % 2, n % 3, "r", 0) for n in range(12)))
+    groups = Groups(CallColumns(make_call(n % 2, n % 3, "r", 0) for n in range(12)))
     straight = groups.by(("problem", "episode"))
     assert straight.codes.tolist() == groups.by(("episode", "problem", "episode")).codes.tolist()
     assert straight.first.tolist() == [0, 1, 2, 3, 4, 5]
@@ -57,7 +57,7 @@ def test_columns_of_a_group_may_come_in_any_order_and_twice() -> None:
 
 def test_long_and_short_additions_are_stored_alike() -> None:
     calls = [make_call(n % 7, f"e{n // 3}", "rs"[n % 2], n) for n in range(300)]
-    at_once, by_three = Columns(calls), Columns()
+    at_once, by_three = CallColumns(calls), CallColumns()
     for start in range(0, 300, 3):
         by_three.add(calls[start : start + 3])
     assert len(at_once) == len(by_three) == 300
@@ -70,12 +70,12 @@ def test_long_and_short_additions_are_stored_alike() -> None:
 
 
 def test_columns_that_are_not_kept_cannot_be_read() -> None:
-    columns = Columns([make_call("p", "e", "r", 0)], keep=("problem", "reward"))
+    columns = CallColumns([make_call("p", "e", "r", 0)], keep=("problem", "reward"))
     assert columns.ids("problem") == ["p"]
     with pytest.raises(UsageError, match="without 'role'; they hold problem, reward"):
         columns.codes("role")
     with pytest.raises(UsageError, match="problem"):
-        Columns(keep=("problm",))
+        CallColumns(keep=("problm",))
 
 
 def test_an_unknown_column_is_a_mistake() -> None:

@@ -14,13 +14,13 @@ from flowzoo.baselines.advantages import kernels, reference
 SEEDS, CASES = 100, 100  # ten thousand ragged cases in all
 
 
-def numbered(codes: np.ndarray) -> kernels.Grouping:
+def numbered(codes: np.ndarray) -> kernels.GroupIndex:
     """Codes renumbered by first appearance."""
-    zeros = kernels.Grouping(np.zeros(len(codes), np.int32), np.zeros(1, np.int32))
-    return reference.pair(zeros, kernels.Grouping(codes.astype(np.int32), np.zeros(0, np.int32)))
+    zeros = kernels.GroupIndex(np.zeros(len(codes), np.int32), np.zeros(1, np.int32))
+    return reference.pair(zeros, kernels.GroupIndex(codes.astype(np.int32), np.zeros(0, np.int32)))
 
 
-def ragged(rng: np.random.Generator) -> tuple[kernels.Grouping, kernels.Grouping, np.ndarray]:
+def ragged(rng: np.random.Generator) -> tuple[kernels.GroupIndex, kernels.GroupIndex, np.ndarray]:
     """Two groupings and values; groups are very unequal, some of one row, some constant."""
     rows = int(rng.integers(1, 80))
     weights = rng.random(int(rng.integers(1, 12))) ** 4 + 1e-3
@@ -31,7 +31,7 @@ def ragged(rng: np.random.Generator) -> tuple[kernels.Grouping, kernels.Grouping
 
 
 def results(
-    module: ModuleType, left: kernels.Grouping, right: kernels.Grouping, values: np.ndarray
+    module: ModuleType, left: kernels.GroupIndex, right: kernels.GroupIndex, values: np.ndarray
 ) -> dict[str, tuple[np.ndarray, ...]]:
     """What the functions of `module` make of one case, in units of the largest value."""
     size, groups = np.abs(values).max() or 1.0, len(left.first)
@@ -86,7 +86,7 @@ def test_to_go_equals_the_reference(gamma: float) -> None:
         turns = rng.permutation(rows) // (1 + rng.integers(3))
         # A group has each turn at most once.
         both = numbered(left.codes * 1000 + turns)
-        left = kernels.Grouping(left.codes[both.first], left.first)
+        left = kernels.GroupIndex(left.codes[both.first], left.first)
         turns, values = turns[both.first], values[both.first]
         left = numbered(left.codes)
         shares = rng.normal(size=len(values))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flowzoo.baselines.advantages.compute import (
     PRESETS,
     AdvantageSpec,
-    Columns,
+    CallColumns,
     RunningMean,
     compute,
     episode_returns,
@@ -354,7 +354,7 @@ def test_loo_of_a_widened_group_leaves_out_the_wider_groups_item() -> None:
 
 def test_columns_gathered_episode_by_episode_give_the_same() -> None:
     calls = golden_calls()
-    columns = Columns()
+    columns = CallColumns()
     for number in range(5):
         columns.add(call for call in calls if call.episode == f"e{number}")
     for preset in ("grpo", "dr_mas", "paper"):

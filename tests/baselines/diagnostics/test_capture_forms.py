@@ -13,7 +13,7 @@ from flowzoo.baselines.diagnostics.forms import (
     feature_rows,
     features,
     form_metrics,
-    likeness,
+    jaccard_similarity,
     surface,
 )
 from flowzoo.envs.records import Call
@@ -48,8 +48,8 @@ def test_features_of_typical_replies() -> None:
     ("reply", "kind"),
     [
         ("The second step adds 3 instead of 4, so \\boxed{Incorrect}", "verdict"),
-        ("\\boxed{Correct}", "stamp"),
-        ("My verdict: \\boxed{Correct}", "stamp"),
+        ("\\boxed{Correct}", "bare_verdict"),
+        ("My verdict: \\boxed{Correct}", "bare_verdict"),
         ("```python\nprint(1)\n```", "code"),
         ("looks fine to me", "other"),
     ],
@@ -61,11 +61,11 @@ def test_surface_classes(reply: str, kind: str) -> None:
 
 def test_likeness_is_the_mean_over_pairs() -> None:
     """Equal 1, disjoint 0, and the mean between."""
-    assert likeness(["a b c d", "a b c d"]) == 1.0
-    assert likeness(["a b c", "x y z"]) == 0.0
-    assert likeness(["a b c d", "a b c e"]) == pytest.approx(1 / 3)
-    assert likeness(["a b c", "a b c", "x y z"]) == pytest.approx(1 / 3)
-    assert math.isnan(likeness(["alone"]))
+    assert jaccard_similarity(["a b c d", "a b c d"]) == 1.0
+    assert jaccard_similarity(["a b c", "x y z"]) == 0.0
+    assert jaccard_similarity(["a b c d", "a b c e"]) == pytest.approx(1 / 3)
+    assert jaccard_similarity(["a b c", "a b c", "x y z"]) == pytest.approx(1 / 3)
+    assert math.isnan(jaccard_similarity(["alone"]))
 
 
 def test_form_metrics_compare_only_replies_of_one_phase() -> None:
@@ -78,8 +78,8 @@ def test_form_metrics_compare_only_replies_of_one_phase() -> None:
     row = form_metrics(calls)
     assert row["form/likeness/generator"] == 0.0
     assert "form/likeness/evaluator" not in row
-    assert row["form/stamp/evaluator"] == 1.0
-    assert "form/stamp/generator" not in row
+    assert row["form/bare_verdict/evaluator"] == 1.0
+    assert "form/bare_verdict/generator" not in row
 
 
 def test_dominance_needs_a_whole_window_above_both_shares() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.cross_fit import bootstrap, falls, halves, levels
+from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, item_drops, peak_and_terminal
 from flowzoo.baselines.diagnostics.simulation import course, simulate_seeds
 
 LAST = 3
@@ -29,7 +29,7 @@ def test_levels_and_bootstrap_follow_the_definition(seeds: int, items: int) -> N
     rng = np.random.default_rng(0)
     runs = np.stack(simulate_seeds([course(0.2, 12)] * seeds, items, rng))
     masks = halves(items, 4, rng)
-    found = levels(runs, masks, LAST)
+    found = peak_and_terminal(runs, masks, LAST)
     assert (found.peak[0], found.terminal[0]) == pytest.approx(
         by_hand(runs, masks, np.arange(items))
     )
@@ -53,8 +53,8 @@ def test_falls_add_up_to_the_drop(seeds: int) -> None:
     rng = np.random.default_rng(1)
     runs = np.stack(simulate_seeds([course(0.2, 12)] * seeds, 60, rng))
     masks = halves(60, 6, rng)
-    found = levels(runs, masks, LAST)
-    mine = falls(runs, masks, LAST)
+    found = peak_and_terminal(runs, masks, LAST)
+    mine = item_drops(runs, masks, LAST)
     assert mine.shape == (seeds, 60)
     assert mine.mean() == pytest.approx(found.peak[0] - found.terminal[0])
 

@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 import numpy as np
 import torch
 
-from flowzoo.baselines.diagnostics.probe import SlotGram, probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.probe import SlotGramMatrix, probe_metrics, slot_grams
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import LossConfig, Totals
+from flowzoo.baselines.learner.loss import LossConfig, LossNormaliser
 from flowzoo.baselines.learner.rows import make_rows
 from flowzoo.baselines.learner.update import Learner
 
@@ -63,7 +63,7 @@ def test_groups_add_up_to_the_gradient_of_the_update(tiny_model: Make, voters: M
     calls, advantages = voters()
     learner = Learner(tiny_model(), settings())
     rows = make_rows(calls, advantages, learner.config)
-    totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
     parts = list(learner.gradients([[row] for row in rows], totals))
     plain = Learner(tiny_model(), settings(clip_norm=1e9))
     plain.optimizer = torch.optim.SGD(plain.parameters, lr=1.0)  # type: ignore[assignment]
@@ -84,7 +84,7 @@ def test_the_gram_is_that_of_slots_and_blocks(tiny_model: Make, voters: Make) ->
     assert gram.role == "v"
     assert gram.products.shape == (2, 4, 2, 4)
     rows = make_rows(calls, advantages, learner.config)
-    totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
     order = list({row.call.problem: None for row in rows})  # the fifth problem joins block 0
     blocks = [[order[0], order[4]], [order[1]], [order[2]], [order[3]]]
     groups = [
@@ -127,7 +127,7 @@ def test_the_applied_gram_is_on_the_scale_of_adam(tiny_model: Make, voters: Make
         for p in learner.parameters
     ]
     rows = make_rows(calls, advantages, learner.config)
-    totals = Totals(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
     one = [row for row in rows if row.call.agent == "v_0" and row.call.problem == "p0"]
     (gradient,) = learner.gradients([one], totals)
     size = sum(float(((g / s).double() ** 2).sum()) for g, s in zip(gradient, scales, strict=True))
@@ -160,7 +160,9 @@ def test_what_cannot_be_probed_is_left_out(case: str, tiny_model: Make, voters: 
 def test_metrics_are_plain_and_finite() -> None:
     noise = np.random.default_rng(0).normal(size=(2, 5, 40))
     products = np.einsum("sbd,tcd->sbtc", noise, noise)
-    metrics = probe_metrics([SlotGram("v", products, None), SlotGram("w", 0 * products, None)])
+    metrics = probe_metrics(
+        [SlotGramMatrix("v", products, None), SlotGramMatrix("w", 0 * products, None)]
+    )
     json.dumps(metrics, allow_nan=False)
     assert metrics["gram/v"]["applied"] is None
     assert not any(name.startswith("grad/") and name.endswith("/w") for name in metrics)

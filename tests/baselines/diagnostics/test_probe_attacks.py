@@ -18,7 +18,7 @@ import torch
 
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import LossConfig, NonFinite
+from flowzoo.baselines.learner.loss import LossConfig, NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
 from flowzoo.baselines.run.checkpoint import latest
@@ -226,7 +226,7 @@ def test_a_poisoned_batch_is_refused_with_its_rows(
     learner = Learner(tiny_model(), settings())
     with torch.no_grad():
         learner.parameters[0][calls[1].output_ids[0]] = math.nan
-    with pytest.raises(NonFinite):
+    with pytest.raises(NonFiniteError):
         probe_metrics(slot_grams(learner, calls, advantages))
     assert all(parameter.grad is None for parameter in learner.parameters)
 

@@ -18,9 +18,14 @@ from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Request
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.agents.rollout.episodes import Job, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.diagnostics.swap import places, seated, swap_probe, swaps
+from flowzoo.baselines.diagnostics.swap import (
+    policy_slots,
+    policy_swaps,
+    swap_probe,
+    with_thinking_of,
+)
 from flowzoo.baselines.run.finished import open_finished, read_finished, run_swaps
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import train
@@ -35,13 +40,13 @@ PROBLEMS = distinct_problems(VOTING.task, "validation", 60)
 
 def test_places_are_roles_or_agents_where_a_role_has_several_policies() -> None:
     roles = {"generator": 2, "aggregator": 1}
-    assert places(roles, {"generator": "a", "aggregator": "b"}) == {
+    assert policy_slots(roles, {"generator": "a", "aggregator": "b"}) == {
         "generator": "a", "aggregator": "b"
     }  # fmt: skip
-    assert places(roles, {"generator_0": "a", "generator_1": "c", "aggregator": "b"}) == {
+    assert policy_slots(roles, {"generator_0": "a", "generator_1": "c", "aggregator": "b"}) == {
         "generator_0": "a", "generator_1": "c", "aggregator": "b"
     }  # fmt: skip
-    assert places(roles, {"generator": "a", "generator_1": "a", "aggregator": "b"}) == {
+    assert policy_slots(roles, {"generator": "a", "generator_1": "a", "aggregator": "b"}) == {
         "generator": "a", "aggregator": "b"
     }  # fmt: skip
 
@@ -50,7 +55,7 @@ def test_every_pair_of_different_policies_is_exchanged_and_budgets_stay() -> Non
     made = {name: ScriptedPolicy(ORCH, 0.5, name=name) for name in "ab"}
     mapping = {"orchestrator": "a", "worker": "b", "synthesizer": "b"}
     lengths = {"orchestrator": Lengths(None, 9)}
-    found = swaps(ORCH.role_counts(), mapping, made, lengths)
+    found = policy_swaps(ORCH.role_counts(), mapping, made, lengths)
     assert [swap.roles for swap in found] == [
         ("orchestrator", "worker"), ("orchestrator", "synthesizer")
     ]  # fmt: skip
@@ -59,7 +64,7 @@ def test_every_pair_of_different_policies_is_exchanged_and_budgets_stay() -> Non
     assert second.entries == {"orchestrator": "b", "worker": "b", "synthesizer": "a"}
     assert first.lengths("orchestrator_0").reply == 9
     assert first.lengths("worker_0").reply is None
-    assert swaps(ORCH.role_counts(), dict.fromkeys(mapping, "a"), made, {}) == []
+    assert policy_swaps(ORCH.role_counts(), dict.fromkeys(mapping, "a"), made, {}) == []
 
 
 def test_a_specialist_in_the_wrong_place_costs_what_it_did_there() -> None:
@@ -72,7 +77,7 @@ def test_a_specialist_in_the_wrong_place_costs_what_it_did_there() -> None:
     mixed = {"generator": "good", "aggregator": "poor"}
 
     def play(roster: Roster) -> Sequence[EpisodeRecord]:
-        return Rollout(VOTING, roster, seed=0).run([Job(problem) for problem in PROBLEMS])
+        return Rollout(VOTING, roster, seed=0).run([EpisodeJob(problem) for problem in PROBLEMS])
 
     before = [record.score for record in play(Roster.from_map(mixed, made))]
     assert sum(before) == len(before)  # every candidate is right: the aggregator cannot be wrong
@@ -97,11 +102,11 @@ def test_the_switch_for_thoughts_stays_with_the_role() -> None:
     on = TransformersPolicy(switched.model, switched.tokenizer, name="b", thinking=True)
     made = {"a": TransformersPolicy(plain.model, switched.tokenizer, name="a"), "b": on}
     mapping = {"generator": "a", "aggregator": "b"}
-    (swap,) = swaps(VOTING.role_counts(), mapping, made, {})
+    (swap,) = policy_swaps(VOTING.role_counts(), mapping, made, {})
     took, gave = swap.roster.policy("aggregator_0"), swap.roster.policy("generator_0")
     assert (took.thinking, gave.thinking) == (True, None)  # type: ignore[attr-defined]
     assert took.name == "a (thinking: True)"
-    assert seated(on, on) is on
+    assert with_thinking_of(on, on) is on
     message = {"role": "user", "content": "1 + 2"}
     request = Request(key=(0,), agent="x", role="x", messages=[message])
     thought, usual = (
@@ -109,7 +114,7 @@ def test_the_switch_for_thoughts_stays_with_the_role() -> None:
     )
     assert len(thought) > len(usual)  # the template has seen the switch
     with pytest.raises(UsageError, match=r"this model's has none"):
-        seated(plain, on)
+        with_thinking_of(plain, on)
 
 
 @pytest.fixture(scope="module")

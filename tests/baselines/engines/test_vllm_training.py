@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 import torch
 
+from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.home import EngineDied, EngineOutOfMemory
 from flowzoo.baselines.engines.sync import SyncError
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.run.directory import VOLATILE
@@ -90,7 +90,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, times: int, error: Base
     import flowzoo.agents.vllm.thread as thread
 
     left = {"crashes": times, "rollouts": 0}
-    submit, before = thread.ThreadHome.submit, VLLMEngines.before_learning
+    submit, before = thread.InProcessBackend.submit, VLLMEngines.before_learning
 
     def counted(self: Any) -> None:
         left["rollouts"] += 1
@@ -112,7 +112,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, times: int, error: Base
             engine.step = step_or_die
         return futures
 
-    monkeypatch.setattr(thread.ThreadHome, "submit", failing)
+    monkeypatch.setattr(thread.InProcessBackend, "submit", failing)
     monkeypatch.setattr(VLLMEngines, "before_learning", counted)
 
 
@@ -136,12 +136,12 @@ def test_too_many_deaths_and_lack_of_memory_stop_the_run(
 ) -> None:
     with monkeypatch.context() as patch:
         crash_at(patch, step=1, times=9, error=RuntimeError("again and again"))
-        with pytest.raises(EngineDied, match="again and again") as caught:
+        with pytest.raises(EngineDeadError, match="again and again") as caught:
             train(config(tmp_path / "a", engine_restarts=1))
         assert "engine_restarts" in caught.value.__notes__[0]
     assert all("learn/rows/shared" not in row for row in rows(tmp_path / "a"))
     crash_at(monkeypatch, step=1, times=1, error=torch.OutOfMemoryError("CUDA out of memory"))
-    with pytest.raises(EngineOutOfMemory, match="lower --max-batch, --engine-memory"):
+    with pytest.raises(EngineOutOfMemoryError, match="lower --max-batch, --engine-memory"):
         train(config(tmp_path / "b"))
     assert all("learn/rows/shared" not in row for row in rows(tmp_path / "b"))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from flowzoo.baselines.learner.batch import Layout, collate, cut, micro_batches, pack, tensors
+from flowzoo.baselines.learner.batch import RowLayout, collate, cut, micro_batches, pack, tensors
 from flowzoo.errors import UsageError
 
 EOS = PAD = 0
@@ -43,7 +43,7 @@ ROWS = [Row((3, EOS, 4), (PAD, 5, EOS)), Row((3,), (7, EOS)), Row((3, EOS), ())]
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_masks_come_from_the_sampler(layout: Layout) -> None:
+def test_masks_come_from_the_sampler(layout: RowLayout) -> None:
     """EOS is trained, the pad id inside a reply is trained, prompts and fillers are not."""
     batch = tensors(ROWS, [1.0, 2.0, 3.0], layout)
     assert batch.targets.tolist() == [PAD, 5, EOS, 7, EOS]
@@ -78,7 +78,7 @@ def test_samples_of_a_prompt_share_the_position_of_their_first_token() -> None:
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize(("max_tokens", "max_rows"), [(1, 0), (40, 0), (100, 0), (10**6, 5)])
-def test_micro_batches(layout: Layout, max_tokens: int, max_rows: int) -> None:
+def test_micro_batches(layout: RowLayout, max_tokens: int, max_rows: int) -> None:
     """Every row is in one; none is larger than allowed, unless a single row is."""
     rows = group_rows()
     batches = micro_batches(rows, layout, max_tokens, max_rows)

@@ -16,7 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from flowzoo.baselines.learner.batch import collate, cut
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.logps import token_logps
-from flowzoo.baselines.learner.loss import LossConfig, NonFinite
+from flowzoo.baselines.learner.loss import LossConfig, NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
@@ -273,7 +273,7 @@ def test_non_finite_loss_carries_the_rows_and_changes_nothing() -> None:
     model = tiny_model()
     before = copy.deepcopy(model.state_dict())
     learner = Learner(model, LearnerConfig(microbatch_rows=2, loss=LossConfig(dual_clip=None)))
-    with pytest.raises(NonFinite, match="e7") as caught:
+    with pytest.raises(NonFiniteError, match="e7") as caught:
         learner.update(calls, [-1.0] * len(calls))
     assert caught.value.calls == (calls[7],)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
@@ -298,7 +298,7 @@ def test_non_finite_gradient_carries_the_rows() -> None:
 
     assert rows_of_size
     model.model.register_forward_hook(spoil, with_kwargs=True)
-    with pytest.raises(NonFinite, match="gradient") as caught:
+    with pytest.raises(NonFiniteError, match="gradient") as caught:
         learner.update(calls, [1.0] * len(calls))
     assert caught.value.calls == (marked,)
 

@@ -24,9 +24,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from flowzoo.baselines.learner.batch import Layout, micro_batches, tensors
+from flowzoo.baselines.learner.batch import RowLayout, micro_batches, tensors
 from flowzoo.baselines.learner.logps import output_states, prepare, scatter, token_logps
-from flowzoo.baselines.learner.loss import LossConfig, Totals, policy_loss
+from flowzoo.baselines.learner.loss import LossConfig, LossNormaliser, policy_loss
 from flowzoo.errors import UsageError
 
 VOCAB = 23
@@ -106,10 +106,12 @@ def alone(model: Any, row: Row, temperature: float) -> tuple[Tensor, Tensor]:
     return logps.gather(-1, targets[:, None])[:, 0], -(logps.exp() * logps).sum(-1)
 
 
-def gradient(model: Any, rows: list[Row], layout: Layout, max_rows: int, **options: Any) -> Tensor:
+def gradient(
+    model: Any, rows: list[Row], layout: RowLayout, max_rows: int, **options: Any
+) -> Tensor:
     """The gradient of a loss with entropy bonus, all parameters as one vector."""
     model.zero_grad()
-    totals = Totals(len(rows), sum(len(row.output_ids) for row in rows))
+    totals = LossNormaliser(len(rows), sum(len(row.output_ids) for row in rows))
     config = LossConfig(entropy_coef=0.1, clip_low=None, clip_high=None, dual_clip=None)
     for part in micro_batches(rows, layout, 10**6, max_rows):
         batch = tensors([rows[i] for i in part], [rows[i].advantage for i in part], layout)
@@ -124,7 +126,7 @@ def gradient(model: Any, rows: list[Row], layout: Layout, max_rows: int, **optio
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_logps_equal_those_of_single_rows(family: str, layout: Layout) -> None:
+def test_logps_equal_those_of_single_rows(family: str, layout: RowLayout) -> None:
     model, rows = model_of(family), make_rows()
     batch = tensors(rows, [0.0] * len(rows), layout)
     with torch.no_grad():
@@ -219,7 +221,7 @@ def test_adapters() -> None:
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_gradient_checkpointing(layout: Layout) -> None:
+def test_gradient_checkpointing(layout: RowLayout) -> None:
     """The same gradient from fewer saved tensors, with dropout off before and after."""
     model, rows = model_of("qwen3"), make_rows()
     sizes = []

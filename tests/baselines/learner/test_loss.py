@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from flowzoo.baselines.learner.loss import LossConfig, LossStats, NonFinite, Totals, policy_loss
+from flowzoo.baselines.learner.loss import (
+    LossConfig,
+    LossNormaliser,
+    LossStats,
+    NonFiniteError,
+    policy_loss,
+)
 from flowzoo.errors import UsageError
 
 LENGTHS = (5, 1, 0, 3)
@@ -192,7 +198,7 @@ def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
 def test_parts_add_up_to_the_whole(config: LossConfig) -> None:
     data = tensors()
     whole, stats = policy_loss(**data, config=config)
-    totals = Totals(len(LENGTHS), sum(LENGTHS))
+    totals = LossNormaliser(len(LENGTHS), sum(LENGTHS))
     parts, added = 0.0, LossStats()
     for low, high in pairwise((0, 1, 3, 4)):
         piece: dict[str, Any] = {name: value[low:high] for name, value in data.items()}
@@ -251,7 +257,7 @@ def test_a_poisoned_row_is_named(name: str, bad: float) -> None:
     data = tensors()
     data[name] = data[name].detach().clone()
     data[name][(3, 1) if data[name].dim() == 2 else (3,)] = bad
-    with pytest.raises(NonFinite, match=r"\[3\]") as caught:
+    with pytest.raises(NonFiniteError, match=r"\[3\]") as caught:
         policy_loss(**data, config=LossConfig(dual_clip=None, clip_high=None))
     assert caught.value.rows == (3,)
 
@@ -260,7 +266,7 @@ def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> N
     data = tensors()
     data["behaviour_logps"][0, 2] = float("-inf")
     assert ADVANTAGES[0] > 0, "the clipped surrogate alone would be finite"
-    with pytest.raises(NonFinite) as caught:
+    with pytest.raises(NonFiniteError) as caught:
         policy_loss(**data, config=LossConfig())
     assert caught.value.rows == (0,)
 

@@ -15,7 +15,7 @@ import torch
 
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGram, gram_metrics
+from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix, gram_metrics
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import UsageError
 
@@ -67,9 +67,9 @@ def test_role_gradients_add_up_and_are_those_of_the_roles(
 
 
 def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
-    first = RoleGram(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]), (3, 1))
-    second = RoleGram(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]), (3, 1))
-    third = RoleGram(("b",), np.array([[4.0]]), (1,))
+    first = RoleGramMatrix(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]), (3, 1))
+    second = RoleGramMatrix(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]), (3, 1))
+    third = RoleGramMatrix(("b",), np.array([[4.0]]), (1,))
     roles = math.exp(-(3 / 7 * math.log(3 / 7) + 4 / 7 * math.log(4 / 7)))
     assert gram_metrics([first, second, third]) == pytest.approx(
         {
@@ -84,7 +84,7 @@ def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
 
 def test_conflict_is_the_share_of_pairs_that_pull_apart() -> None:
     products = np.array([[1.0, -0.5, 0.5], [-0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])
-    metrics = gram_metrics([RoleGram(("a", "b", "c"), products, (1, 1, 1))])
+    metrics = gram_metrics([RoleGramMatrix(("a", "b", "c"), products, (1, 1, 1))])
     assert metrics["grad/conflict"] == pytest.approx(1 / 3)
     assert metrics["grad/effective_roles"] == pytest.approx(3)
 

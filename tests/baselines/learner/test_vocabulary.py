@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flowzoo.baselines.learner.vocabulary import Entropy, chosen_logps, chunk_of
+from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of, target_logps
 
 STATES, HIDDEN, VOCAB, TOKENS = 11, 6, 17, 15
 
@@ -42,7 +42,7 @@ def gradients(
 @pytest.mark.parametrize(("temperature", "bias"), [(1.0, False), (0.7, True)])
 def test_values_and_gradients(chunk: int, entropy: Entropy, temperature: float, bias: bool) -> None:
     states, head, sources, targets = problem(bias)
-    found = chosen_logps(states, head, sources, targets, temperature, entropy, chunk)
+    found = target_logps(states, head, sources, targets, temperature, entropy, chunk)
     logps = (head(states) / temperature).log_softmax(-1)
     entropies = -(logps.exp() * logps).sum(-1)
     plain = logps[sources, targets]
@@ -59,7 +59,7 @@ def test_values_and_gradients(chunk: int, entropy: Entropy, temperature: float, 
 def test_a_frozen_head_gets_no_gradient() -> None:
     states, head, sources, targets = problem()
     head.requires_grad_(False)
-    chosen_logps(states, head, sources, targets, 1.0, "none", 4).logps.sum().backward()
+    target_logps(states, head, sources, targets, 1.0, "none", 4).logps.sum().backward()
     assert states.grad is not None
     assert head.weight.grad is None
 
@@ -67,7 +67,7 @@ def test_a_frozen_head_gets_no_gradient() -> None:
 def test_no_tokens_at_all() -> None:
     states, head, sources, targets = problem()
     for chunk in (0, 3):
-        found = chosen_logps(states[:0], head, sources[:0], targets[:0], 1.0, "value", chunk)
+        found = target_logps(states[:0], head, sources[:0], targets[:0], 1.0, "value", chunk)
         found.logps.sum().backward()
         assert (len(found.logps), len(found.entropies)) == (0, 0)
 
@@ -75,9 +75,9 @@ def test_no_tokens_at_all() -> None:
 def test_lower_precision_follows_autocast() -> None:
     states, head, sources, targets = problem()
     states, head = states.detach().float().requires_grad_(), head.float()
-    exact = chosen_logps(states, head, sources, targets, 1.0, "grad", 4)
+    exact = target_logps(states, head, sources, targets, 1.0, "grad", 4)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = chosen_logps(states, head, sources, targets, 1.0, "grad", 4)
+        rough = target_logps(states, head, sources, targets, 1.0, "grad", 4)
     assert rough.logps.dtype == torch.float32
     gap = float((rough.logps - exact.logps).detach().abs().max())
     assert 1e-6 < gap < 0.1

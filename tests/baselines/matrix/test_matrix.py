@@ -20,8 +20,8 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 from flowzoo.baselines.assemble import check_settings
 from flowzoo.baselines.matrix.cell import cell_text
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
-from flowzoo.baselines.matrix.jobs import Run
-from flowzoo.baselines.matrix.run import execute, plan
+from flowzoo.baselines.matrix.jobs import TrainingJob
+from flowzoo.baselines.matrix.run import execute, training_jobs
 from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
@@ -87,13 +87,13 @@ def test_lists_of_a_block_are_multiplied_and_later_settings_win() -> None:
     }  # fmt: skip
     matrix = read_matrix(table, "m", "here")
     assert matrix.seeds == (3, 1)
-    assert [cell.name for cell in matrix.file] == [
+    assert [cell.name for cell in matrix.cells] == [
         "voting-math-grpo-shared", "voting-math-grpo-generator_a", "eval_opt-math-grpo-shared",
         "eval_opt-math-grpo-generator_a", "voting-math-magrpo-isolated-long",
     ]  # fmt: skip
-    assert [cell.config.steps for cell in matrix.file] == [5, 5, 5, 5, 50]
-    assert [cell.config.problems for cell in matrix.file] == [8, 8, 8, 8, 4]
-    run = matrix.file[0].run(1, Path("runs/m"))
+    assert [cell.config.steps for cell in matrix.cells] == [5, 5, 5, 5, 50]
+    assert [cell.config.problems for cell in matrix.cells] == [8, 8, 8, 8, 4]
+    run = matrix.cells[0].run(1, Path("runs/m"))
     assert (run.seed, run.out) == (1, "runs/m/voting-math-grpo-shared/seed-1")
 
 
@@ -141,7 +141,7 @@ def test_mistakes_in_a_matrix_are_named(table: Mapping[str, Any], message: str) 
 def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None:
     assert "learning" in matrix_names()
     matrix = load_matrix("learning")
-    names = {cell.name for cell in matrix.file}
+    names = {cell.name for cell in matrix.cells}
     wanted = {
         f"voting-math-{cell}"
         for cell in ("grpo-shared", "grpo-isolated", "dr_mas-shared", "dr_mas-isolated",
@@ -156,13 +156,13 @@ def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None
     }
     assert wanted | {"search_team-search-dr_mas-isolated"} == names
     assert len(matrix.seeds) == 3
-    assert all(cell.config.eval_problems >= 500 for cell in matrix.file)
+    assert all(cell.config.eval_problems >= 500 for cell in matrix.cells)
 
 
 def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
     matrix = load_matrix("workflows")
-    cells = [cell for cell in matrix.file if not cell.control]
-    controls = [cell for cell in matrix.file if cell.control]
+    cells = [cell for cell in matrix.cells if not cell.control]
+    controls = [cell for cell in matrix.cells if cell.control]
     assert (len(cells), len(controls), len(matrix.seeds)) == (36, 6, 3)
     axes = {
         (cell.config.workflow, cell.task, cell.config.model, cell.config.sharing) for cell in cells
@@ -172,9 +172,9 @@ def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
     assert {cell.task for cell in cells} == {"math", "code"}
     assert all(sum(one.judges(cell) for one in controls) == 1 for cell in cells)
     assert all(sum(one.judges(cell) for cell in cells) == 6 for one in controls)
-    for cell in matrix.file:
+    for cell in matrix.cells:
         check_settings(cell.config)
-    names = {cell.name for cell in matrix.file}
+    names = {cell.name for cell in matrix.cells}
     assert {"voting-math-paper-isolated-xs", "single-code-paper-m"} <= names
 
 
@@ -237,7 +237,7 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
         "m", "here",
     )  # fmt: skip
     out = tmp_path / "runs"
-    runs = plan(matrix, out)
+    runs = training_jobs(matrix, out)
     victim = runs[0]
     held = hold_before(victim.folder / "checkpoints" / "step-00000002")
 
@@ -250,20 +250,20 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     assert not (victim.folder / "summary.json").exists()
     finished = (runs[1].folder / "summary.json").stat().st_mtime_ns
 
-    again = plan(matrix, out)
+    again = training_jobs(matrix, out)
     assert [run.state for run in again] == ["waiting", "finished"]
     execute(again, 2)
     assert [run.state for run in again] == ["finished", "finished"]
     assert (runs[1].folder / "summary.json").stat().st_mtime_ns == finished
     assert [row["step"] for row in rows(victim.folder)] == [0, 1, 2, 3, 4]
     assert again[0].newest()["step"] == 4
-    train(replace(matrix.file[0].config, out=str(tmp_path / "alone")))
+    train(replace(matrix.cells[0].config, out=str(tmp_path / "alone")))
     assert rows(victim.folder) == rows(tmp_path / "alone")
 
-    named_otherwise = plan(matrix, Path(os.path.relpath(out)))
+    named_otherwise = training_jobs(matrix, Path(os.path.relpath(out)))
     assert [run.state for run in named_otherwise] == ["finished", "finished"]
     with pytest.raises(UsageError, match="holds a run of other settings"):
-        plan(read_matrix({"seeds": [0], "settings": {**SMALL, "lr": 1e-3},
+        training_jobs(read_matrix({"seeds": [0], "settings": {**SMALL, "lr": 1e-3},
              "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
 
 
@@ -351,10 +351,10 @@ def test_no_jobs_is_a_mistake(jobs: int) -> None:
 # -- the table ---------------------------------------------------------------------------------
 
 
-def finished(root: Path, first: list[float], last: list[float], **cost: float) -> Run:
+def finished(root: Path, first: list[float], last: list[float], **cost: float) -> TrainingJob:
     """A finished run with these scores."""
     matrix = read_matrix({"cells": [{"workflow": ["single"]}]}, "m", "here")
-    config = replace(matrix.file[0].config, seed=int(root.name.removeprefix("seed-")))
+    config = replace(matrix.cells[0].config, seed=int(root.name.removeprefix("seed-")))
     cost = {"tokens/total": 100, "time/total": 60.0} | cost
     lines = [
         {"step": 0, "eval/scores": first, "tokens/total": 0, "time/total": 1.0},
@@ -365,7 +365,7 @@ def finished(root: Path, first: list[float], last: list[float], **cost: float) -
     (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (root / "summary.json").write_text(json.dumps({"policy_updates": {"shared": 2}}))
     (root / "run.json").write_text(json.dumps({"settings": asdict(config)}))
-    return Run(matrix.file[0], replace(config, out=str(root)), state="finished")
+    return TrainingJob(matrix.cells[0], replace(config, out=str(root)), state="finished")
 
 
 def test_the_numbers_of_the_table_by_hand(tmp_path: Path) -> None:

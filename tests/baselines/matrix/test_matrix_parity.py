@@ -16,15 +16,15 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.matrix.cell import cell_text, is_control
 from flowzoo.baselines.matrix.file import Matrix, load_matrix, read_matrix
-from flowzoo.baselines.matrix.jobs import Run
+from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.parity import (
-    Spent,
+    TrainingCost,
+    budget_ratio,
     equal_tokens,
-    parity,
     policy_updates,
-    spent,
+    training_cost,
 )
-from flowzoo.baselines.matrix.run import plan, votes
+from flowzoo.baselines.matrix.run import control_jobs, training_jobs
 from flowzoo.baselines.matrix.time import as_time, remaining_seconds
 from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.run.reading import like_path
@@ -45,7 +45,7 @@ def matrix(seeds: tuple[int, ...] = (0,)) -> Matrix:
 
 
 def finish(
-    run: Run,
+    run: TrainingJob,
     scores: list[list[float]],
     tokens: list[int],
     updates: Mapping[str, int],
@@ -69,19 +69,19 @@ def finish(
     run.result.write_text(json.dumps(summary))
 
 
-def finish_voting(runs: list[Run]) -> None:
+def finish_voting(runs: list[TrainingJob]) -> None:
     """Shared: 100 tokens and 2 steps; isolated: 120 and 2 steps of each of two policies."""
     finish(runs[0], [[0, 0], [0, 1], [1, 1]], [0, 50, 100], {"shared": 2})
     finish(runs[1], [[0, 0], [0, 1], [0, 1]], [0, 60, 120], {"generator": 2, "aggregator": 2})
 
 
-def control_run(tmp_path: Path) -> list[Run]:
+def control_run(tmp_path: Path) -> list[TrainingJob]:
     """Voting and its control, all finished; the control's third evaluation has 150 tokens."""
-    runs = plan(matrix(), tmp_path)
+    runs = training_jobs(matrix(), tmp_path)
     finish_voting(runs)
     runs[2].config = replace(runs[2].config, token_budget=120)
     finish(runs[2], [[0, 0], [1, 0], [1, 0], [0, 0]], [0, 50, 110, 150], {"shared": 3})
-    return plan(matrix(), tmp_path)
+    return training_jobs(matrix(), tmp_path)
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_no_bundled_matrix_compares_unequal_budgets() -> None:
 def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(
     tmp_path: Path,
 ) -> None:
-    runs = plan(matrix(), tmp_path)
+    runs = training_jobs(matrix(), tmp_path)
     assert [run.cell.name for run in runs] == [
         "voting-math-grpo-shared", "voting-math-grpo-isolated", "single-math-grpo",
     ]  # fmt: skip
@@ -170,7 +170,7 @@ def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(
     assert "waits for voting-math-grpo-isolated, voting-math-grpo-shared" in plan_text(runs, [], 1)
 
     finish_voting(runs)
-    again = plan(matrix(), tmp_path)
+    again = training_jobs(matrix(), tmp_path)
     control = again[2]
     assert control.waits() == []
     control.folder.mkdir(parents=True)
@@ -181,37 +181,37 @@ def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(
 
     # Its cells may be gone when it goes on: the budget is its own now.
     (runs[0].folder / "summary.json").unlink()
-    later = plan(matrix(), tmp_path)[2]
+    later = training_jobs(matrix(), tmp_path)[2]
     assert (later.config.token_budget, later.waits()) == (120, [])
     (control.folder / "cell.toml").write_text(text.replace("steps = 900", "steps = 901"))
     with pytest.raises(UsageError, match="holds a run of other settings"):
-        plan(matrix(), tmp_path)
+        training_jobs(matrix(), tmp_path)
 
 
 def test_a_control_has_the_tokens_of_its_own_seed(tmp_path: Path) -> None:
-    runs = plan(matrix((0, 1)), tmp_path)
+    runs = training_jobs(matrix((0, 1)), tmp_path)
     assert [run.config.seed for run in runs] == [0, 0, 0, 1, 1, 1]
     finish_voting(runs[:3])
-    again = plan(matrix((0, 1)), tmp_path)
+    again = training_jobs(matrix((0, 1)), tmp_path)
     assert again[2].waits() == []
     assert len(again[5].waits()) == 2
     assert {run.config.seed for run in again[5].sources} == {1}
 
 
 def test_votes_wait_for_both_runs_and_are_recognised_by_their_file(tmp_path: Path) -> None:
-    runs = plan(matrix(), tmp_path)
-    assert [len(vote.waits()) for vote in votes(runs)] == [2, 2]
-    assert votes(runs[:2]) == [], "without its control nothing is voted"
-    assert len(votes(runs[1:])) == 1, "only what was chosen"
+    runs = training_jobs(matrix(), tmp_path)
+    assert [len(vote.waits()) for vote in control_jobs(runs)] == [2, 2]
+    assert control_jobs(runs[:2]) == [], "without its control nothing is voted"
+    assert len(control_jobs(runs[1:])) == 1, "only what was chosen"
     again = control_run(tmp_path)
-    found = votes(again)
+    found = control_jobs(again)
     assert [(vote.state, vote.waits()) for vote in found] == [("waiting", [])] * 2
     assert found[0].words() == [
         "flowzoo.baselines.matrix.controls",
         f"--run={again[2].folder}", f"--like={again[0].folder}",
     ]  # fmt: skip
     like_path(again[2].folder, again[1].folder).write_text("{}")
-    assert [vote.state for vote in votes(again)] == ["waiting", "finished"]
+    assert [vote.state for vote in control_jobs(again)] == ["waiting", "finished"]
 
 
 ONE_CONTROL = """
@@ -262,16 +262,26 @@ def test_the_control_is_compared_where_it_has_the_workflows_tokens(tmp_path: Pat
     places = [equal_tokens(run, tokens) for tokens in (0, 1, 50, 100, 120, 150, 151)]
     assert places == [0, 1, 1, 2, 3, 3, None]
     assert [policy_updates(run, step) for step in (1, 2)] == [{"shared": 1}, {"shared": 2}]
-    assert (spent(run, 2), spent(run)) == (Spent(110, 2.0), Spent(150, 3.0))
+    assert (training_cost(run, 2), training_cost(run)) == (
+        TrainingCost(110, 2.0),
+        TrainingCost(150, 3.0),
+    )
 
 
 def test_parity_is_flagged_beyond_five_per_cent() -> None:
-    even = parity([(Spent(100, 2), Spent(96, 2)), (Spent(100, 2), Spent(100, 2))])
+    even = budget_ratio(
+        [(TrainingCost(100, 2), TrainingCost(96, 2)), (TrainingCost(100, 2), TrainingCost(100, 2))]
+    )
     assert (even.flags, even.updates) == ([], 1.0)
     assert even.tokens == pytest.approx(200 / 196)
-    assert parity([(Spent(106, 8), Spent(100, 2))]).flags == ["tokens", "optimiser steps"]
-    assert parity([(Spent(94, 2), Spent(100, 2))]).flags == ["tokens"]
-    assert parity([(Spent(1, 1), Spent(0, 1))]).flags == ["tokens"], "nothing to divide by"
+    assert budget_ratio([(TrainingCost(106, 8), TrainingCost(100, 2))]).flags == [
+        "tokens",
+        "optimiser steps",
+    ]
+    assert budget_ratio([(TrainingCost(94, 2), TrainingCost(100, 2))]).flags == ["tokens"]
+    assert budget_ratio([(TrainingCost(1, 1), TrainingCost(0, 1))]).flags == ["tokens"], (
+        "nothing to divide by"
+    )
 
 
 def test_the_tables_of_controls_and_budgets_by_hand(tmp_path: Path) -> None:
@@ -302,7 +312,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path: Path) -> None:
     )
     assert f"| single-math-grpo | {isolated} | 1 | 150 / 120 | 1.250 ! | 3.0 / 2.0 |" in text
     assert "NaN" not in json.dumps(as_json(found))
-    planned = plan_text(runs, votes(runs), 2)
+    planned = plan_text(runs, control_jobs(runs), 2)
     assert "3 cells, 3 runs, 3 finished, 2 at a time." in planned
     assert "2 evaluations of controls at equal inference, 1 finished." in planned
     assert "1.250 !" in planned
@@ -312,7 +322,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_time_left_is_that_of_like_runs(tmp_path: Path) -> None:
-    runs = plan(matrix((0, 1)), tmp_path)
+    runs = training_jobs(matrix((0, 1)), tmp_path)
     assert remaining_seconds(runs, 2) is None, "nothing is known before the first step"
     finish(runs[0], [[0], [1]], [0, 10], {"shared": 1}, seconds=300.0)
     runs[0].state = "finished"
@@ -331,7 +341,7 @@ def test_the_time_left_is_that_of_like_runs(tmp_path: Path) -> None:
 
 
 def test_a_control_is_as_far_as_its_tokens_say(tmp_path: Path) -> None:
-    run = plan(matrix(), tmp_path)[2]
+    run = training_jobs(matrix(), tmp_path)[2]
     run.config = replace(run.config, token_budget=200)
     run.folder.mkdir(parents=True)
     (run.folder / "metrics.jsonl").write_text(
@@ -341,11 +351,11 @@ def test_a_control_is_as_far_as_its_tokens_say(tmp_path: Path) -> None:
 
 
 def test_the_live_table_has_a_row_a_cell_and_the_time_that_is_left(tmp_path: Path) -> None:
-    runs = plan(matrix((0, 1)), tmp_path)
+    runs = training_jobs(matrix((0, 1)), tmp_path)
     finish(runs[0], [[0], [1]], [0, 10], {"shared": 1}, seconds=300.0)
     runs[0].state = "finished"
     console = Console(record=True, width=120, file=io.StringIO())
-    console.print(drawn(runs, votes(runs), 2))
+    console.print(drawn(runs, control_jobs(runs), 2))
     lines = console.export_text().splitlines()
     assert "1 of 6 runs finished, 0 of 4 votes, about 12 min left" in lines[0]
     assert sum("single-math-grpo" in line for line in lines) == 1

@@ -15,13 +15,19 @@ import torch
 from transformers import AutoTokenizer
 
 from flowzoo.agents.hf.policy import TransformersPolicy
-from flowzoo.agents.pocket import SCALED, TASKS, Scale, made_folder, pocket_path
+from flowzoo.agents.pocket import SCALED, TASKS, PocketScale, made_folder, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.baselines.pocket.config import PocketConfig, command
-from flowzoo.baselines.pocket.data import Example, played, together, tokenizer_corpus, transcripts
+from flowzoo.baselines.pocket.data import (
+    Example,
+    play_batched,
+    play_examples,
+    tokenizer_corpus,
+    transcripts,
+)
 from flowzoo.baselines.pocket.habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
 from flowzoo.baselines.pocket.make import (
-    Row,
+    TokenizedExample,
     curriculum,
     encode,
     lr_share,
@@ -37,8 +43,8 @@ from flowzoo.baselines.pocket.recipes import (
     RECIPES,
     SEARCH,
     SUDOKU,
+    MixtureWorkflow,
     Recipe,
-    Source,
     levels,
     recipe_of,
 )
@@ -62,7 +68,7 @@ def tokenizer() -> Any:
 def play(
     workflow: Workflow, index: int, rng: random.Random, hasty: bool = False, recipe: Recipe = MATH
 ) -> list[Example]:
-    return together(workflow.task, [played(workflow, index, rng, recipe, hasty)])[0]
+    return play_batched(workflow.task, [play_examples(workflow, index, rng, recipe, hasty)])[0]
 
 
 def statement(example: Example) -> str:
@@ -182,7 +188,7 @@ def test_cells_and_moves_are_tokens_of_their_own() -> None:
 
 def test_a_recipe_may_change_worlds() -> None:
     # Without a search one question an episode: the second batch is asked about other names.
-    lone = replace(SEARCH, sources=(Source("single_v0", 1.0),), world_episodes=256)
+    lone = replace(SEARCH, sources=(MixtureWorkflow("single_v0", 1.0),), world_episodes=256)
     for every, same in ((256, False), (0, True)):
         asked = islice(transcripts(replace(lone, world_episodes=every), 0), 512)
         words = [set(re.findall(r"[A-Z][a-z]+(?=\?)", statement(example))) for example in asked]
@@ -275,7 +281,11 @@ def test_the_loss_counts_reply_tokens_only_and_ignores_padding(
     tokenizer: Any, tmp_path: Path
 ) -> None:
     model = new_model(tiny(tmp_path), tokenizer).eval()
-    rows = [Row([5, 6, 7], [8, 9]), Row([10] * 20, [11]), Row([12], [13, 14, 15])]
+    rows = [
+        TokenizedExample([5, 6, 7], [8, 9]),
+        TokenizedExample([10] * 20, [11]),
+        TokenizedExample([12], [13, 14, 15]),
+    ]
     with torch.no_grad():
         together = reply_loss(model, rows)
         expected = 0.0
@@ -361,7 +371,7 @@ def test_the_command_spells_out_what_differs_from_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("scale", "million"), [("xs", 0.3), ("default", 0.64), ("s", 1.0), ("m", 4.0)]
 )
-def test_a_scale_has_the_parameters_of_its_name(scale: Scale, million: float) -> None:
+def test_a_scale_has_the_parameters_of_its_name(scale: PocketScale, million: float) -> None:
     tokenizer = AutoTokenizer.from_pretrained(pocket_path("math"))
     model = new_model(PocketConfig(Path("x"), scale=scale), tokenizer)
     assert model.num_parameters() == pytest.approx(million * 1e6, rel=0.15)

@@ -9,7 +9,7 @@ import pytest
 
 from flowzoo.agents import Roster
 from flowzoo.agents.problems import ProblemStream, stream_indices
-from flowzoo.agents.rollout.episodes import Job, Rollout, Sampled
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -34,15 +34,15 @@ class Player:
     def __init__(self, skill: float) -> None:
         policy = ScriptedPolicy(WORKFLOW, skill)
         self.rollout = Rollout(WORKFLOW, Roster.shared(policy, WORKFLOW.role_counts()))
-        self.rounds: list[list[Job]] = []
+        self.rounds: list[list[EpisodeJob]] = []
 
-    def __call__(self, jobs: Sequence[Job]) -> Sampled:
+    def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         self.rounds.append(list(jobs))
         return self.rollout.sample(jobs)
 
 
 def collect(skill: float, place: int = 0, problems: int = 6, **config: object):
-    player, stream = Player(skill), ProblemStream("train", 3, place=place)
+    player, stream = Player(skill), ProblemStream("train", 3, cursor=place)
     rule = FilterConfig(**config)  # type: ignore[arg-type]
     found = gather(stream, TASK, player, rule, problems=problems, samples=4)
     return found, player, stream
@@ -51,7 +51,7 @@ def collect(skill: float, place: int = 0, problems: int = 6, **config: object):
 def test_kept_groups_are_whole_and_vary() -> None:
     found, player, stream = collect(0.8, zero_variance="drop", refills=20)
     played = [job.problem.id for jobs in player.rounds for job in jobs]
-    assert found.counts["filter/drawn"] == len(played) / 4 == stream.place
+    assert found.counts["filter/drawn"] == len(played) / 4 == stream.cursor
     assert found.counts["filter/refills"] == len(player.rounds) - 1 > 0
     assert found.counts["filter/kept"] == 6
     assert found.counts["filter/dropped"] > 0
@@ -65,7 +65,7 @@ def test_kept_groups_are_whole_and_vary() -> None:
         inside = [job_of(record.episode) in found.kept for record in group]
         assert len(set(inside)) == 1
         rows = [call for record in group for call in record.calls]
-        assert has_variance(Sampled(group, rows)) or not inside[0]
+        assert has_variance(RolloutBatch(group, rows)) or not inside[0]
     trained = [row for row in found.sampled.rows if found.trains(row)]
     assert len(trained) == 6 * 4 * 4
     total = sum(found.counts[f"filter/{name}"] for name in ("kept", "dropped", "surplus"))
@@ -93,8 +93,8 @@ def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -
 
 def test_a_step_repeats_from_its_cursor() -> None:
     first, _, stream = collect(0.8, zero_variance="drop")
-    second, _, _ = collect(0.8, place=stream.place, zero_variance="drop")
-    again, _, _ = collect(0.8, place=stream.place, zero_variance="drop")
+    second, _, _ = collect(0.8, place=stream.cursor, zero_variance="drop")
+    again, _, _ = collect(0.8, place=stream.cursor, zero_variance="drop")
     assert again == second
     assert not {r.problem for r in first.sampled.records} & {
         r.problem for r in second.sampled.records
@@ -137,7 +137,7 @@ def test_mistakes_are_refused() -> None:
     with pytest.raises(UsageError, match="no problem left"):
         ProblemStream("train", 0, only=[])
     with pytest.raises(UsageError, match="cursor"):
-        ProblemStream("train", 0, place=-1)
+        ProblemStream("train", 0, cursor=-1)
 
 
 @pytest.mark.parametrize("kind", ["tree", "joint"])

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.report.amplified import Amplified, cell_amplification
+from flowzoo.baselines.report.cell_amplification import CellAmplification, cell_amplification
 from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.report.claim_tests import (
-    Sample,
-    Stratum,
+    BootstrapSample,
+    DetectionCounts,
     at_least,
     exact_p,
     least_findable,
@@ -25,9 +25,9 @@ from flowzoo.baselines.report.claims import (
     amplification_claim,
     capture_claim,
     cliff_claim,
+    interval_verdict,
     paper_claims,
     peak_claim,
-    told,
 )
 from flowzoo.baselines.report.comparisons import claimable_pairs
 from flowzoo.baselines.run.reading import RunData
@@ -106,27 +106,27 @@ def test_the_peak_claim_errs_as_rarely_as_its_level_says() -> None:
     """Seeds and problems both vary, and there is no difference."""
     rng, wrong = np.random.default_rng(5), 0
     for _ in range(400):
-        pairs: list[tuple[Sample, Sample]] = []
+        pairs: list[tuple[BootstrapSample, BootstrapSample]] = []
         items = rng.normal(0, 0.35, (4, 2, 100))  # what a problem adds for one kind of sharing
         draws = rng.integers(100, size=(200, 100))
         for pair in items:
-            sides: list[Sample] = []
+            sides: list[BootstrapSample] = []
             for side in pair:
                 scores = side + rng.normal(0, 0.02, (3, 1)) + rng.normal(0, 0.35, (3, 100))
-                sides.append(Sample(scores.mean(axis=1), scores[:, draws].mean(axis=2)))
+                sides.append(BootstrapSample(scores.mean(axis=1), scores[:, draws].mean(axis=2)))
             pairs.append((sides[0], sides[1]))
         found = mean_difference(pairs)
-        wrong += told(found.low, found.high) != "undecided"
+        wrong += interval_verdict(found.low, found.high) != "undecided"
     assert wrong <= 32  # 20 are expected at 5 %; more than 32 would be 1 in 200
 
 
 def test_an_interval_over_seeds_is_welchs_where_problems_add_nothing() -> None:
-    one = Sample(np.array([1.0, 2.0, 3.0]), np.zeros((3, 4)))
-    two = Sample(np.array([4.0, 5.0, 6.0]), np.zeros((3, 4)))
+    one = BootstrapSample(np.array([1.0, 2.0, 3.0]), np.zeros((3, 4)))
+    two = BootstrapSample(np.array([4.0, 5.0, 6.0]), np.zeros((3, 4)))
     found = mean_difference([(one, two)])
     half = 2.776 * (2 / 3) ** 0.5  # t with 4 degrees of freedom
     assert (found.mean, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half), abs=1e-3)
-    single = Sample(np.ones(1), np.zeros((1, 4)))
+    single = BootstrapSample(np.ones(1), np.zeros((1, 4)))
     assert math.isinf(mean_difference([(one, single)]).high)
 
 
@@ -146,11 +146,11 @@ def test_cliffs_are_counted_pair_by_pair() -> None:
 
 def test_the_exact_test_is_fishers_within_a_pair() -> None:
     # 3 of 3 against 0 of 3: 1 / C(6, 3); two such pairs: its square.
-    stratum = Stratum((0, 3), (3, 3))
+    stratum = DetectionCounts((0, 3), (3, 3))
     assert exact_p([stratum])[0] == pytest.approx(1 / 20)
     assert exact_p([stratum, stratum])[0] == pytest.approx(1 / 400)
-    assert exact_p([Stratum((0, 0), (3, 3))]) == pytest.approx((1.0, 1.0))
-    assert exact_p([Stratum((1, 1), (3, 3))])[0] == pytest.approx(0.8)
+    assert exact_p([DetectionCounts((0, 0), (3, 3))]) == pytest.approx((1.0, 1.0))
+    assert exact_p([DetectionCounts((1, 1), (3, 3))])[0] == pytest.approx(0.8)
 
 
 def test_the_least_difference_that_could_be_told() -> None:
@@ -177,7 +177,7 @@ def voters(cosine: float, snr: float, slots: int = 3, seed: int = 0) -> dict[str
     return {"slots": slots, "blocks": 8, "products": gram.tolist(), "applied": None}
 
 
-def probed(cosine: float, snr: float) -> list[Amplified]:
+def probed(cosine: float, snr: float) -> list[CellAmplification]:
     cells: list[CellData] = []
     for place, cell in enumerate(planted(RISING, RISING)[:4]):
         runs: list[RunData] = []
@@ -202,7 +202,7 @@ def test_aligned_voters_are_amplified_and_orthogonal_ones_not() -> None:
 
 
 def test_one_role_below_orthogonal_leaves_the_claim_open() -> None:
-    one = Amplified("c", "voter", False, 3, 2.9, 2.7, 3.1, 1.6, 1.5, 1.7, 2.8, 2.8, 12)
+    one = CellAmplification("c", "voter", False, 3, 2.9, 2.7, 3.1, 1.6, 1.5, 1.7, 2.8, 2.8, 12)
     low = one._replace(value=1.2, low=1.1, high=1.5, over=0.7, over_low=0.6, over_high=0.8)
     wide = one._replace(low=0.0, high=math.inf, over_low=0.0, over_high=math.inf)
     assert amplification_claim([one, one, wide], applied=False).verdict == "shown"

@@ -20,15 +20,15 @@ from flowzoo.baselines.report.accuracy import (
     interval,
     over_seeds,
 )
-from flowzoo.baselines.report.amplified import amplification_facts, probes
+from flowzoo.baselines.report.cell_amplification import amplification_facts, probes
 from flowzoo.baselines.report.changes import difference, role_changes, split_peak, team_measures
 from flowzoo.baselines.report.findings import (
     capture_finding,
+    change_sign,
     cliff_finding,
     gain_finding,
     role_finding,
     swap_finding,
-    told,
 )
 from flowzoo.baselines.report.gradients import (
     capture_facts,
@@ -140,7 +140,7 @@ def test_a_flat_run_shows_no_fall_from_its_peak(make_run: MakeRun, tmp_path: Pat
     for seed in range(8):
         folder = make_run(tmp_path / f"run-{seed}", seed=seed, items=100, course=(0.5,) * 12)
         changes = role_changes(read_runs([folder])[0])
-        falls += any(told(row["from_peak"]) < 0 for row in changes["rows"])
+        falls += any(change_sign(row["from_peak"]) < 0 for row in changes["rows"])
     # Together the intervals err in 5 % of runs; three of eight would be 1 in 190.
     assert falls < 3
 
@@ -164,7 +164,7 @@ def test_falls_of_a_flat_run_are_as_rare_as_their_level_says() -> None:
         looked, peak = split_peak(scores)
         change = difference(scores[-3:].mean(axis=0)[looked] - scores[peak][looked], z)
         drops.append(change["mean"])
-        falls += told(change) < 0
+        falls += change_sign(change) < 0
     assert abs(float(np.mean(drops))) < 0.006  # the best of 20 evaluations is 6 points too good
     assert falls <= 42  # 25 are expected; 43 or more would be 1 in 1,000
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.report.beside import against_controls
 from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries, same_problems
 from flowzoo.baselines.report.comparisons import Side, claimable_pairs, difference, welch
+from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts

@@ -31,7 +31,15 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import Keep, best, checkpoints, latest, load, read, save
+from flowzoo.baselines.run.checkpoint import (
+    CheckpointRetention,
+    best,
+    checkpoints,
+    latest,
+    load,
+    read,
+    save,
+)
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, UsageError
 
@@ -173,14 +181,14 @@ def test_two_policies_keep_their_own(tmp_path: Path) -> None:
 def test_keep_last_and_best(tmp_path: Path) -> None:
     learner = make_learner()
     for step, score in enumerate([0.2, 0.9, 0.9, 0.3, None, 0.1]):
-        save(tmp_path, step, {"a": learner}, score=score, keep=Keep(last=2))
+        save(tmp_path, step, {"a": learner}, score=score, keep=CheckpointRetention(last=2))
     assert [info.step for info in checkpoints(tmp_path)] == [1, 4, 5]
     champion, newest = best(tmp_path), latest(tmp_path)
     assert champion is not None
     assert (champion.step, champion.score) == (1, 0.9)
     assert newest is not None
     assert newest.step == 5
-    save(tmp_path, 6, {"a": learner}, keep=Keep(last=1, best=False))
+    save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1, best=False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
 
 
@@ -226,7 +234,7 @@ def test_death_at_any_system_call_keeps_the_previous_one(
     """Stop the second save at its n-th write to disk, for every n there is."""
     learner = make_learner()
     old = weights(learner)
-    save(tmp_path, 1, {"a": learner}, keep=Keep(last=1))
+    save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
     learner.update(*batch(0))
     calls = {"left": 0}
 
@@ -251,7 +259,7 @@ def test_death_at_any_system_call_keeps_the_previous_one(
             ):  # fmt: skip
                 patch.setattr(module, name, deadly(getattr(module, name)))
             try:
-                save(tmp_path, 2, {"a": learner}, keep=Keep(last=1))
+                save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
             except Killed:
                 points += 1
         newest = latest(tmp_path)
@@ -271,7 +279,7 @@ def test_death_in_the_middle_of_removing_leaves_nothing_torn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make_learner()
-    save(tmp_path, 1, {"a": learner}, keep=Keep(last=1))
+    save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
 
     def die_half_way(folder: Path) -> None:
         (folder / "random.pt").unlink()
@@ -280,9 +288,9 @@ def test_death_in_the_middle_of_removing_leaves_nothing_torn(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.shutil, "rmtree", die_half_way)
         with pytest.raises(KeyboardInterrupt):
-            save(tmp_path, 2, {"a": learner}, keep=Keep(last=1))
+            save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000002"]
-    save(tmp_path, 3, {"a": learner}, keep=Keep(last=1))
+    save(tmp_path, 3, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
 
 
@@ -291,13 +299,13 @@ import sys, itertools, torch
 sys.path.insert(0, {tests!r})
 torch.set_num_threads(1)
 from test_checkpoint import make_learner
-from flowzoo.baselines.run.checkpoint import Keep, save
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, save
 learner = make_learner()
 for step in itertools.count(1):
     with torch.no_grad():
         for parameter in learner.parameters:
             parameter.fill_(float(step))
-    save({root!r}, step, {{"a": learner}}, keep=Keep(last=1))
+    save({root!r}, step, {{"a": learner}}, keep=CheckpointRetention(last=1))
     print(step, flush=True)
 """
 
@@ -325,7 +333,7 @@ def test_kill_in_the_middle_of_saving(tmp_path: Path) -> None:
     load(newest.path, {"a": learner})
     for parameter in learner.parameters:
         assert bool((parameter == float(newest.step)).all())
-    save(tmp_path, newest.step + 1, {"a": learner}, keep=Keep(last=1))
+    save(tmp_path, newest.step + 1, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [path.name for path in tmp_path.iterdir()] == [f"step-{newest.step + 1:08d}"]
 
 
@@ -343,7 +351,7 @@ def test_mistakes_raise(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="JSON"):
         save(tmp_path, 1, {"a": learner}, state={"x": object()})
     with pytest.raises(UsageError, match="last"):
-        Keep(last=0)
+        CheckpointRetention(last=0)
     assert not list(tmp_path.iterdir())
     path = save(tmp_path, 1, {"a": learner})
     with pytest.raises(UsageError, match="policy map"):

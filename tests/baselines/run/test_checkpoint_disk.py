@@ -21,7 +21,14 @@ import torch
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import Keep, SaveError, checkpoints, latest, load, save
+from flowzoo.baselines.run.checkpoint import (
+    CheckpointRetention,
+    SaveError,
+    checkpoints,
+    latest,
+    load,
+    save,
+)
 from flowzoo.errors import UsageError
 
 
@@ -47,18 +54,18 @@ def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
 ) -> None:
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2))
     learner.update(role_rows(), [1.0] * 9)
-    save(tmp_path, 1, {"a": learner}, keep=Keep(last=1))
+    save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
     weights, before = copy.deepcopy(learner.model.state_dict()), files(tmp_path)
     learner.update(role_rows(), [-1.0] * 9)
     with largest_file(limit), pytest.raises(SaveError, match="checkpoint of step 2 could not be"):
-        save(tmp_path, 2, {"a": learner}, keep=Keep(last=1))
+        save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert files(tmp_path) == before
     newest = latest(tmp_path)
     assert newest is not None
     other = Learner(tiny_model(5), LearnerConfig(lr=1e-2))
     load(newest.path, {"a": other})
     assert all(torch.equal(weights[name], w) for name, w in other.model.state_dict().items())
-    save(tmp_path, 2, {"a": learner}, keep=Keep(last=1))
+    save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [info.step for info in checkpoints(tmp_path)] == [2]
 
 
@@ -67,7 +74,7 @@ import sys
 from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
-from flowzoo.baselines.run.checkpoint import Keep, SaveError, latest, load, save
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, SaveError, latest, load, save
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.config import LearnerConfig
 
@@ -78,7 +85,7 @@ config = Qwen3Config(
 )
 learner = Learner(Qwen3ForCausalLM(config), LearnerConfig())
 root = Path(sys.argv[1])
-save(root, 1, {"a": learner}, keep=Keep(last=1))
+save(root, 1, {"a": learner}, keep=CheckpointRetention(last=1))
 with torch.no_grad():
     for parameter in learner.parameters:
         parameter.fill_(2.0)
@@ -92,7 +99,7 @@ for room in (0, 4, 16, 64, 128, 160):  # KiB left
             pass
         file.truncate(max(0, file.tell() // 4096 * 4096 - 1024 * room))
     try:
-        save(root, 2, {"a": learner}, keep=Keep(last=1))
+        save(root, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     except SaveError as error:
         print(room, "refused", latest(root).step, len(list(root.iterdir())))
     else:
@@ -101,7 +108,7 @@ for room in (0, 4, 16, 64, 128, 160):  # KiB left
     ballast.unlink()
 ballast.unlink(missing_ok=True)
 if latest(root).step == 1:
-    save(root, 2, {"a": learner}, keep=Keep(last=1))
+    save(root, 2, {"a": learner}, keep=CheckpointRetention(last=1))
 load(latest(root).path, {"a": learner})
 print("whole", latest(root).step)
 """
@@ -135,10 +142,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_milestones_stay(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
     learner = Learner(tiny_model(), LearnerConfig())
     for step in range(7):
-        save(tmp_path, step, {"a": learner}, keep=Keep(last=1, best=False, every=3))
+        save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, best=False, every=3))
     assert [info.step for info in checkpoints(tmp_path)] == [0, 3, 6]
     with pytest.raises(UsageError, match="`every` must be at least 0"):
-        Keep(every=-1)
+        CheckpointRetention(every=-1)
 
 
 def test_frozen_policies_are_named_and_not_saved(

@@ -23,7 +23,7 @@ from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import Keep
+from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.export import export_policy, find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
@@ -48,7 +48,7 @@ def make_run(root: Path, rank: int) -> dict[str, Any]:
             seen[f"{name}-{step}"] = logits_of(one.weights)
         checkpoint.save(
             root / "checkpoints", step, learners, tokenizers, score=score,
-            state={"config": {"lora_rank": rank}}, keep=Keep(last=3),
+            state={"config": {"lora_rank": rank}}, keep=CheckpointRetention(last=3),
         )  # fmt: skip
     return seen
 

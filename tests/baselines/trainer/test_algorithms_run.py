@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.metrics import Row
+from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
@@ -31,7 +31,7 @@ class Recorder(Trainer):
 
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
-    ) -> Row:
+    ) -> MetricRow:
         """As the trainer's, with a note of it."""
         noted: Learnt = self.__dict__.setdefault("learnt", [])
         noted += [
@@ -168,7 +168,7 @@ def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
     settings = {"workflow": "single", **CASES[case], "steps": 3, "problems": 1, "eval_every": 3}
     train(config(tmp_path / "whole", **settings))
 
-    def crash(row: Row) -> None:
+    def crash(row: MetricRow) -> None:
         if row["step"] == 2:
             raise Crash
 

@@ -18,7 +18,7 @@ import torch
 from flowzoo.agents import Request
 from flowzoo.baselines import trainer as trainer_module
 from flowzoo.baselines.assemble import open_engines
-from flowzoo.baselines.learner.loss import NonFinite
+from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer
 from flowzoo.cli import main
@@ -60,7 +60,7 @@ def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     trainer.engines.players = dict(trainer.engines.players)
     trainer.engines.players["generator"] = Poisoned(trainer.engines.players["generator"])
     before = {k: v.clone() for k, v in trainer.learners["generator"].model.state_dict().items()}
-    with pytest.raises(NonFinite, match="policy 'generator'") as caught:
+    with pytest.raises(NonFiniteError, match="policy 'generator'") as caught:
         trainer.train()
     said = str(caught.value)
     saved = tmp_path / "nonfinite-000001.jsonl"
@@ -88,7 +88,7 @@ def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
             trainer.learners["generator"].parameters[-1].fill_(math.nan)
 
     trainer.engines.before_learning = spoil  # type: ignore[method-assign]
-    with pytest.raises(NonFinite, match=r"the loss of .* rows of policy 'generator'"):
+    with pytest.raises(NonFiniteError, match=r"the loss of .* rows of policy 'generator'"):
         trainer.train()
     rows = (tmp_path / "nonfinite-000001.jsonl").read_text().splitlines()
     assert {json.loads(line)["role"] for line in rows} == {"generator"}

@@ -17,7 +17,7 @@ from flowzoo.envs import Ask, Grade, Graded, Guard, Outcome, Problem, Workflow, 
 from flowzoo.envs.api.registry import make_env, make_workflow
 from flowzoo.envs.episode.turns import WorkflowError
 from flowzoo.envs.tasks.math.task import MathTask
-from flowzoo.errors import Busy, UsageError
+from flowzoo.errors import EnvironmentBusyError, UsageError
 
 GATE = threading.Event()
 GRADES = threading.Event()
@@ -121,11 +121,11 @@ async def test_astep_keeps_the_old_fields_until_it_is_done_and_refuses_other_use
         lambda: pickle.dumps(env),
         lambda: env.reset(seed=1),
     ):
-        with pytest.raises(Busy, match=r"under way"):
+        with pytest.raises(EnvironmentBusyError, match=r"under way"):
             use()
-    with pytest.raises(Busy, match="one environment has one owner"):
+    with pytest.raises(EnvironmentBusyError, match="one environment has one owner"):
         await env.astep("y")
-    with pytest.raises(Busy, match="one environment, one owner"):
+    with pytest.raises(EnvironmentBusyError, match="one environment, one owner"):
         await env.settle()
     GATE.set()
     await stepping
@@ -146,7 +146,7 @@ async def test_a_cancelled_astep_is_repaired_by_settle_which_may_be_repeated():
     stepping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stepping
-    with pytest.raises(Busy, match=r"await env.settle\(\)"):
+    with pytest.raises(EnvironmentBusyError, match=r"await env.settle\(\)"):
         env.step("again")
     GATE.set()
     await env.settle()

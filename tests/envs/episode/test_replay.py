@@ -20,7 +20,7 @@ from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.testing import advance, play_out
-from flowzoo.errors import Diverged
+from flowzoo.errors import DivergedError
 
 GRADED: list[str | None] = []
 """Every answer that `CountingMath` was asked to grade."""
@@ -100,7 +100,7 @@ def test_pickles_do_not_run_effects_again(name):
     assert not GRADED
 
 
-# -- rule 2: a replay that differs raises Diverged ------------------------------------------------
+# -- rule 2: a replay that differs raises DivergedError --------------------------------------------
 
 
 class Changes:
@@ -187,7 +187,7 @@ def impure_episode(play: Callable[..., Any]) -> Episode:
 @pytest.mark.parametrize("play", IMPURE)
 def test_an_impure_script_is_caught_when_forked(play):
     """Rule 2: prompts, agents, phases, effects and the end must come again."""
-    with pytest.raises(Diverged, match=r"toy_v0: .* must not use clocks"):
+    with pytest.raises(DivergedError, match=r"toy_v0: .* must not use clocks"):
         impure_episode(play).fork()
 
 
@@ -196,7 +196,7 @@ def test_an_impure_script_is_caught_when_unpickled(play):
     """Rule 2, through digests."""
     state = impure_episode(play).__getstate__()
     twin = Episode.__new__(Episode)
-    with pytest.raises(Diverged, match=r"toy_v0: .* must not use clocks"):
+    with pytest.raises(DivergedError, match=r"toy_v0: .* must not use clocks"):
         twin.__setstate__(state)
 
 
@@ -271,7 +271,7 @@ def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_pa
         for credit in ("team", "local")
     ]
     assert read[0].returncode == 1
-    assert "Diverged" in read[0].stderr
+    assert "DivergedError" in read[0].stderr
     assert read[1].stdout == made.stdout
 
 

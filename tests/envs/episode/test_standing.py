@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flowzoo.envs import Ask, Episode, Outcome, Standing, Workflow, WorkflowError, make_workflow
+from flowzoo.envs import Ask, Episode, InterimScore, Outcome, Workflow, WorkflowError, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.testing import advance
@@ -28,7 +28,7 @@ class Says(Workflow):
 
     def play(self, problem):
         yield Ask("writer_0", "write")
-        yield Standing(self.score)
+        yield InterimScore(self.score)
         reply = yield Ask("writer_0", "again")
         return Outcome(reply.text, 1.0)
 
@@ -36,12 +36,12 @@ class Says(Workflow):
 def test_a_standing_holds_is_replayed_and_pays_nothing():
     workflow = Says(MathTask())
     episode = Episode(workflow, workflow.task.problem(0), "e")
-    assert (episode.standing, episode.stood) == (None, 0)
+    assert (episode.interim_score, episode.interim_phase) == (None, 0)
     episode.reply("writer_0", "x")
     for twin in (episode, episode.fork(), pickle.loads(pickle.dumps(episode))):
-        assert (twin.standing, twin.stood) == (0.5, 1)
+        assert (twin.interim_score, twin.interim_phase) == (0.5, 1)
     episode.reply("writer_0", "y")
-    assert (episode.standing, episode.stood) == (0.5, 1)
+    assert (episode.interim_score, episode.interim_phase) == (0.5, 1)
     assert [call.reward for call in record(episode).calls] == [1.0, 1.0]
 
 
@@ -49,7 +49,7 @@ def test_a_standing_holds_is_replayed_and_pays_nothing():
 def test_an_impossible_standing_is_the_scripts_error(score):
     workflow = Says(MathTask(), score=score)
     episode = Episode(workflow, workflow.task.problem(0))
-    with pytest.raises(WorkflowError, match=r"Standing takes a number|not supported"):
+    with pytest.raises(WorkflowError, match=r"InterimScore takes a number|not supported"):
         episode.reply("writer_0", "x")
 
 
@@ -88,6 +88,6 @@ def test_own_truths_are_known_before_the_next_agent_is_asked(name, task):
                 known = turn.reply is None or turn.call in episode.truths
                 late = workflow.agents[turn.agent][0] in LATE
                 assert known or (late and not episode.done), turn.agent
-        if episode.standing is not None:
-            assert episode.standing == pytest.approx(episode.finished().score)
+        if episode.interim_score is not None:
+            assert episode.interim_score == pytest.approx(episode.finished().score)
     assert phases > 4

@@ -11,7 +11,7 @@ import pytest
 from flowzoo.envs.tasks import SPLITS, make_task, split_of
 from flowzoo.envs.tasks import rows as task_files
 from flowzoo.envs.tasks.math.task import MathTask, wrong_answer
-from flowzoo.errors import DataError, MissingExtra, UsageError
+from flowzoo.errors import DataError, MissingExtraError, UsageError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 GSM = {"question": "2+3?", "answer": "It is <<2+3=5>>5.\n#### 5"}
@@ -181,9 +181,9 @@ def test_parquet_and_dataset_rows_need_the_extra_or_load(tmp_path: Path) -> None
         import pyarrow.parquet as parquet
     except ImportError:
         path.write_bytes(b"PAR1")
-        with pytest.raises(MissingExtra, match=r"flowzoo\[data\]"):
+        with pytest.raises(MissingExtraError, match=r"flowzoo\[data\]"):
             MathTask(data=str(path))
-        with pytest.raises(MissingExtra, match=r"flowzoo\[data\]"):
+        with pytest.raises(MissingExtraError, match=r"flowzoo\[data\]"):
             MathTask(data="org/name")
         return
     parquet.write_table(arrow.Table.from_pylist([GSM, {**GSM, "question": "3+2?"}]), path)

@@ -13,7 +13,7 @@ from flowzoo.envs import testing as suite
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Ran, RanCase, Reply, Run
-from flowzoo.envs.workflows.tool_planner import Offer, report, shortened
+from flowzoo.envs.workflows.tool_planner import ToolProposal, report, shortened
 from flowzoo.errors import UsageError
 
 BOARD = "P..\n.#.\n..G"
@@ -156,7 +156,7 @@ def test_the_planner_expert_takes_a_right_list_and_mends_a_wrong_one():
     for offered in (right, wrong):
         ran = Ran("AC", (RanCase("AC", offered, ""),))
         tool = Reply(0, "tool_0", "", "", "")
-        offer = Offer(tool, f"print({offered!r})", ran, offered)
+        offer = ToolProposal(tool, f"print({offered!r})", ran, offered)
         text = workflow.planner_prompt(workflow.task.prompt_at(PROBLEM, "[]"), offer)
         messages = [{"role": "user", "content": text}]
         for is_right in (True, False):

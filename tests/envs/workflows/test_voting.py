@@ -226,7 +226,7 @@ def test_the_expert_finds_the_only_right_candidate(right):
     problem = workflow.task.problem(0)
     texts = [workflow.task.solve(problem, random.Random(slot), slot == right) for slot in range(3)]
     drafts = [Reply(slot, f"generator_{slot}", text, text, text) for slot, text in enumerate(texts)]
-    messages = [{"role": "user", "content": workflow.ballot(problem, drafts)}]
+    messages = [{"role": "user", "content": workflow.aggregator_prompt(problem, drafts)}]
     for skill, wanted in ((True, [right + 1]), (False, {1, 2, 3} - {right + 1})):
         choice = workflow.expert("aggregator", messages, problem, random.Random(0), skill)
         assert boxed_number(choice, 3) in wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.reward.code.score import Scored, score_programs
+from flowzoo.reward.code.score import CodeScore, score_programs
 from flowzoo.sandbox.program import CallTest, Limits, Program, StdinTest
 
 DOUBLE = tuple(CallTest((n,), 2 * n) for n in range(4))
@@ -34,17 +34,17 @@ def test_programs_that_print_are_compared_by_words() -> None:
         Program("a, b = map(int, input().split())\nprint(a + b, end='')"),
         Program("print(6)"),
     ]
-    assert score_programs(programs, [tests] * 2) == [Scored(1.0, "AC"), Scored(0.0, "WA")]
+    assert score_programs(programs, [tests] * 2) == [CodeScore(1.0, "AC"), CodeScore(0.0, "WA")]
 
 
 def test_limits_count() -> None:
     looping = Program("while True:\n    pass")
     found = score_programs([looping], [[StdinTest("", "")]], limits=Limits(cpu_s=0.2, wall_s=2.0))
-    assert found == [Scored(0.0, "TLE")]
+    assert found == [CodeScore(0.0, "TLE")]
 
 
 def test_no_programs_need_no_sandbox() -> None:
-    assert score_programs([None], [DOUBLE], sandbox="docker") == [Scored(0.0, "none")]
+    assert score_programs([None], [DOUBLE], sandbox="docker") == [CodeScore(0.0, "none")]
 
 
 def test_wrong_arguments() -> None:

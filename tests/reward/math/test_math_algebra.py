@@ -4,16 +4,16 @@ import pytest
 
 from flowzoo.reward import score_batch
 from flowzoo.reward.math.clean import clean
-from flowzoo.reward.math.parse import Unreadable, parse_scalar
+from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.probe import proportional, same_function
 from flowzoo.reward.math.tokens import tokenize
-from flowzoo.reward.math.tree import Node, TooBig
+from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode
 
 
-def tree(text: str) -> Node:
+def tree(text: str) -> ExprNode:
     source = tokenize(clean(text))
     if source is None:
-        raise Unreadable
+        raise AnswerSyntaxError
     return parse_scalar(source, 0, len(source.tokens))
 
 
@@ -112,16 +112,16 @@ def test_out_of_range_is_undecided_and_never_equal(a: str, b: str) -> None:
 
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_what_is_no_expression_is_not_guessed_at(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(AnswerSyntaxError):
         tree(text)
 
 
 def test_bounds() -> None:
-    with pytest.raises(TooBig):
+    with pytest.raises(AnswerTooLargeError):
         tree("1e401")
-    with pytest.raises(TooBig):
+    with pytest.raises(AnswerTooLargeError):
         tree("(" * 70 + "1" + ")" * 70)
-    with pytest.raises(TooBig):
+    with pytest.raises(AnswerTooLargeError):
         tree("+".join(["x"] * 1_000))
     assert tree("2^{1000}").op == "num"
     assert tree("2^{5000}").op == "pow"

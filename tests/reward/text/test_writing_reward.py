@@ -5,7 +5,7 @@ import random
 import pytest
 
 from flowzoo.reward.text.transitions import TRANSITIONS, transition_score
-from flowzoo.reward.text.writing import SHAPES, Band, structure
+from flowzoo.reward.text.writing import REQUIREMENTS, ScoreBand, structure
 
 
 def text_of(words, start=0, stem="w"):
@@ -14,7 +14,7 @@ def text_of(words, start=0, stem="w"):
 
 
 def test_a_band_has_ramps_and_hard_ends():
-    band = Band(1.1, 1.6, 3.2, 5.0)
+    band = ScoreBand(1.1, 1.6, 3.2, 5.0)
     assert [band.mark(v) for v in (1.0, 5.1)] == [None, None]
     assert [band.mark(v) for v in (1.1, 1.6, 2.0, 3.2, 5.0)] == [0.0, 1.0, 1.0, 1.0, 0.0]
     assert band.mark(1.35) == pytest.approx(0.5)
@@ -58,7 +58,7 @@ def test_expansion_asks_for_other_shapes():
     # The first text's transition words count too.
     assert structure(first + " however", second, "expansion")["style"] == pytest.approx(0.76)
     assert structure(text_of(127), second, "expansion")["lengths"] == 0.0
-    assert SHAPES["expansion"].jaccard == 0.23
+    assert REQUIREMENTS["expansion"].jaccard == 0.23
 
 
 def test_transitions_are_counted_by_category():

@@ -72,7 +72,7 @@ def main() -> None:
     if sys.argv[1] == "landlock":
         send(wire.BROKEN, {"detail": "this kernel has no Landlock"})
         return
-    unpacker = wire.Unpacker()
+    unpacker = wire.FrameDecoder()
     send(wire.READY, {"pid": os.getpid()})
     while data := os.read(0, 1 << 16):
         for frame in unpacker.feed(data):

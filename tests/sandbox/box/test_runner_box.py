@@ -45,7 +45,7 @@ class Driver:
             extra_groups=[] if user else None,
         )  # fmt: skip
         self.frames: list[Frame] = []
-        self.unpacker = wire.Unpacker()
+        self.unpacker = wire.FrameDecoder()
         self.count = 0
         self.ready = self.get()
 
@@ -517,10 +517,12 @@ def is_open(fd):
     except OSError: return False
 print([fd for fd in range(256) if is_open(fd)])
 print(sorted(os.environ))
-own = {'job', 'server', 'linux', 'watch', 'channel', 'start', 'calls', 'inside', 'zygote', 'quiet'}
+own = {'job', 'server', 'linux', 'monitor', 'channel', 'start', 'calls', 'inside', 'zygote',
+       'fork_hooks'}
 print([name for name in sys.modules if name in own])
 kinds = {type(o).__name__ for o in gc.get_objects()}
-own = {'Server', 'Job', 'Watch', 'Channel', 'Box', 'Plan', 'Breeder', 'Zygote', 'Walls', 'Task'}
+own = {'BoxServer', 'RunnerJob', 'ProcessMonitor', 'HostChannel', 'BoxContext', 'Zygote',
+       'ConfinementPlan', 'ZygoteServer', 'Confinement', 'ProcessTask'}
 print(kinds & own)
 frame, names = sys._getframe(), set()
 while frame := frame.f_back: names |= {type(v).__name__ for v in frame.f_locals.values()}

@@ -17,8 +17,8 @@ import pytest
 import flowzoo
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import backends
-from flowzoo.sandbox.box.batch import Batch
-from flowzoo.sandbox.box.engine import Engine, SandboxFailed
+from flowzoo.sandbox.box.batch import ProgramBatch
+from flowzoo.sandbox.box.engine import SandboxEngine, SandboxError
 from flowzoo.sandbox.program import Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 
@@ -93,14 +93,14 @@ async def test_run_sync_where_a_loop_is_running(sandbox: Sandbox) -> None:
 async def test_a_small_batch_need_not_wait_for_a_large_one(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool]
 ) -> None:
-    queued: list[Batch] = []
-    submit = Engine.submit
+    queued: list[ProgramBatch] = []
+    submit = SandboxEngine.submit
 
-    def queue(engine: Engine, batch: Batch) -> bool:
+    def queue(engine: SandboxEngine, batch: ProgramBatch) -> bool:
         queued.append(batch)
         return submit(engine, batch)
 
-    monkeypatch.setattr(Engine, "submit", queue)
+    monkeypatch.setattr(SandboxEngine, "submit", queue)
     first, rest, begun = tmp_path / "first", tmp_path / "rest", tmp_path / "begun"
     # All boxes are taken; once they are free, those of the large batch would keep them for good.
     programs = [Program(f"note:{begun} until:{first}")] * 3 + [Program(f"until:{rest}")] * 20
@@ -161,7 +161,7 @@ def test_closing_ends_what_is_under_way(tmp_path: Path, soon: Callable[..., bool
         future = threads.submit(sandbox.run_sync, programs, [echo("a")] * 100)
         assert soon((tmp_path / "begun").exists)
         sandbox.close_sync()
-        with pytest.raises(SandboxFailed, match="closed"):
+        with pytest.raises(SandboxError, match="closed"):
             future.result(60)
     with pytest.raises(UsageError, match="closed"):
         sandbox.run_sync([PROGRAM], [echo("a")])

@@ -15,11 +15,11 @@ import pytest
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import backends, choose
-from flowzoo.sandbox.backends import Backend, BoxFailed
+from flowzoo.sandbox.backends import Backend, BoxError
 from flowzoo.sandbox.box import box
 from flowzoo.sandbox.box import run as box_run
-from flowzoo.sandbox.box.engine import SandboxFailed
-from flowzoo.sandbox.judge import Outcome
+from flowzoo.sandbox.box.engine import SandboxError
+from flowzoo.sandbox.judge import CaseOutcome
 from flowzoo.sandbox.program import Case, Limits, Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 
@@ -63,7 +63,7 @@ def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(
     sandbox: Sandbox, fault: str, said: str
 ) -> None:
     programs = [Program("x"), Program(fault), Program("y"), Program("z")]
-    with pytest.raises(SandboxFailed, match=r"1 of 4 programs.*programs\[1\]") as caught:
+    with pytest.raises(SandboxError, match=r"1 of 4 programs.*programs\[1\]") as caught:
         sandbox.run_sync(programs, [ECHO] * 4)
     assert said in str(caught.value)
     assert "unsafe" in str(caught.value)
@@ -162,12 +162,12 @@ def test_boxes_that_cannot_be_started_fail_every_program_soon(
     starts = []
     start = backends.LocalBackend.start
 
-    async def count(backend: backends.LocalBackend) -> backends.ProcessWire:
+    async def count(backend: backends.LocalBackend) -> backends.ProcessConnection:
         starts.append(backend)
         return await start(backend)
 
     monkeypatch.setattr(backends.LocalBackend, "start", count)
-    with pytest.raises(SandboxFailed, match=r"200 of 200.*no unsafe box starts.*No such file"):
+    with pytest.raises(SandboxError, match=r"200 of 200.*no unsafe box starts.*No such file"):
         sandbox.run_sync([Program("x")] * 200, [ECHO] * 200)
     assert 0 < len(starts) < 20  # not some for each program, with a pause before each
     monkeypatch.undo()
@@ -184,7 +184,7 @@ def test_a_backend_asked_for_by_name_never_falls_back() -> None:
 
 def test_auto_fails_closed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, options: object) -> Backend:
-        raise BoxFailed(f"no {name} here.")
+        raise BoxError(f"no {name} here.")
 
     monkeypatch.setattr(choose, "make_backend", refuse)
     with Sandbox() as sandbox:
@@ -207,7 +207,7 @@ def test_auto_takes_the_next_tier(
 
     def no_docker(name: str, options: object) -> Backend:
         if name == "docker":
-            raise BoxFailed("no engine")
+            raise BoxError("no engine")
         return make(name, {})
 
     monkeypatch.setattr(choose, "make_backend", no_docker)
@@ -234,12 +234,12 @@ def test_a_defect_in_judging_loses_no_other_program(
 ) -> None:
     judge = box_run.judge_stdin
 
-    def breaks(outcomes: list[Outcome], tests: list[StdinTest]) -> list[Case]:
+    def breaks(outcomes: list[CaseOutcome], tests: list[StdinTest]) -> list[Case]:
         return judge(outcomes, tests) if tests[0].stdin == "a" else [][0]
 
     monkeypatch.setattr(box_run, "judge_stdin", breaks)
     tests = [ECHO, [StdinTest("c", "c")], ECHO]
-    with pytest.raises(SandboxFailed, match=r"defect of the sandbox.*IndexError") as caught:
+    with pytest.raises(SandboxError, match=r"defect of the sandbox.*IndexError") as caught:
         sandbox.run_sync([Program("x")] * 3, tests)
     assert [verdict.status for verdict in caught.value.verdicts] == ["AC", "SE", "AC"]
 

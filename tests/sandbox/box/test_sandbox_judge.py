@@ -6,7 +6,7 @@ import pytest
 
 from flowzoo.sandbox import CallTest, Case, StdinTest
 from flowzoo.sandbox.judge import (
-    Outcome,
+    CaseOutcome,
     judge_call,
     judge_checker,
     judge_server,
@@ -19,12 +19,12 @@ from flowzoo.sandbox.judge import (
     show_value,
 )
 from flowzoo.sandbox.runner import codec
-from flowzoo.sandbox.runner.wire import CASE, BadFrame, Frame
+from flowzoo.sandbox.runner.wire import CASE, Frame, FrameError
 
 
-def outcome(name: Any, output: bytes = b"", stderr: bytes = b"", **more: Any) -> Outcome:
+def outcome(name: Any, output: bytes = b"", stderr: bytes = b"", **more: Any) -> CaseOutcome:
     fields = {"code": 0, "signal": 0, "detail": "", "cpu_s": 0.1, "wall_s": 0.2, "memory": 2**21}
-    return Outcome(name=name, output=output, stderr=stderr, **{**fields, **more})
+    return CaseOutcome(name=name, output=output, stderr=stderr, **{**fields, **more})
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def outcome(name: Any, output: bytes = b"", stderr: bytes = b"", **more: Any) ->
         (outcome("setup"), "SE", "the box failed before the program started"),
     ],
 )
-def test_stdin_outcomes(what: Outcome, status: str, detail: str) -> None:
+def test_stdin_outcomes(what: CaseOutcome, status: str, detail: str) -> None:
     [case] = judge_stdin([what], [StdinTest("", "1")])
     assert (case.status, case.detail) == (status, detail)
     assert (case.cpu_s, case.wall_s, case.memory_mb) == (0.1, 0.2, 2.0)
@@ -70,7 +70,7 @@ def test_invalid_bytes_never_match_by_replacement() -> None:
         (outcome("exited"), "RE", ""),
     ],
 )
-def test_call_outcomes(what: Outcome, status: str, shown: str) -> None:
+def test_call_outcomes(what: CaseOutcome, status: str, shown: str) -> None:
     case = judge_call(what, CallTest((), (1, "a")))
     assert (case.status, case.stdout) == (status, shown)
     assert bool(case.detail) == (what.name != "returned" or what.output == b"forged")
@@ -91,7 +91,7 @@ def test_call_outcomes(what: Outcome, status: str, shown: str) -> None:
         (outcome("cpu"), "", "TLE"),
     ],
 )
-def test_ends_of_a_check(checker: Outcome, raised: str, status: str) -> None:
+def test_ends_of_a_check(checker: CaseOutcome, raised: str, status: str) -> None:
     assert judge_checker(checker, {raised}).status == status
 
 
@@ -99,7 +99,7 @@ def test_ends_of_a_check(checker: Outcome, raised: str, status: str) -> None:
     ("server", "status"),
     [(outcome("exited"), "RE"), (outcome("cpu"), "TLE"), (outcome("compile"), "CE")],
 )
-def test_a_program_that_ends_before_its_check(server: Outcome, status: str) -> None:
+def test_a_program_that_ends_before_its_check(server: CaseOutcome, status: str) -> None:
     assert judge_server(server).status == status
 
 
@@ -127,9 +127,9 @@ def test_the_first_failing_case_gives_the_status() -> None:
 def test_a_case_that_breaks_the_protocol(change: dict[str, Any]) -> None:
     head = {"outcome": "exited", "code": 0, "signal": None, "cpu_s": 1, "wall_s": 1.0, "memory": 1}
     assert read_outcome(Frame(CASE, head, [b"", b""])).cpu_s == 1.0
-    with pytest.raises(BadFrame):
+    with pytest.raises(FrameError):
         read_outcome(Frame(CASE, {**head, **change}, [b"", b""]))
-    with pytest.raises(BadFrame):
+    with pytest.raises(FrameError):
         read_outcome(Frame(CASE, head, [b""]))
 
 

@@ -144,7 +144,7 @@ def test_other_subclasses_of_dict_are_no_dicts(sandbox: Sandbox) -> None:
 
 
 def test_tests_themselves_hold_exact_dicts_only() -> None:
-    with pytest.raises(codec.Unplain):
+    with pytest.raises(codec.UnsupportedTypeError):
         codec.encode(Counter("a"))
 
 

@@ -20,7 +20,7 @@ from flowzoo.sandbox import (
     Limits,
     Program,
     Sandbox,
-    SandboxFailed,
+    SandboxError,
     SandboxName,
     StdinTest,
     Test,
@@ -289,7 +289,7 @@ def test_a_program_does_not_outlive_its_killed_box(
         os.kill(box, signal.SIGKILL)
         assert soon(lambda: not os.path.exists(f"/proc/{program}"))
         own.close_sync()
-        with pytest.raises(SandboxFailed):
+        with pytest.raises(SandboxError):
             future.result(60)
 
 
@@ -298,7 +298,7 @@ def test_programs_with_time_outs_run_side_by_side(
 ) -> None:
     run_job, running, seen = box_run.run_job, [], []
 
-    async def watched(box: box_run.Box, *rest: Any) -> list[box_run.Outcome]:
+    async def watched(box: box_run.Box, *rest: Any) -> list[box_run.CaseOutcome]:
         running.append(box)
         seen.append(len(set(running)))
         try:

@@ -22,10 +22,10 @@ from flowzoo.sandbox.docker import image as docker_image
 from flowzoo.sandbox.docker import reaper as docker_reaper
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
 from flowzoo.sandbox.docker.boxes import DockerBackend
+from flowzoo.sandbox.docker.connection import Demultiplexer
 from flowzoo.sandbox.docker.container import container_config
-from flowzoo.sandbox.docker.engine import DockerFailed, connect
+from flowzoo.sandbox.docker.engine import DockerError, connect
 from flowzoo.sandbox.docker.seccomp import profile
-from flowzoo.sandbox.docker.wire import Demultiplexer
 from flowzoo.sandbox.program import Limits, Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 
@@ -266,7 +266,7 @@ def test_a_fork_leaves_the_owners_containers_alone(client: Any):
 def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPatch):
     backend = DockerBackend()
     # Or another process that starts a backend just now would sweep them first.
-    monkeypatch.setattr(docker_reaper, "machine", lambda: f"machine of {backend.nonce}")
+    monkeypatch.setattr(docker_reaper, "machine_id", lambda: f"machine of {backend.nonce}")
     mine = docker_reaper.owner_labels(backend.nonce)
     born = mine[docker_reaper.OWNER].split()[1]
     dead = {**mine, docker_reaper.OWNER: f"{os.getpid()} {int(born) - 1}"}  # the id came again
@@ -276,7 +276,7 @@ def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPa
         config = container_config(backend.image.id, labels)
         made[name] = client.api.create_container_from_config(config)["Id"]
     try:
-        assert docker_reaper.sweep(client) == 1
+        assert docker_reaper.remove_orphans(client) == 1
         left = {row["Id"] for row in ours(client, backend.nonce)}
         assert left == {made["mine"], made["elsewhere"]}
     finally:
@@ -286,17 +286,17 @@ def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPa
 
 def test_birth_knows_the_living_and_the_dead():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    born = docker_reaper.birth(child.pid)
+    born = docker_reaper.process_start_time(child.pid)
     assert born is not None
-    assert born == docker_reaper.birth(child.pid)
+    assert born == docker_reaper.process_start_time(child.pid)
     child.kill()
     child.wait()
     child.communicate()
-    assert docker_reaper.birth(child.pid) is None
+    assert docker_reaper.process_start_time(child.pid) is None
 
 
 def test_an_image_that_is_not_there(docker: str):
-    with pytest.raises(DockerFailed, match="the engine has no image 'flowzoo-absent:1'"):
+    with pytest.raises(DockerError, match="the engine has no image 'flowzoo-absent:1'"):
         DockerBackend(image="flowzoo-absent:1")
     with pytest.raises(UsageError, match=r"docker.*no image"):
         _ = Sandbox("docker", options={"image": "flowzoo-absent:1"}).tier
@@ -307,7 +307,7 @@ def test_a_wrong_image_is_refused(client: Any):
     tarfile.open(fileobj=empty, mode="w").close()
     client.api.import_image_from_data(empty.getvalue(), "flowzoo-test-wrong", "1")
     try:
-        with pytest.raises(DockerFailed, match="no sandbox image"):
+        with pytest.raises(DockerError, match="no sandbox image"):
             DockerBackend(image="flowzoo-test-wrong:1")
     finally:
         client.api.remove_image("flowzoo-test-wrong:1")

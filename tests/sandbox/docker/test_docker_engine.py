@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.errors import MissingExtra
+from flowzoo.errors import MissingExtraError
 from flowzoo.sandbox.docker import engine as docker_engine
-from flowzoo.sandbox.docker.engine import DockerFailed, connect, explain, explained, unfit
+from flowzoo.sandbox.docker.engine import DockerError, connect, explain, explained, unfit
 
 GOOD = {
     "OSType": "linux",
@@ -44,7 +44,7 @@ def test_an_engine_without_limits_is_refused(facts: dict, words: str):
 @needs_module
 def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    with pytest.raises(DockerFailed, match=r"no Docker engine answers at .*DOCKER_HOST"):
+    with pytest.raises(DockerError, match=r"no Docker engine answers at .*DOCKER_HOST"):
         connect()
 
 
@@ -66,7 +66,7 @@ def test_an_engine_that_hangs_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         thread.start()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
         try:
-            with pytest.raises(DockerFailed, match=r"went away|no Docker engine"):
+            with pytest.raises(DockerError, match=r"went away|no Docker engine"):
                 connect()
         finally:
             server.shutdown(socket.SHUT_RDWR)
@@ -84,7 +84,7 @@ def test_an_engine_that_hangs_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 )
 def test_an_address_of_another_form(monkeypatch: pytest.MonkeyPatch, host: str, words: str):
     monkeypatch.setenv("DOCKER_HOST", host)
-    with pytest.raises(DockerFailed, match=f"DOCKER_HOST='{host}': .*{words}"):
+    with pytest.raises(DockerError, match=f"DOCKER_HOST='{host}': .*{words}"):
         connect()
 
 
@@ -100,7 +100,7 @@ def test_the_words_of_the_engine_are_not_lost_behind_a_long_url():
 
 def test_missing_module(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(docker_engine, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"flowzoo\[docker\]"):
+    with pytest.raises(MissingExtraError, match=r"flowzoo\[docker\]"):
         connect()
 
 
@@ -125,7 +125,7 @@ def test_errors_name_the_remedy(error: Exception, words: str):
 
 
 def test_explained_leaves_our_own_errors_alone():
-    with pytest.raises(DockerFailed, match=r"^as it is$"), explained("testing"):
-        raise DockerFailed("as it is")
-    with pytest.raises(DockerFailed, match="failed while testing: odd"), explained("testing"):
+    with pytest.raises(DockerError, match=r"^as it is$"), explained("testing"):
+        raise DockerError("as it is")
+    with pytest.raises(DockerError, match="failed while testing: odd"), explained("testing"):
         raise ValueError("odd")

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import PoolFailed, WorkerPool, shared_pool
+from flowzoo.sandbox import PoolError, WorkerPool, shared_pool
 from flowzoo.sandbox.pool import channel as pool_channel
 from flowzoo.sandbox.pool import dispatch as pool_dispatch
-from flowzoo.sandbox.pool.channel import Channel
+from flowzoo.sandbox.pool.channel import WorkerConnection
 from flowzoo.sandbox.pool.dispatch import AHEAD_JOBS, Dispatcher
-from flowzoo.sandbox.pool.protocol import HELLO, Reply
+from flowzoo.sandbox.pool.protocol import HELLO, WorkerReply
 
 pytestmark = pytest.mark.serial
 
@@ -115,8 +115,8 @@ def test_waiting_for_a_processor_is_not_charged(monkeypatch: pytest.MonkeyPatch)
     with WorkerPool(SETUP, workers=1, deadline=0.2, cpu_seconds=600) as pool:
         pool.submit_batch([b"echo:warm"], deadline=PATIENT)
         # All that passes, its worker waits.
-        monkeypatch.setattr(pool_channel, "waited", lambda pid: time.monotonic())
-        monkeypatch.setattr(pool_dispatch, "waited", lambda pid: time.monotonic())
+        monkeypatch.setattr(pool_channel, "runqueue_wait", lambda pid: time.monotonic())
+        monkeypatch.setattr(pool_dispatch, "runqueue_wait", lambda pid: time.monotonic())
         monkeypatch.setattr(pool_channel, "MOST_WAITING", 10 * PATIENT)
         assert statuses(pool, b"sleep:0.6") == ["ok"]
         # What never ends has an end all the same.
@@ -131,15 +131,15 @@ def test_what_waits_for_a_processor_is_seen(soon: Callable[..., bool]) -> None:
     loop = [sys.executable, "-c", "while True: pass"]
     rivals = [subprocess.Popen(loop) for _ in range(2)]
     try:
-        assert pool_channel.waited(rivals[0].pid) < PATIENT
+        assert pool_channel.runqueue_wait(rivals[0].pid) < PATIENT
         for rival in rivals:  # both on one processor
             os.sched_setaffinity(rival.pid, {min(os.sched_getaffinity(0))})
-        assert soon(lambda: pool_channel.waited(rivals[0].pid) > 0.2)
+        assert soon(lambda: pool_channel.runqueue_wait(rivals[0].pid) > 0.2)
     finally:
         for rival in rivals:
             rival.kill()
             rival.wait()
-    assert pool_channel.waited(rivals[0].pid) == 0.0
+    assert pool_channel.runqueue_wait(rivals[0].pid) == 0.0
 
 
 class Clock:
@@ -155,7 +155,7 @@ class Clock:
 def test_waiting_for_a_worker_is_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, accept = Clock(), Dispatcher._accept
 
-    def late(dispatcher: Dispatcher, channel: Channel, reply: Reply) -> bool:
+    def late(dispatcher: Dispatcher, channel: WorkerConnection, reply: WorkerReply) -> bool:
         clock.now += 0.6 * PATIENT * (reply.kind != HELLO)  # what each job took
         return accept(dispatcher, channel, reply)
 
@@ -178,7 +178,7 @@ def test_a_dispatcher_that_was_held_up_charges_nobody(
             if channel.queue and len(held_up) == 1:  # again, until the answer is there
                 channel.waited = 0.0
                 gate.touch()
-                assert soon(channel.speaks)
+                assert soon(channel.has_input)
             if channel.queue and len(held_up) < 2:
                 held_up.append(True)
                 clock.now += 2 * DEADLINE
@@ -186,7 +186,7 @@ def test_a_dispatcher_that_was_held_up_charges_nobody(
 
     monkeypatch.setattr(pool_channel, "time", clock)
     monkeypatch.setattr(pool_dispatch, "time", clock)
-    monkeypatch.setattr(pool_channel, "waited", lambda pid: 0.0)
+    monkeypatch.setattr(pool_channel, "runqueue_wait", lambda pid: 0.0)
     monkeypatch.setattr(pool_dispatch, "STUCK_SECONDS", 0.0)
     monkeypatch.setattr(Dispatcher, "_watch", late)
     with WorkerPool(SETUP, workers=1, deadline=DEADLINE) as pool:
@@ -380,7 +380,7 @@ def test_a_setup_that_fails_raises_each_time(setup: str, message: str) -> None:
 def test_a_setup_that_ends_its_process_raises() -> None:
     with (
         WorkerPool("pool_handlers:setup_that_exits", workers=2) as pool,
-        pytest.raises(PoolFailed, match="status 7"),
+        pytest.raises(PoolError, match="status 7"),
     ):
         pool.submit_batch([b"echo:x"])
 
@@ -436,7 +436,7 @@ def test_closing_ends_a_batch_under_way(soon: Callable[..., bool]) -> None:
         waiting = threads.submit(pool.submit_batch, [b"hang"] * 3)
         assert soon(pool.worker_pids)
         pool.close()
-        with pytest.raises(PoolFailed, match="closed"):
+        with pytest.raises(PoolError, match="closed"):
             waiting.result(60)
 
 

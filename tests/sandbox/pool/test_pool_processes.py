@@ -82,14 +82,14 @@ def test_killed_workers_leave_no_zombies(soon: Callable[..., bool]) -> None:
             pids += pool.worker_pids()
             pool.submit_batch([b"exit", b"echo:x"])
 
-        def gone() -> bool:
+        def has_exited() -> bool:
             listing = subprocess.run(
                 ["ps", "-o", "pid=", "-p", ",".join(map(str, pids))], capture_output=True, text=True
             )
             return not listing.stdout.split()
 
         assert len(set(pids)) == 5
-        assert soon(gone)
+        assert soon(has_exited)
         assert runs(zygote)
 
 

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.sandbox.runner.codec import CROWD, TooLarge, Unplain, decode, encode
+from flowzoo.sandbox.runner.codec import (
+    MOST_COLLISIONS,
+    EncodingTooLargeError,
+    UnsupportedTypeError,
+    decode,
+    encode,
+)
 
 KEYS = st.recursive(
     st.none()
@@ -127,7 +133,7 @@ def cycle() -> list:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_codec_refuses_what_is_not_plain(value, name):
-    with pytest.raises(Unplain, match=name):
+    with pytest.raises(UnsupportedTypeError, match=name):
         encode(value)
 
 
@@ -136,9 +142,9 @@ def test_codec_bounds_size_before_memory():
     for _ in range(49):
         doubled = [doubled, doubled]
     start = time.process_time()
-    with pytest.raises(TooLarge):
+    with pytest.raises(EncodingTooLargeError):
         encode(doubled, 10_000)
-    with pytest.raises(TooLarge):
+    with pytest.raises(EncodingTooLargeError):
         encode("x" * 101, 100)
     assert time.process_time() - start < 60  # of its 2**49 lists, no machine reaches the end
     assert encode("x" * 90, 100)
@@ -194,5 +200,5 @@ def test_codec_refuses_keys_made_to_collide_quickly():
     with pytest.raises(ValueError, match="share one hash"):
         decode(b"M" + struct.pack("<I", count) + pairs)
     assert time.process_time() - start < 60
-    clashing.update(k * prime for k in range(CROWD))
+    clashing.update(k * prime for k in range(MOST_COLLISIONS))
     assert decode(encode(clashing)) == clashing

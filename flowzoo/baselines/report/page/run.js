@@ -103,7 +103,7 @@ const changed = (row, change) => {
 const rolesSection = (run) => {
   const { changes } = run;
   const own = roleSeries(run, "truth");
-  const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["stamp", "Bare stamps among verdicts"]];
+  const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["bare_verdict", "Bare verdicts among verdicts"]];
   const entropy = ofRoles(run, "entropy/").length ? ofRoles(run, "entropy/") : below(run, "learn/entropy/");
   const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: in ${trainWords(run)}.`;
   return section("roles", "Roles", basis,

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from flowzoo.envs.tasks.code.interpreter import Stuck, printed, returned
+from flowzoo.envs.tasks.code.interpreter import InterpreterError, printed, returned
 from flowzoo.sandbox.program import CallTest, StdinTest
 from flowzoo.seeding import key_rng
 
-Style = Literal["call", "stdin"]
+ProgramStyle = Literal["call", "stdin"]
 PUBLIC, HIDDEN = 2, 8
 """Tests shown in the prompt, and tests that grade."""
 _MOST_DRAWS = 400
 
 
-class Draft(NamedTuple):
+class CodeDraft(NamedTuple):
     """What a family draws. `entry` is None for a program that reads stdin and prints."""
 
     statement: str
@@ -34,16 +34,16 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ProblemFamily:
     """A family of problems: its name, its level and how one is drawn."""
 
     name: str
     level: int
-    draft: Callable[[random.Random], Draft]
+    draft: Callable[[random.Random], CodeDraft]
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CodeInstance:
     """A generated problem."""
 
     family: str
@@ -61,7 +61,7 @@ def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
     """What a program of ours returns or prints for an input.
 
     Raises:
-        Stuck: it raises or does not end.
+        InterpreterError: it raises or does not end.
     """
     return printed(program, given) if entry is None else returned(program, entry, given)
 
@@ -71,7 +71,7 @@ def standard(source: str) -> str:
     return ast.unparse(ast.parse(source))
 
 
-def complete(family: Family, draft: Draft) -> Instance | None:
+def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
     """The problem of a draft, its tests computed from the reference program.
 
     None for a draft whose hidden tests would all expect the same output.
@@ -84,10 +84,10 @@ def complete(family: Family, draft: Draft) -> Instance | None:
     examples = "\n".join(example(test, draft.entry) for test in public)
     how = "" if draft.entry else "Write a program that reads stdin and prints. "
     text = f"{how}{draft.statement}\n{examples}"
-    return Instance(family.name, text, draft.statement, draft.entry, source, public, hidden)
+    return CodeInstance(family.name, text, draft.statement, draft.entry, source, public, hidden)
 
 
-def _tests(draft: Draft, source: str) -> tuple[CallTest | StdinTest, ...]:
+def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
     """Distinct inputs with what the reference makes of them."""
     rng = key_rng("code tests", draft.statement)
     found: dict[str, tuple[Any, Any]] = {}
@@ -118,14 +118,14 @@ def example(test: CallTest | StdinTest, entry: str | None) -> str:
     return f"Input:\n{test.stdin}Output:\n{test.expected.rstrip()}"
 
 
-def fails(program: ast.Module, instance: Instance) -> Literal["wrong", "stuck", "no"]:
+def fails(program: ast.Module, instance: CodeInstance) -> Literal["wrong", "stuck", "no"]:
     """Whether a program of ours fails the hidden tests: by wrong outputs alone, by an error, no."""
     verdict: Literal["wrong", "stuck", "no"] = "no"
     for test in instance.hidden:
         given = test.args if isinstance(test, CallTest) else test.stdin
         try:
             found = outcome(program, instance.entry, given)
-        except Stuck:
+        except InterpreterError:
             return "stuck"
         if repr(found) != repr(test.expected):
             verdict = "wrong"

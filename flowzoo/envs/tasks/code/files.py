@@ -36,7 +36,7 @@ from flowzoo.errors import DataError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import CallTest, CheckTest, Compare, Test
 
-Layout = Literal["auto", "humaneval", "mbpp", "apps"]
+CodeLayout = Literal["auto", "humaneval", "mbpp", "apps"]
 Names = dict[str, tuple[str, ...]]
 
 _COLUMNS: dict[str, Names] = {
@@ -115,7 +115,7 @@ def code_rows(
         DataError: a bad row, with its line.
         UsageError: unknown layout or column key.
     """
-    check_layout(layout, get_args(Layout), columns, _COLUMNS["apps"])
+    check_layout(layout, get_args(CodeLayout), columns, _COLUMNS["apps"])
     readers = {"humaneval": _humaneval, "mbpp": _mbpp, "apps": _apps}
     names: Names | None = None
     for line, where, record in objects(data, records):

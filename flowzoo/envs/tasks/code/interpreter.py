@@ -55,7 +55,7 @@ _METHODS: dict[type, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-class Stuck(Exception):
+class InterpreterError(Exception):
     """The program raised, ran out of steps, or uses what is not read here."""
 
 
@@ -80,7 +80,7 @@ def returned(program: str | ast.Module, entry: str, args: Sequence[Any]) -> Any:
     """What the function `entry` of a program returns for `args`, which are copied first.
 
     Raises:
-        Stuck: it returns nothing within `STEPS`, or raises.
+        InterpreterError: it returns nothing within `STEPS`, or raises.
     """
     machine = _Machine("")
     return machine.guarded(lambda: machine.run(program).call(entry, [_copy(arg) for arg in args]))
@@ -90,7 +90,7 @@ def printed(program: str | ast.Module, stdin: str) -> str:
     """What a program that reads `stdin` prints.
 
     Raises:
-        Stuck: it does not end within `STEPS`, or raises.
+        InterpreterError: it does not end within `STEPS`, or raises.
     """
     machine = _Machine(stdin)
     machine.guarded(lambda: machine.run(program))
@@ -113,13 +113,13 @@ class _Machine:
         self.left = STEPS
 
     def guarded(self, work: Callable[[], Any]) -> Any:
-        """The result of `work`; whatever the program raises becomes `Stuck`."""
+        """The result of `work`; whatever the program raises becomes `InterpreterError`."""
         try:
             return work()
-        except Stuck:
+        except InterpreterError:
             raise
         except Exception as error:
-            raise Stuck(f"{type(error).__name__}: {error}") from error
+            raise InterpreterError(f"{type(error).__name__}: {error}") from error
 
     def run(self, program: str | ast.Module) -> _Machine:
         tree = _parsed(program) if isinstance(program, str) else program
@@ -136,13 +136,13 @@ class _Machine:
             self._step()
             handler = getattr(self, f"do_{type(statement).__name__}", None)
             if handler is None:
-                raise Stuck(f"{type(statement).__name__} is not read")
+                raise InterpreterError(f"{type(statement).__name__} is not read")
             handler(statement, names)
 
     def _step(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise Stuck(f"more than {STEPS} steps")
+            raise InterpreterError(f"more than {STEPS} steps")
 
     def do_FunctionDef(self, node: ast.FunctionDef, names: dict[str, Any]) -> None:
         parameters = [argument.arg for argument in node.args.args]
@@ -180,7 +180,7 @@ class _Machine:
         elif isinstance(target, ast.Subscript):
             self.value(target.value, names)[self.value(target.slice, names)] = value
         else:
-            raise Stuck(f"assignment to {type(target).__name__} is not read")
+            raise InterpreterError(f"assignment to {type(target).__name__} is not read")
 
     def do_If(self, node: ast.If, names: dict[str, Any]) -> None:
         self.block(node.body if self.value(node.test, names) else node.orelse, names)
@@ -217,7 +217,7 @@ class _Machine:
         self._step()
         handler = getattr(self, f"of_{type(node).__name__}", None)
         if handler is None:
-            raise Stuck(f"{type(node).__name__} is not read")
+            raise InterpreterError(f"{type(node).__name__} is not read")
         return handler(node, names)
 
     def of_Constant(self, node: ast.Constant, names: dict[str, Any]) -> Any:
@@ -243,7 +243,7 @@ class _Machine:
         if isinstance(op, ast.Mult) and not (isinstance(left, int) and isinstance(right, int)):
             times, items = (left, right) if isinstance(left, int) else (right, left)
             if times * len(items) > LONGEST:
-                raise Stuck("the sequence is too long")
+                raise InterpreterError("the sequence is too long")
         return _BINARY[type(op)](left, right)
 
     def of_UnaryOp(self, node: ast.UnaryOp, names: dict[str, Any]) -> Any:
@@ -278,7 +278,7 @@ class _Machine:
     def of_Attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
         owner = self.value(node.value, names)
         if node.attr not in _METHODS.get(type(owner), ()):
-            raise Stuck(f"{type(owner).__name__}.{node.attr} is not read")
+            raise InterpreterError(f"{type(owner).__name__}.{node.attr} is not read")
         return getattr(owner, node.attr)
 
     def of_Subscript(self, node: ast.Subscript, names: dict[str, Any]) -> Any:

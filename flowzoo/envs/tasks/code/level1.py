@@ -11,7 +11,7 @@ import operator
 import random
 from collections.abc import Callable
 
-from flowzoo.envs.tasks.code.family import PUBLIC, Draft, Family
+from flowzoo.envs.tasks.code.family import PUBLIC, CodeDraft, ProblemFamily
 
 LOW, HIGH = 2, 19
 """Constants are drawn from here."""
@@ -88,7 +88,7 @@ def inputs(value: Callable[[int], int]) -> Callable[[random.Random], tuple[int]]
     return draw
 
 
-def draft(rng: random.Random) -> Draft:
+def draft(rng: random.Random) -> CodeDraft:
     """Two operations with their constants, and inputs from small to large."""
     first, second = rng.choice(PAIRS)
     a = b = 0
@@ -100,7 +100,7 @@ def draft(rng: random.Random) -> Draft:
     def value(x: int) -> int:
         return _MEANING[second](_MEANING[first](x, a), b)
 
-    return Draft(
+    return CodeDraft(
         f"Write f(x): take x, {steps[0]}, then {steps[1]}.",
         f"def f(x):\n    return {expression}",
         inputs(value),
@@ -108,4 +108,4 @@ def draft(rng: random.Random) -> Draft:
     )
 
 
-LEVEL_1 = (Family("two operations", 1, draft),)
+LEVEL_1 = (ProblemFamily("two operations", 1, draft),)

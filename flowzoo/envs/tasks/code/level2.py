@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from flowzoo.envs.tasks.code.family import Draft, Family
+from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily
 
 WORDS = (
     "apple", "pear", "plum", "fig", "grape", "lemon", "melon", "cherry", "peach", "mango",
@@ -61,7 +61,7 @@ def maps(rng: random.Random) -> tuple[str, str]:
     )
 
 
-def list_pipeline(rng: random.Random) -> Draft:
+def list_pipeline(rng: random.Random) -> CodeDraft:
     """Filter, map, aggregate."""
     (condition, test), (change, expression) = tests(rng), maps(rng)
     what, form = rng.choice(
@@ -76,7 +76,7 @@ def list_pipeline(rng: random.Random) -> Draft:
     if "largest" in what:  # 0 stands for nothing, so that no value may lie below it
         change, expression = "squared", "n * n"
     inner = f"[{expression} for n in numbers if {test}]"
-    return Draft(
+    return CodeDraft(
         f"Write pick(numbers): take the numbers that are {condition}, each {change}, and return "
         f"{what}.",
         f"def pick(numbers):\n    return {form.format(inner)}",
@@ -85,11 +85,11 @@ def list_pipeline(rng: random.Random) -> Draft:
     )
 
 
-def list_window(rng: random.Random) -> Draft:
+def list_window(rng: random.Random) -> CodeDraft:
     """Best sum of neighbours."""
     k, (word, name) = rng.randint(2, 5), rng.choice((("largest", "max"), ("smallest", "min")))
     drop = rng.randint(1, 9)
-    return Draft(
+    return CodeDraft(
         f"Write window(numbers): the {word} sum of {k} neighbouring numbers, minus {drop}. The "
         f"list has at least {k} numbers.",
         f"def window(numbers):\n    best = sum(numbers[:{k}])\n"
@@ -100,10 +100,10 @@ def list_window(rng: random.Random) -> Draft:
     )
 
 
-def list_rotate(rng: random.Random) -> Draft:
+def list_rotate(rng: random.Random) -> CodeDraft:
     """Rotate and combine with the original."""
     k, m = rng.randint(1, 6), rng.randint(2, 9)
-    return Draft(
+    return CodeDraft(
         f"Write turn(numbers): rotate the list {k} places to the left and multiply every number "
         f"by {m}. The list is not empty.",
         f"def turn(numbers):\n    k = {k} % len(numbers)\n"
@@ -113,11 +113,11 @@ def list_rotate(rng: random.Random) -> Draft:
     )
 
 
-def list_runs(rng: random.Random) -> Draft:
+def list_runs(rng: random.Random) -> CodeDraft:
     """Longest run of numbers with a property."""
     condition, test = tests(rng)
     plus = rng.randint(0, 3)
-    return Draft(
+    return CodeDraft(
         "Write streak(numbers): the length of the longest run of neighbouring numbers that are all "
         f"{condition}" + (f", plus {plus}." if plus else "."),
         "def streak(numbers):\n    best = 0\n    run = 0\n    for n in numbers:\n"
@@ -128,7 +128,7 @@ def list_runs(rng: random.Random) -> Draft:
     )
 
 
-def pairs_apart(rng: random.Random) -> Draft:
+def pairs_apart(rng: random.Random) -> CodeDraft:
     """Count pairs by their sum or difference."""
     k = rng.randint(2, 12)
     words, test = rng.choice(
@@ -138,7 +138,7 @@ def pairs_apart(rng: random.Random) -> Draft:
             (f"add up to more than {3 * k}", f"numbers[i] + numbers[j] > {3 * k}"),
         )
     )
-    return Draft(
+    return CodeDraft(
         f"Write pairs(numbers): how many pairs of different positions hold numbers that {words}.",
         "def pairs(numbers):\n    count = 0\n    for i in range(len(numbers)):\n"
         f"        for j in range(i + 1, len(numbers)):\n            if {test}:\n"
@@ -148,7 +148,7 @@ def pairs_apart(rng: random.Random) -> Draft:
     )
 
 
-def digit_sum(rng: random.Random) -> Draft:
+def digit_sum(rng: random.Random) -> CodeDraft:
     """Digits of a changed number."""
     change, expression = rng.choice(
         [(f"{k} times n", f"n * {k}") for k in range(2, 20)]
@@ -161,7 +161,7 @@ def digit_sum(rng: random.Random) -> Draft:
             ("how many digits are greater than 4", "total += 1 if n % 10 > 4 else 0"),
         )
     )
-    return Draft(
+    return CodeDraft(
         f"Write digits(n): {what} of {change}. n is not negative.",
         f"def digits(n):\n    n = {expression}\n    total = 0\n    while n > 0:\n        {step}\n"
         "        n = n // 10\n    return total",
@@ -170,10 +170,10 @@ def digit_sum(rng: random.Random) -> Draft:
     )
 
 
-def recurrence(rng: random.Random) -> Draft:
+def recurrence(rng: random.Random) -> CodeDraft:
     """A sequence given by its first number and a rule."""
     start, p, q, m = rng.randint(1, 9), rng.randint(2, 9), rng.randint(1, 20), rng.randint(50, 999)
-    return Draft(
+    return CodeDraft(
         f"A sequence starts with {start}; the next number is always {p} times the number plus {q}, "
         f"modulo {m}. Write term(n): its number n, counted from 0.",
         f"def term(n):\n    value = {start}\n    for i in range(n):\n"
@@ -183,7 +183,7 @@ def recurrence(rng: random.Random) -> Draft:
     )
 
 
-def count_numbers(rng: random.Random) -> Draft:
+def count_numbers(rng: random.Random) -> CodeDraft:
     """Count the numbers up to n with two properties."""
     a, b = rng.sample(range(2, 14), 2)
     joint, form = rng.choice(
@@ -193,7 +193,7 @@ def count_numbers(rng: random.Random) -> Draft:
             (f"divisible by {a} or end in {b % 10}", f"i % {a} == 0 or i % 10 == {b % 10}"),
         )
     )
-    return Draft(
+    return CodeDraft(
         f"Write count(n): how many of the numbers from 1 to n (both included) are {joint}.",
         f"def count(n):\n    return len([i for i in range(1, n + 1) if {form}])",
         a_number(1, 120),
@@ -201,11 +201,11 @@ def count_numbers(rng: random.Random) -> Draft:
     )
 
 
-def letter_count(rng: random.Random) -> Draft:
+def letter_count(rng: random.Random) -> CodeDraft:
     """Count letters of a set, with a weight."""
     chosen = "".join(sorted(rng.sample("aeilnoprstu", rng.randint(2, 4))))
     weight = rng.randint(2, 9)
-    return Draft(
+    return CodeDraft(
         f"Write value(text): each of the letters {', '.join(chosen)} is worth {weight} points and "
         "any other letter 1 point. Return the points of the text.",
         "def value(text):\n    points = 0\n    for letter in text:\n"
@@ -216,7 +216,7 @@ def letter_count(rng: random.Random) -> Draft:
     )
 
 
-def rewrite(rng: random.Random) -> Draft:
+def rewrite(rng: random.Random) -> CodeDraft:
     """Replace letters, then change the whole text."""
     old, new = rng.sample("aeilnoprst", 2)
     words, form = rng.choice(
@@ -227,7 +227,7 @@ def rewrite(rng: random.Random) -> Draft:
             ("keep every second letter, the first one included", "{}[::2]"),
         )
     )
-    return Draft(
+    return CodeDraft(
         f"Write change(text): replace every {old} with {new}, then {words}.",
         f"def change(text):\n    return {form.format(f'text.replace({old!r}, {new!r})')}",
         lambda rng: (" ".join(rng.sample(WORDS, rng.randint(1, 3))),),
@@ -235,11 +235,11 @@ def rewrite(rng: random.Random) -> Draft:
     )
 
 
-def shift_letters(rng: random.Random) -> Draft:
+def shift_letters(rng: random.Random) -> CodeDraft:
     """Shift the letters of the alphabet."""
     k = rng.randint(1, 25)
     skip = rng.choice("aeiou")
-    return Draft(
+    return CodeDraft(
         f"Write shift(text): replace every small letter with the one {k} places later in the "
         f"alphabet (after z comes a); the letter {skip} and all other characters stay.",
         "def shift(text):\n    result = ''\n    for c in text:\n"
@@ -251,7 +251,7 @@ def shift_letters(rng: random.Random) -> Draft:
     )
 
 
-def sort_words(rng: random.Random) -> Draft:
+def sort_words(rng: random.Random) -> CodeDraft:
     """Sort words by two keys."""
     k, most = rng.randint(2, 5), rng.randint(1, 4)
     order, key = rng.choice(
@@ -263,7 +263,7 @@ def sort_words(rng: random.Random) -> Draft:
         )
     )
     first = f" and keep the first {most}" if most > 1 else ""
-    return Draft(
+    return CodeDraft(
         f"Write order(words): sort the words that have at least {k} letters {order}{first}.",
         f"def order(words):\n    kept = [w for w in words if len(w) >= {k}]\n"
         f"    return sorted(kept, key=lambda w: {key})" + (f"[:{most}]" if first else ""),
@@ -272,10 +272,10 @@ def sort_words(rng: random.Random) -> Draft:
     )
 
 
-def count_words(rng: random.Random) -> Draft:
+def count_words(rng: random.Random) -> CodeDraft:
     """A dict of counts."""
     k, least, letter = rng.randint(3, 6), rng.randint(1, 2), rng.choice("aeilmnpr")
-    return Draft(
+    return CodeDraft(
         f"Write counts(words): a dict from word to the number of times it occurs in the list, for "
         f"the words of at least {k} letters with the letter {letter} that occur at least {least} "
         f"time{'s' if least > 1 else ''}.",
@@ -288,10 +288,10 @@ def count_words(rng: random.Random) -> Draft:
     )
 
 
-def stock_value(rng: random.Random) -> Draft:
+def stock_value(rng: random.Random) -> CodeDraft:
     """A lookup over two dicts."""
     k, price = rng.randint(2, 9), rng.randint(1, 6)
-    return Draft(
+    return CodeDraft(
         "Write worth(stock, prices): the value of a stock, given as dicts from name to amount and "
         f"from name to price. Names with an amount below {k} do not count; a name without a price "
         f"costs {price}.",
@@ -306,11 +306,11 @@ def stock_value(rng: random.Random) -> Draft:
     )
 
 
-def parse_pairs(rng: random.Random) -> Draft:
+def parse_pairs(rng: random.Random) -> CodeDraft:
     """Read `name=number` items."""
     separator, mark = rng.sample(";,|/", 1)[0], rng.choice("=:")
     condition, test = tests(rng)
-    return Draft(
+    return CodeDraft(
         f"Write read(text): the text holds items such as fig{mark}12, separated by "
         f"{separator!r}. Return the sum of the numbers that are {condition}.",
         f"def read(text):\n    total = 0\n    for item in text.split({separator!r}):\n"
@@ -326,7 +326,7 @@ def parse_pairs(rng: random.Random) -> Draft:
 
 
 LEVEL_2 = tuple(
-    Family(function.__name__.replace("_", " "), 2, function)
+    ProblemFamily(function.__name__.replace("_", " "), 2, function)
     for function in (
         list_pipeline, list_window, list_rotate, list_runs, pairs_apart, digit_sum, recurrence,
         count_numbers, letter_count, rewrite, shift_letters, sort_words, count_words, stock_value,

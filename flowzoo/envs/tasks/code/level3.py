@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from flowzoo.envs.tasks.code.family import Draft, Family
+from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily
 from flowzoo.envs.tasks.code.level2 import WORDS, maps, tests
 
 
-def sum_lines(rng: random.Random) -> Draft:
+def sum_lines(rng: random.Random) -> CodeDraft:
     """Numbers on lines of their own."""
     (condition, test), (change, expression) = tests(rng), maps(rng)
     what, form = rng.choice((("the sum", "sum(found)"), ("the number", "len(set(found))")))
     extra = " different" if what == "the number" else ""
-    return Draft(
+    return CodeDraft(
         "The first line holds n, the next n lines hold one integer each. Take those that are "
         f"{condition}, each {change}, and print {what} of{extra} results.",
         f"found = []\nfor i in range(int(input())):\n    n = int(input())\n    if {test}:\n"
@@ -27,7 +27,7 @@ def _lines(items: list[int]) -> str:
     return "".join(f"{item}\n" for item in (len(items), *items))
 
 
-def table(rng: random.Random) -> Draft:
+def table(rng: random.Random) -> CodeDraft:
     """Rows of a name and a number."""
     k, bonus = rng.randint(20, 70), rng.randint(1, 9)
     order, key = rng.choice(
@@ -37,7 +37,7 @@ def table(rng: random.Random) -> Draft:
         )
     )
     letter = rng.choice("apl")
-    return Draft(
+    return CodeDraft(
         "The first line holds n, the next n lines a name and its points. Names with the letter "
         f"{letter} get {bonus} more. Print one line `name points` for each that then has at least "
         f"{k} points, {order}; if there is none, print `nobody`.",
@@ -57,10 +57,10 @@ def _table(rng: random.Random) -> str:
     return f"{len(names)}\n{rows}"
 
 
-def commands(rng: random.Random) -> Draft:
+def commands(rng: random.Random) -> CodeDraft:
     """A small machine with a number."""
     start, factor, m = rng.randint(0, 20), rng.randint(2, 5), rng.randint(50, 200)
-    return Draft(
+    return CodeDraft(
         f"A machine holds a number, {start} at the start. The first line holds n, the next n lines "
         f"a command each: `add k`, `sub k`, or `grow k` (k times: multiply by {factor}). After "
         f"every command the number is reduced modulo {m}. Print the number at the end.",
@@ -82,12 +82,12 @@ def _commands(rng: random.Random) -> str:
     )
 
 
-def grid(rng: random.Random) -> Draft:
+def grid(rng: random.Random) -> CodeDraft:
     """Marks in a grid."""
     mark, k = rng.choice("#*x"), rng.randint(1, 3)
     columns = "[[row[j] for row in rows] for j in range(len(rows[0]))]"
     what, form = rng.choice((("rows", "rows"), ("columns", columns)))
-    return Draft(
+    return CodeDraft(
         f"The first line holds n, the next n lines are the rows of a grid of `{mark}` and `.`. "
         f"Print how many {what} have more than {k} `{mark}`, and on a second line how many "
         f"`{mark}` there are in all.",
@@ -105,7 +105,7 @@ def _grid(rng: random.Random, mark: str) -> str:
     return f"{height}\n" + "".join(f"{row}\n" for row in rows)
 
 
-def sentences(rng: random.Random) -> Draft:
+def sentences(rng: random.Random) -> CodeDraft:
     """Words of lines."""
     k, letter = rng.randint(3, 6), rng.choice("aeilnpr")
     words, form = rng.choice(
@@ -115,7 +115,7 @@ def sentences(rng: random.Random) -> Draft:
             ("in capitals", "[w.upper() for w in kept]"),
         )
     )
-    return Draft(
+    return CodeDraft(
         "The first line holds n, the next n lines hold words. For each of these lines print its "
         f"words of at most {k} letters and those with the letter {letter}, {words}, separated by "
         "one space, or `-` if there are none.",
@@ -133,11 +133,11 @@ def _sentences(rng: random.Random) -> str:
     return f"{count}\n" + "".join(f"{line}\n" for line in lines)
 
 
-def depth(rng: random.Random) -> Draft:
+def depth(rng: random.Random) -> CodeDraft:
     """Depth of brackets, or -1."""
     opening, closing = rng.choice(("()", "[]", "<>", "{}"))
     plus = rng.randint(1, 5)
-    return Draft(
+    return CodeDraft(
         f"Write depth(text): {plus} for each level of the deepest nesting of {opening} and "
         f"{closing} in the text, or -1 if they do not match. Other characters do not count.",
         "def depth(text):\n    level = 0\n    deepest = 0\n    for c in text:\n"
@@ -161,7 +161,7 @@ def _brackets(rng: random.Random, opening: str, closing: str) -> str:
     return text if rng.random() < 0.7 else text.replace(closing, "", 1) + rng.choice(("", opening))
 
 
-def merge(rng: random.Random) -> Draft:
+def merge(rng: random.Random) -> CodeDraft:
     """Merge intervals."""
     gap = rng.randint(0, 4)
     near = f"overlap or are at most {gap} apart" if gap else "touch or overlap"
@@ -172,7 +172,7 @@ def merge(rng: random.Random) -> Draft:
             ("how many intervals are left", "len(merged)"),
         )
     )
-    return Draft(
+    return CodeDraft(
         "Write merge(intervals): the intervals are lists [start, end]. Merge those that "
         f"{near}, in the order of their starts, and return {what}.",
         "def merge(intervals):\n    merged = []\n    for start, end in sorted(intervals):\n"
@@ -189,11 +189,11 @@ def _intervals(rng: random.Random) -> tuple[list[list[int]]]:
     return ([[start, start + rng.randint(1, 8)] for start in starts],)
 
 
-def reverse_polish(rng: random.Random) -> Draft:
+def reverse_polish(rng: random.Random) -> CodeDraft:
     """A stack machine."""
     m = rng.randint(20, 99)
     word, form = rng.choice((("max", "max(a, b)"), ("min", "min(a, b)")))
-    return Draft(
+    return CodeDraft(
         "Write polish(text): evaluate an expression in reverse Polish notation with integers, +, "
         f"- and * and `{word}` of two numbers, separated by spaces; every result is reduced "
         f"modulo {m}.",
@@ -217,7 +217,7 @@ def _polish(rng: random.Random, operators: tuple[str, ...], nesting: int) -> str
     return " ".join((*parts, rng.choice(operators)))
 
 
-def matrix(rng: random.Random) -> Draft:
+def matrix(rng: random.Random) -> CodeDraft:
     """A sum over part of a square."""
     plus, (condition, test) = rng.randint(0, 9), tests(rng)
     where, form = rng.choice(
@@ -228,7 +228,7 @@ def matrix(rng: random.Random) -> Draft:
             ("in the first or the last row", "i == 0 or i == len(rows) - 1"),
         )
     )
-    return Draft(
+    return CodeDraft(
         f"Write total(rows): the rows of a square of numbers are given. Return the sum of the "
         f"numbers {where} that are {condition}" + (f", plus {plus}." if plus else "."),
         "def total(rows):\n    found = 0\n    for i in range(len(rows)):\n"
@@ -245,10 +245,10 @@ def _square(rng: random.Random) -> tuple[list[list[int]]]:
     return ([[rng.randint(-9, 40) for _ in range(size)] for _ in range(size)],)
 
 
-def change_coins(rng: random.Random) -> Draft:
+def change_coins(rng: random.Random) -> CodeDraft:
     """Fewest coins, by dynamic programming."""
     small, large = rng.randint(2, 5), rng.randint(6, 11)
-    return Draft(
+    return CodeDraft(
         f"Write coins(amount): the smallest number of coins of value 1, {small} and {large} that "
         "make up the amount.",
         "def coins(amount):\n    best = [0]\n    for total in range(1, amount + 1):\n"
@@ -262,7 +262,7 @@ def change_coins(rng: random.Random) -> Draft:
 
 
 LEVEL_3 = tuple(
-    Family(function.__name__.replace("_", " "), 3, function)
+    ProblemFamily(function.__name__.replace("_", " "), 3, function)
     for function in (
         sum_lines, table, commands, grid, sentences, depth, merge, reverse_polish, matrix,
         change_coins,

@@ -12,7 +12,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 
-from flowzoo.envs.tasks.code.family import Instance, fails
+from flowzoo.envs.tasks.code.family import CodeInstance, fails
 
 MOST_TRIED = 60
 
@@ -115,7 +115,7 @@ def variant(source: str, number: int) -> ast.Module:
     raise IndexError(number)
 
 
-def wrong_program(instance: Instance, rng: random.Random) -> str:
+def wrong_program(instance: CodeInstance, rng: random.Random) -> str:
     """A variant of the reference that fails the hidden tests, if there is one with wrong outputs.
 
     The last resort is a function that returns None, or a program that prints nothing.

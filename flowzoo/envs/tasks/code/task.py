@@ -29,11 +29,11 @@ from typing import Any, ClassVar, cast, get_args
 from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.settings import check_seed
-from flowzoo.envs.tasks.code.family import Draft, Family, complete
-from flowzoo.envs.tasks.code.files import CodeRow, Layout, code_rows, with_prelude
+from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
+from flowzoo.envs.tasks.code.files import CodeLayout, CodeRow, code_rows, with_prelude
 from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
-from flowzoo.envs.tasks.rows import Columns, Source, load, read_columns, reload
+from flowzoo.envs.tasks.rows import Columns, DataSource, load, read_columns, reload
 from flowzoo.envs.tasks.task import (
     Problem,
     Task,
@@ -76,7 +76,7 @@ def grading_tests(problem: Problem) -> tuple[Test, ...]:
     return (*shown, *problem.meta["hidden"])
 
 
-def deeds(ran: Ran, entry: str | None) -> tuple[str, ...]:
+def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
     """What a program did on each input: its output, or else the status.
 
     Tests that are code give no output: of those only the status is known.
@@ -119,7 +119,7 @@ class CodeTask(Task):
     data: str | None = None
     """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
     default: generated problems."""
-    layout: Layout = "auto"
+    layout: CodeLayout = "auto"
     """Layout of `data`: humaneval, mbpp, apps, or auto to tell by its columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` where they differ from the layout's (keys: see `code_files`); on a
@@ -174,7 +174,7 @@ class CodeTask(Task):
         object.__setattr__(self, "data", str(self.data))
         object.__setattr__(self, "digest", self._source().digest)
 
-    def _source(self) -> Source[CodeRow]:
+    def _source(self) -> DataSource[CodeRow]:
         data, columns = str(self.data), cast(Columns, self.columns)
         if self.digest:
             return reload(data, code_rows, self.layout, columns, self.digest)
@@ -239,7 +239,9 @@ class CodeTask(Task):
                 return Problem(self.name, split, self.seed, index, made.text, made.source, meta)
         raise UsageError(f"family {self.family!r} has no problem in split {split!r}: it is small.")
 
-    def _draft(self, level: int, split: str, index: int, number: int) -> tuple[Family, Draft]:
+    def _draft(
+        self, level: int, split: str, index: int, number: int
+    ) -> tuple[ProblemFamily, CodeDraft]:
         rng = key_rng("task", self.name, level, split, self.seed, index, number)
         return draw(level, rng, self.family)
 
@@ -262,7 +264,7 @@ class CodeTask(Task):
 
         Raises:
             UsageError: this machine does not offer the sandbox.
-            SandboxFailed: the sandbox broke: no score stands for that.
+            SandboxError: the sandbox broke: no score stands for that.
         """
         pairs = list(zip(problems, answers, strict=True))
         keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
@@ -313,7 +315,9 @@ class CodeTask(Task):
                     jobs.setdefault(key, self.trial(problem, answer))
         runs = list(jobs.values())
         results = zip(runs, self.run_batch(runs), strict=True)
-        did = dict(zip(jobs, (deeds(ran, run.entry) for run, ran in results), strict=True))
+        did = dict(
+            zip(jobs, (observed_outputs(ran, run.entry) for run, ran in results), strict=True)
+        )
         return [
             number_by_first(
                 [

@@ -19,20 +19,20 @@ from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
 from flowzoo.envs.tasks.games.actions import joined, written
 from flowzoo.envs.tasks.games.files import BoardRow, board_rows
-from flowzoo.envs.tasks.rows import Columns, Source, load, reload
+from flowzoo.envs.tasks.rows import Columns, DataSource, load, reload
 from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
 from flowzoo.errors import UsageError, unknown
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
-Reward = Literal["sparse", "shaped"]
+GameReward = Literal["sparse", "shaped"]
 START = "[]"
 """The actions of a world in which nothing was done."""
 MOST_DRAWS = 4_000
 """Draws for one instance of a split; a space that has none after that many is too small."""
 
 
-class Instance(NamedTuple):
+class GameInstance(NamedTuple):
     """A generated world."""
 
     key: str
@@ -45,7 +45,7 @@ class Instance(NamedTuple):
     """Plain values for `Problem.meta`."""
 
 
-class Played(NamedTuple):
+class GameResult(NamedTuple):
     """What a list of actions comes to."""
 
     solved: bool
@@ -72,7 +72,7 @@ class Game(Task):
     drawn_by: ClassVar[tuple[str, ...]]
     """Options of the generator alone, which mean nothing for worlds from a file."""
 
-    reward: Reward = "sparse"
+    reward: GameReward = "sparse"
     """`sparse`: 1 if the final state is the wished one, else 0. `shaped`: the return that the
     task's page describes, as a fraction of the best possible one; 0 if it is negative. The return
     itself is the part `return` of the grade."""
@@ -90,8 +90,8 @@ class Game(Task):
 
     def __post_init__(self) -> None:
         """Check the options that all games share and, for a file, read it."""
-        if self.reward not in get_args(Reward):
-            raise unknown("reward", self.reward, get_args(Reward))
+        if self.reward not in get_args(GameReward):
+            raise unknown("reward", self.reward, get_args(GameReward))
         check_seed(self.seed)
         if isinstance(self.columns, Mapping):
             object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))
@@ -110,7 +110,7 @@ class Game(Task):
                     f"and data={self.data!r} takes them from a file: give one of the two."
                 )
 
-    def _source(self) -> Source[BoardRow]:
+    def _source(self) -> DataSource[BoardRow]:
         layout, columns = f"{self.name}/{self.settings()[0]}", cast(Columns, self.columns)
         if self.digest:
             return reload(str(self.data), board_rows, layout, columns, self.digest)
@@ -118,7 +118,7 @@ class Game(Task):
 
     @classmethod
     @abstractmethod
-    def instance(cls, rows: list[str], side: int) -> Instance:
+    def instance(cls, rows: list[str], side: int) -> GameInstance:
         """The world of a board with its best actions.
 
         Raises:
@@ -130,7 +130,7 @@ class Game(Task):
         """The options that say which worlds there are, the side first: part of a draw's key."""
 
     @abstractmethod
-    def draw(self, rng: random.Random, split: str) -> Instance | None:
+    def draw(self, rng: random.Random, split: str) -> GameInstance | None:
         """A world drawn from `rng`, or None if the draw failed or is seen not to be of `split`."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Game(Task):
         """What a player is told of the world that `board` shows; without the instruction."""
 
     @abstractmethod
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[Played]:
+    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
         """What each canonical list of actions comes to."""
 
     @abstractmethod
@@ -192,7 +192,7 @@ class Game(Task):
         raise AssertionError("unreachable")
 
     def _problem(
-        self, made: Instance, index: int, split: str, where: Mapping[str, object]
+        self, made: GameInstance, index: int, split: str, where: Mapping[str, object]
     ) -> Problem:
         meta = {**where, "board": made.board, "solution": made.gold, **made.facts}
         problem = Problem(self.name, split, self.seed, index, "", made.gold, meta)

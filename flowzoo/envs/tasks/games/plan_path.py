@@ -33,9 +33,9 @@ from flowzoo.envs.tasks.games.actions import (
     written,
 )
 from flowzoo.envs.tasks.games.files import check_square
-from flowzoo.envs.tasks.games.game import START, Instance, Played
+from flowzoo.envs.tasks.games.game import START, GameInstance, GameResult
 from flowzoo.envs.tasks.games.moves import MoveGame
-from flowzoo.envs.tasks.games.plan_path_kernel import Walk, distances, walk_batch
+from flowzoo.envs.tasks.games.plan_path_kernel import PlanPathResult, distances, walk_batch
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError
 
@@ -83,7 +83,7 @@ def shortest(board: str, side: int, start: int, goal: int, rng: random.Random) -
     return moves
 
 
-def shaped_return(walk: Walk, side: int) -> float:
+def shaped_return(walk: PlanPathResult, side: int) -> float:
     """The shaped return of a plan; see the module's page."""
     total = (walk.start_distance - walk.end_distance) / (2 * side)
     total += STEP * walk.moves + INVALID * walk.invalid
@@ -124,7 +124,7 @@ class PlanPathTask(MoveGame):
         return self.side, str(self.density)
 
     @classmethod
-    def instance(cls, rows: list[str], side: int) -> Instance:
+    def instance(cls, rows: list[str], side: int) -> GameInstance:
         """A grid with one P and one G, and a path between them."""
         check_square(rows, side, "#.PG")
         board, marks = "\n".join(rows), "".join(rows)
@@ -134,9 +134,9 @@ class PlanPathTask(MoveGame):
         moves = shortest(board, side, start, goal, random.Random(0))
         if moves is None:
             raise UsageError("no path leads from P to G")
-        return Instance(board, board, written([*moves]), {"optimal": len(moves)})
+        return GameInstance(board, board, written([*moves]), {"optimal": len(moves)})
 
-    def draw(self, rng: random.Random, split: str) -> Instance | None:
+    def draw(self, rng: random.Random, split: str) -> GameInstance | None:
         """Start and goal first, so that walls do not favour near pairs; then walls that fit."""
         side, size = self.side, self.side * self.side
         start, goal = rng.sample(range(size), 2)
@@ -152,7 +152,7 @@ class PlanPathTask(MoveGame):
             board = board_of(marks, side)
             moves = shortest(board, side, start, goal, rng)
             if moves is not None:
-                return Instance(board, board, written([*moves]), {"optimal": len(moves)})
+                return GameInstance(board, board, written([*moves]), {"optimal": len(moves)})
         return None
 
     def state(self, problem: Problem, actions: str = START) -> str:
@@ -191,12 +191,12 @@ class PlanPathTask(MoveGame):
             f"the goal is at row {goal // width}, column {goal % width}."
         )
 
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[Played]:
+    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
         """Play all plans in one compiled pass."""
         boards = [problem.meta["board"] for problem in problems]
         side = self.side
         return [
-            Played(
+            GameResult(
                 walk.end_distance == 0,
                 shaped_return(walk, side),
                 best_return(walk.start_distance, side),
@@ -205,7 +205,7 @@ class PlanPathTask(MoveGame):
             for walk in walk_batch(boards, side, actions, self.cap)
         ]
 
-    def _walk(self, problem: Problem, actions: str) -> Walk:
+    def _walk(self, problem: Problem, actions: str) -> PlanPathResult:
         return walk_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
 
     def ended(self, problem: Problem, actions: str = START) -> str:

@@ -19,7 +19,7 @@ UNREACHED = -1
 _WALL, _START, _GOAL, _BOTH = ord("#"), ord("P"), ord("G"), ord("+")
 
 
-class Walk(NamedTuple):
+class PlanPathResult(NamedTuple):
     """What a plan comes to."""
 
     end: int
@@ -54,7 +54,9 @@ def distances(board: str, side: int, source: int) -> np.ndarray:
     return out
 
 
-def walk_batch(boards: Sequence[str], side: int, plans: Sequence[str], cap: int) -> list[Walk]:
+def walk_batch(
+    boards: Sequence[str], side: int, plans: Sequence[str], cap: int
+) -> list[PlanPathResult]:
     """Play `plans[i]` on `boards[i]`; at most `cap` moves of each are made.
 
     Args:
@@ -68,10 +70,10 @@ def walk_batch(boards: Sequence[str], side: int, plans: Sequence[str], cap: int)
     grids = np.frombuffer(b"".join(map(cells, boards)), dtype=np.uint8)
     buffer = np.frombuffer("".join(plans).encode("ascii"), dtype=np.uint8)
     ends = np.cumsum(np.fromiter(map(len, plans), np.int64, len(plans)))
-    out = np.empty((len(plans), len(Walk._fields)), dtype=np.int64)
+    out = np.empty((len(plans), len(PlanPathResult._fields)), dtype=np.int64)
     _compile()
     _walk(grids.reshape(len(plans), side * side), side, buffer, ends, cap, out)
-    return [Walk(*row) for row in out.tolist()]
+    return [PlanPathResult(*row) for row in out.tolist()]
 
 
 @cache

@@ -35,9 +35,16 @@ from flowzoo.envs.tasks.games.actions import (
     written,
 )
 from flowzoo.envs.tasks.games.files import check_square
-from flowzoo.envs.tasks.games.game import START, Instance, Played
+from flowzoo.envs.tasks.games.game import START, GameInstance, GameResult
 from flowzoo.envs.tasks.games.moves import MoveGame
-from flowzoo.envs.tasks.games.sokoban_kernel import Level, Run, State, bare, level_of, run_batch
+from flowzoo.envs.tasks.games.sokoban_kernel import (
+    SokobanLevel,
+    SokobanResult,
+    SokobanState,
+    bare,
+    level_of,
+    run_batch,
+)
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.errors import UsageError
 
@@ -55,7 +62,7 @@ TILES = {
 """How a cell is drawn."""
 
 
-def solution(level: Level, state: State, rng: random.Random) -> str | None:
+def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> str | None:
     """A shortest solution from `state`, drawn among the moves that come nearer, or None."""
     left = level.moves_left(state)
     if left < 0:
@@ -73,7 +80,7 @@ def solution(level: Level, state: State, rng: random.Random) -> str | None:
     return moves
 
 
-def shaped_return(run: Run) -> float:
+def shaped_return(run: SokobanResult) -> float:
     """The shaped return of a list of moves; see the module's page."""
     total = ON_GOAL * (run.on_at_end - run.on_at_start)
     total += STEP * run.moves + INVALID * run.invalid
@@ -131,7 +138,7 @@ class SokobanTask(MoveGame):
         return self.side, self.boxes, str(self.density), longest
 
     @classmethod
-    def instance(cls, rows: list[str], side: int) -> Instance:
+    def instance(cls, rows: list[str], side: int) -> GameInstance:
         """A walled board with one player, as many goals as boxes, and a solution."""
         rows = [row.replace(" ", "-") for row in rows]
         check_square(rows, side, "#-.$*@+")
@@ -148,9 +155,9 @@ class SokobanTask(MoveGame):
         moves = solution(level, level.state(board), random.Random(0))
         if moves is None:
             raise UsageError("the board has no solution")
-        return Instance(bare(board), board, written([*moves]), {"optimal": len(moves)})
+        return GameInstance(bare(board), board, written([*moves]), {"optimal": len(moves)})
 
-    def draw(self, rng: random.Random, split: str) -> Instance | None:
+    def draw(self, rng: random.Random, split: str) -> GameInstance | None:
         """Walls and goals, then one of the states from which they can be reached."""
         side, inner = self.side, range(1, self.side - 1)
         cells = rng.sample([(r, c) for r in inner for c in inner], self.walls + self.boxes)
@@ -162,14 +169,14 @@ class SokobanTask(MoveGame):
         walls_and_goals = "\n".join("".join(row) for row in rows)
         if split not in ("all", split_of(walls_and_goals)):
             return None
-        level = Level(walls_and_goals)
+        level = SokobanLevel(walls_and_goals)
         states = level.states(1, min(self.longest or self.cap, self.cap))
         if not len(states):
             return None
         state = level.numbered(int(states[rng.randrange(len(states))]))
         board = level.draw(state, side)
         moves = solution(level, state, rng) or ""
-        return Instance(walls_and_goals, board, written([*moves]), {"optimal": len(moves)})
+        return GameInstance(walls_and_goals, board, written([*moves]), {"optimal": len(moves)})
 
     def state(self, problem: Problem, actions: str = START) -> str:
         """The board after `actions`."""
@@ -187,11 +194,11 @@ class SokobanTask(MoveGame):
             f"{board}"
         )
 
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[Played]:
+    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
         """Make all moves in one compiled pass."""
         runs = run_batch([p.meta["board"] for p in problems], self.side, actions, self.cap)
         return [
-            Played(
+            GameResult(
                 "$" not in run.board,
                 shaped_return(run),
                 best_return(problem.meta["optimal"], problem.meta["board"].count("$")),
@@ -200,7 +207,7 @@ class SokobanTask(MoveGame):
             for problem, run in zip(problems, runs, strict=True)
         ]
 
-    def _run(self, problem: Problem, actions: str) -> Run:
+    def _run(self, problem: Problem, actions: str) -> SokobanResult:
         return run_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
 
     def ended(self, problem: Problem, actions: str = START) -> str:

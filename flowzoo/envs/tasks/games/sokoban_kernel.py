@@ -1,9 +1,9 @@
 """Sokoban, compiled: the moves of a whole batch, and all ways back from the solved state.
 
-`Level` plays the level backwards, exhaustively: a breadth-first search by pulls and steps from
-every solved state gives the least number of moves to the solution for every state that has one. A
-state without an entry is a deadlock. Numba is imported and the kernels compiled, or loaded from the
-cache beside this file, at the first use.
+`SokobanLevel` plays the level backwards, exhaustively: a breadth-first search by pulls and steps
+from every solved state gives the least number of moves to the solution for every state that has
+one. A state without an entry is a deadlock. Numba is imported and the kernels compiled, or loaded
+from the cache beside this file, at the first use.
 
 A board is text: `#` wall, `-` floor, `.` goal, `$` box, `*` box on a goal, `@` player, `+` player
 on a goal (the usual symbols, but for the floor, which no tokenizer then swallows).
@@ -23,7 +23,7 @@ UNSOLVABLE = -1
 _OPPOSITE = (1, 0, 3, 2)
 
 
-class Run(NamedTuple):
+class SokobanResult(NamedTuple):
     """What a list of moves comes to."""
 
     board: str
@@ -38,14 +38,14 @@ class Run(NamedTuple):
     """Boxes on goals at the end."""
 
 
-class State(NamedTuple):
+class SokobanState(NamedTuple):
     """Where everything that moves is: numbers of floor cells."""
 
     player: int
     boxes: tuple[int, ...]
 
 
-class Level:
+class SokobanLevel:
     """Walls and goals, with the least number of moves to the solution for every state."""
 
     def __init__(self, board: str) -> None:
@@ -67,14 +67,14 @@ class Level:
         _compile()
         _backwards(self.next, self.combos, _rank(self.goals), self.left)
 
-    def state(self, board: str) -> State:
+    def state(self, board: str) -> SokobanState:
         """Player and boxes of a board of this level."""
         rows = board.split("\n")
         symbols = [rows[r][c] for r, c in self.cells]
         player = next(n for n, symbol in enumerate(symbols) if symbol in "@+")
-        return State(player, tuple(n for n, symbol in enumerate(symbols) if symbol in "$*"))
+        return SokobanState(player, tuple(n for n, symbol in enumerate(symbols) if symbol in "$*"))
 
-    def moves_left(self, state: State) -> int:
+    def moves_left(self, state: SokobanState) -> int:
         """Least number of moves to the solution; -1 if there is none (a deadlock)."""
         return int(self.left[_rank(state.boxes) * len(self.cells) + state.player])
 
@@ -84,25 +84,25 @@ class Level:
         off = np.logical_not(np.isin(self.combos, self.goals).any(axis=1))
         return near[off[near // len(self.cells)]]
 
-    def numbered(self, number: int) -> State:
+    def numbered(self, number: int) -> SokobanState:
         """The state with that number."""
         rank, player = divmod(number, len(self.cells))
-        return State(player, tuple(int(box) for box in self.combos[rank]))
+        return SokobanState(player, tuple(int(box) for box in self.combos[rank]))
 
-    def after(self, state: State, move: int) -> State | None:
+    def after(self, state: SokobanState, move: int) -> SokobanState | None:
         """The state after a move (0 to 3: up, down, left, right), or None if it changes nothing."""
         there = int(self.next[state.player, move])
         if there < 0:
             return None
         if there not in state.boxes:
-            return State(there, state.boxes)
+            return SokobanState(there, state.boxes)
         pushed = int(self.next[there, move])
         if pushed < 0 or pushed in state.boxes:
             return None
         boxes = (pushed if box == there else box for box in state.boxes)
-        return State(there, tuple(sorted(boxes)))
+        return SokobanState(there, tuple(sorted(boxes)))
 
-    def draw(self, state: State, side: int) -> str:
+    def draw(self, state: SokobanState, side: int) -> str:
         """The board of a state, `side` cells wide and high."""
         rows = [["#"] * side for _ in range(side)]
         for n, (r, c) in enumerate(self.cells):
@@ -122,12 +122,14 @@ def bare(board: str) -> str:
 
 
 @lru_cache(maxsize=32)  # 5 MB each at most: 10 x 10 with 3 boxes
-def level_of(walls_and_goals: str) -> Level:
+def level_of(walls_and_goals: str) -> SokobanLevel:
     """The searched level of a bare board; the last ones are kept."""
-    return Level(walls_and_goals)
+    return SokobanLevel(walls_and_goals)
 
 
-def run_batch(boards: Sequence[str], side: int, lists: Sequence[str], cap: int) -> list[Run]:
+def run_batch(
+    boards: Sequence[str], side: int, lists: Sequence[str], cap: int
+) -> list[SokobanResult]:
     """Play `lists[i]` on `boards[i]`; at most `cap` moves of each are made.
 
     Args:
@@ -149,7 +151,7 @@ def run_batch(boards: Sequence[str], side: int, lists: Sequence[str], cap: int) 
     played = grids.tobytes().decode("ascii")
     width = side * (side + 1)
     return [
-        Run(played[row * width : (row + 1) * width - 1], *counts)
+        SokobanResult(played[row * width : (row + 1) * width - 1], *counts)
         for row, counts in enumerate(out.tolist())
     ]
 
@@ -233,7 +235,7 @@ def _backwards(next_cell: np.ndarray, combos: np.ndarray, solved: int, left: np.
 def _run(
     grids: np.ndarray, width: int, buffer: np.ndarray, ends: np.ndarray, cap: int, out: np.ndarray
 ) -> None:
-    """Make the moves of every row on its grid, in place; `out` gets the counts of `Run`."""
+    """Make the moves of every row on its grid, in place; `out` gets counts: `SokobanResult`."""
     at = 0
     for row in range(len(ends)):
         grid = grids[row]

@@ -31,9 +31,9 @@ from typing import ClassVar, Literal
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.games.actions import LONGEST_LIST, json_list, written
 from flowzoo.envs.tasks.games.files import check_square
-from flowzoo.envs.tasks.games.game import START, Game, Instance, Played
+from flowzoo.envs.tasks.games.game import START, Game, GameInstance, GameResult
 from flowzoo.envs.tasks.games.sudoku_kernel import (
-    Filled,
+    SudokuResult,
     complete_grid,
     count_solutions,
     dig,
@@ -144,7 +144,7 @@ class SudokuTask(Game):
         """Side and blanks."""
         return self.side, self.blanks or 0
 
-    def draw(self, rng: random.Random, split: str) -> Instance | None:
+    def draw(self, rng: random.Random, split: str) -> GameInstance | None:
         """A complete grid, which decides the split, and a puzzle dug out of it."""
         side = self.side
         grid = complete_grid(side, rng.getrandbits(63))
@@ -155,17 +155,17 @@ class SudokuTask(Game):
         if puzzle is None:
             return None
         clues = digits(puzzle)
-        return Instance(key, spaced(clues, side), entries_between(clues, key, side), {})
+        return GameInstance(key, spaced(clues, side), entries_between(clues, key, side), {})
 
     @classmethod
-    def instance(cls, rows: list[str], side: int) -> Instance:
+    def instance(cls, rows: list[str], side: int) -> GameInstance:
         """A grid (0 or . for a blank; its rows may stand on one line) with one solution."""
         clues = re.sub(r"[\s|]", "", "".join(rows)).replace(".", "0")
         check_square([clues[r : r + side] for r in range(0, len(clues), side)], side, _DIGITS[side])
         if "0" not in clues or count_solutions(clues, side) != 1:
             raise UsageError("expected a puzzle with a blank and exactly one solution")
         key = solution_of(clues, side)
-        return Instance(key, spaced(clues, side), entries_between(clues, key, side), {})
+        return GameInstance(key, spaced(clues, side), entries_between(clues, key, side), {})
 
     def state(self, problem: Problem, actions: str = START) -> str:
         """The puzzle with the entries in it."""
@@ -209,7 +209,7 @@ class SudokuTask(Game):
         lists = [self.join(before, new) for new in actions]
         return [end.solved for end in self.play_batch([problem] * len(lists), lists)]
 
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[Played]:
+    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
         """Write all entries in one compiled pass; the solution is found from the clues alone."""
         side, puzzles = self.side, [_digits_of(p.meta["board"]) for p in problems]
         rows = []
@@ -220,10 +220,10 @@ class SudokuTask(Game):
                 blanks = [have == want for clue, have, want in cells if clue == "0"]
                 share = sum(blanks) / max(1, len(blanks))
             gained = share + INVALID * end.invalid + (SOLVED if end.solved else 0.0)
-            rows.append(Played(end.solved, gained, 1.0 + SOLVED, end.invalid))
+            rows.append(GameResult(end.solved, gained, 1.0 + SOLVED, end.invalid))
         return rows
 
-    def _fill(self, problem: Problem, actions: str) -> Filled:
+    def _fill(self, problem: Problem, actions: str) -> SudokuResult:
         return fill_batch([_digits_of(problem.meta["board"])], self.side, [actions])[0]
 
     def is_canonical(self, answer: str) -> bool:

@@ -18,7 +18,7 @@ from flowzoo.envs.tasks.compiled import compile_in
 _OPEN, _CLOSE = ord("["), ord("]")
 
 
-class Filled(NamedTuple):
+class SudokuResult(NamedTuple):
     """What a list of entries comes to."""
 
     grid: str
@@ -66,7 +66,7 @@ def digits(grid: np.ndarray) -> str:
     return (grid + np.uint8(48)).tobytes().decode("ascii")
 
 
-def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[Filled]:
+def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[SudokuResult]:
     """Write the entries of `lists[i]` into `puzzles[i]`, in their order.
 
     Args:
@@ -86,7 +86,7 @@ def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[
     _enter(puzzle, grids, side, buffer, ends, out)
     text = digits(grids)
     return [
-        Filled(text[row * size : (row + 1) * size], bool(solved), invalid)
+        SudokuResult(text[row * size : (row + 1) * size], bool(solved), invalid)
         for row, (solved, invalid) in enumerate(out.tolist())
     ]
 

@@ -22,9 +22,9 @@ from typing import ClassVar, cast
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
-from flowzoo.envs.tasks.files import Layout, Row, math_rows
-from flowzoo.envs.tasks.math.levels import LEVELS, Slip, generate
-from flowzoo.envs.tasks.rows import Columns, Source, load, read_columns, reload
+from flowzoo.envs.tasks.files import MathLayout, MathRow, math_rows
+from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
+from flowzoo.envs.tasks.rows import Columns, DataSource, load, read_columns, reload
 from flowzoo.envs.tasks.task import Problem, Task, check_split, levels_named, split_of
 from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
@@ -96,7 +96,7 @@ class MathTask(Task):
     data: str | None = None
     """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
     default: generated problems."""
-    layout: Layout = "auto"
+    layout: MathLayout = "auto"
     """Layout of `data`: gsm8k, math, dapo, or auto to tell by its columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
@@ -131,7 +131,7 @@ class MathTask(Task):
         )
         object.__setattr__(self, "digest", source.digest)
 
-    def _source(self) -> Source[Row]:
+    def _source(self) -> DataSource[MathRow]:
         columns = cast(Columns, self.columns)
         return reload(str(self.data), math_rows, self.layout, columns, self.digest)
 
@@ -202,7 +202,7 @@ class MathTask(Task):
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
         r"""A worked solution that ends in `\boxed{...}`; if not `right`, a step went wrong."""
         if "draw" in problem.meta:
-            return problem.meta["solution"] if right else self._slipped(problem, rng)
+            return problem.meta["solution"] if right else self._mistaken(problem, rng)
         final = problem.gold if right else wrong_answer(problem.gold, rng)
         solution = _unboxed(problem.meta.get("solution", ""))
         conclusion = f"The answer is \\boxed{{{final}}}."
@@ -211,14 +211,14 @@ class MathTask(Task):
         head, found, foot = solution.rpartition(problem.gold)
         return f"{head}{final if found else ''}{foot}\n{conclusion}"
 
-    def _slipped(self, problem: Problem, rng: random.Random) -> str:
+    def _mistaken(self, problem: Problem, rng: random.Random) -> str:
         """The solution with one wrong step that changes the final answer."""
         level, draw = problem.meta["level"], problem.meta["draw"]
         key = (level, problem.split, problem.index, draw)
         steps = generate(level, self._rng(*key)).steps
         for _ in range(16):
-            slip = Slip(rng.randrange(steps), rng.choice(_DELTAS))
-            wrong = generate(level, self._rng(*key), slip)
+            mistake = StepMistake(rng.randrange(steps), rng.choice(_DELTAS))
+            wrong = generate(level, self._rng(*key), mistake)
             if not is_right(wrong.gold, problem.gold):
                 return wrong.solution
         return f"\\boxed{{{wrong_answer(problem.gold, rng)}}}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from flowzoo.envs.tasks.rows import Source, load, objects, reload
+from flowzoo.envs.tasks.rows import DataSource, load, objects, reload
 from flowzoo.envs.tasks.search.index import Bm25
 from flowzoo.errors import DataError
 from flowzoo.reward.text.qa import normalise
@@ -21,7 +21,7 @@ _ANSWERS = ("golden_answers", "answers", "answer")
 Records = Iterable[tuple[int, Any]]
 
 
-class Asked(NamedTuple):
+class QuestionRow(NamedTuple):
     """One question of a file."""
 
     line: int
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     gold_ids: tuple[str, ...]
 
 
-class Stored(NamedTuple):
+class PassageRow(NamedTuple):
     """One passage of a file."""
 
     id: str
@@ -39,7 +39,7 @@ class Stored(NamedTuple):
 
 def question_rows(
     data: str, records: Records, layout: str, columns: dict[str, str]
-) -> Iterator[Asked]:
+) -> Iterator[QuestionRow]:
     """Reads questions; there is one layout, and its columns have fixed names.
 
     Raises:
@@ -56,7 +56,7 @@ def question_rows(
                 f"{where}: expected a text or a list of texts in one of {', '.join(_ANSWERS)}, "
                 f"with a word in each; got {given!r:.100}."
             )
-        yield Asked(line, text.strip(), golds, _texts(record.get("gold_ids")))
+        yield QuestionRow(line, text.strip(), golds, _texts(record.get("gold_ids")))
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def passage_rows(
     data: str, records: Records, layout: str, columns: dict[str, str]
-) -> Iterator[Stored]:
+) -> Iterator[PassageRow]:
     """Reads passages; there is one layout, and its columns have fixed names.
 
     Raises:
@@ -79,7 +79,7 @@ def passage_rows(
         text, name = _passage_text(record), record.get("id")
         if text is None or not isinstance(name, str | int):
             raise DataError(f"{where}: expected `id` and `contents` (or `title` and `text`).")
-        yield Stored(str(name), text)
+        yield PassageRow(str(name), text)
 
 
 def _passage_text(record: Mapping[str, Any]) -> str | None:
@@ -90,7 +90,7 @@ def _passage_text(record: Mapping[str, Any]) -> str | None:
     return None
 
 
-def questions(data: str, digest: str = "") -> Source[Asked]:
+def questions(data: str, digest: str = "") -> DataSource[QuestionRow]:
     """The questions of `data`, which must have `digest` if one is given.
 
     Raises:
@@ -114,6 +114,6 @@ def corpus_index(corpus: str, digest: str) -> Bm25:
 
     Raises:
         DataError: another content than `digest`.
-        MissingExtra: `bm25s` is not installed.
+        MissingExtraError: `bm25s` is not installed.
     """
     return Bm25(reload(corpus, passage_rows, "auto", (), digest).splits["all"])

@@ -65,7 +65,7 @@ class Bm25:
     """Okapi BM25 (k1 1.5, b 0.75, Lucene's idf) over passages, through `bm25s`.
 
     Raises:
-        MissingExtra: `bm25s` is not installed.
+        MissingExtraError: `bm25s` is not installed.
         UsageError: there is no passage with a word.
     """
 

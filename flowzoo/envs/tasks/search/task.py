@@ -27,8 +27,8 @@ from typing import ClassVar
 
 from flowzoo.envs.script import Found, Graded
 from flowzoo.envs.settings import check_seed
-from flowzoo.envs.tasks.rows import Source
-from flowzoo.envs.tasks.search.files import Asked, corpus_digest, corpus_index, questions
+from flowzoo.envs.tasks.rows import DataSource
+from flowzoo.envs.tasks.search.files import QuestionRow, corpus_digest, corpus_index, questions
 from flowzoo.envs.tasks.search.http import Field, HttpRetriever
 from flowzoo.envs.tasks.search.index import Bm25, Retriever
 from flowzoo.envs.tasks.search.world import Question, World, draw_question, world
@@ -87,7 +87,7 @@ class SearchTask(Task):
         UsageError: a bad option, options of generated problems together with a file, or a file
             without anything to search in.
         DataError: a broken file, with the line.
-        MissingExtra: BM25 without the extra `search`, at the first search.
+        MissingExtraError: BM25 without the extra `search`, at the first search.
     """
 
     name: ClassVar[str] = "search"
@@ -186,7 +186,7 @@ class SearchTask(Task):
         }
         return Problem(self.name, split, self.seed, index, row.text, row.golds[0], meta)
 
-    def _questions(self) -> Source[Asked]:
+    def _questions(self) -> DataSource[QuestionRow]:
         return questions(str(self.data), self.digest.partition(":")[0])
 
     def _generated(self, index: int, split: str) -> Problem:

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 from flowzoo.seeding import key_rng
 
-Kind = str
+EntityKind = str
 
 
 class Relation(NamedTuple):
     """A kind of fact: who it is about, what it leads to, and its wording."""
 
     name: str
-    subject: Kind
-    target: Kind
+    subject: EntityKind
+    target: EntityKind
     sentence: str
     """`{s}` is the subject, `{o}` the target."""
     phrase: str
@@ -45,11 +45,11 @@ RELATIONS: Mapping[str, Relation] = {
         Relation("seat", "firm", "town", "{s} is based in {o}.", "the seat of {s}"),
     )
 }
-SHARES: Mapping[Kind, float] = {"person": 0.5, "town": 0.2, "work": 0.15, "firm": 0.15}
+SHARES: Mapping[EntityKind, float] = {"person": 0.5, "town": 0.2, "work": 0.15, "firm": 0.15}
 _ONSETS = ("b", "br", "c", "d", "dr", "f", "g", "h", "k", "l", "m", "n", "p", "r", "s", "t", "v")
 _VOWELS = ("a", "e", "i", "o", "u")
 _CODAS = ("l", "n", "r", "s", "m", "k")
-_ENDINGS: Mapping[Kind, tuple[str, ...]] = {
+_ENDINGS: Mapping[EntityKind, tuple[str, ...]] = {
     "town": ("ford", "ham", "by", "mouth", "wick", "stead"),
     "firm": ("works", "corp", "lines", "trade"),
 }
@@ -59,10 +59,10 @@ _WORK_HEADS = ("Song", "Book", "Shadow", "House", "Winter", "Garden", "Letters",
 class World(NamedTuple):
     """The entities, the facts and the passages of one split."""
 
-    entities: Mapping[Kind, tuple[str, ...]]
+    entities: Mapping[EntityKind, tuple[str, ...]]
     facts: Mapping[tuple[str, str], str]
     """(subject, relation) -> target."""
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, EntityKind]
     ids: Mapping[str, str]
     """Entity -> id of its passage."""
     passages: tuple[tuple[str, str], ...]
@@ -75,7 +75,7 @@ def syllables(rng: random.Random, count: int) -> str:
     return "".join(parts)
 
 
-def new_name(kind: Kind, rng: random.Random) -> str:
+def new_name(kind: EntityKind, rng: random.Random) -> str:
     """A name that tells what kind of entity it is."""
     if kind == "person":
         first = syllables(rng, 1) + rng.choice(_CODAS)
@@ -85,14 +85,14 @@ def new_name(kind: Kind, rng: random.Random) -> str:
     return f"{syllables(rng, 2)}{rng.choice(_ENDINGS[kind])}".title()
 
 
-def _names(kind: Kind, count: int, rng: random.Random) -> tuple[str, ...]:
+def _names(kind: EntityKind, count: int, rng: random.Random) -> tuple[str, ...]:
     names: dict[str, None] = {}
     while len(names) < count:
         names[new_name(kind, rng)] = None
     return tuple(names)
 
 
-def _text(subject: str, kind: Kind, facts: Mapping[tuple[str, str], str]) -> str:
+def _text(subject: str, kind: EntityKind, facts: Mapping[tuple[str, str], str]) -> str:
     return " ".join(
         relation.sentence.format(s=subject, o=facts[subject, name])
         for name, relation in RELATIONS.items()
@@ -103,7 +103,7 @@ def _text(subject: str, kind: Kind, facts: Mapping[tuple[str, str], str]) -> str
 @lru_cache(maxsize=8)
 def world(seed: int, split: str, passages: int) -> World:
     """The world of `split`: about `passages` entities, one passage each."""
-    entities: dict[Kind, tuple[str, ...]] = {}
+    entities: dict[EntityKind, tuple[str, ...]] = {}
     for kind, share in SHARES.items():
         # The stock is the same for all splits (key without split); the facts below are not.
         entities[kind] = _names(kind, round(passages * share), key_rng("names", seed, kind))

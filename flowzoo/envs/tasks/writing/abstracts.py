@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowzoo.envs.tasks.writing.frames import Frame, gaps
+from flowzoo.envs.tasks.writing.templates import TextTemplate, gaps
 
-SENSORS = Frame(
+SENSORS = TextTemplate(
     gaps(
         subject="bees/bats/salmon/storks/earthworms/seals",
         place="orchards/river deltas/city parks/mountain valleys/salt marshes",
@@ -50,7 +50,7 @@ SENSORS = Frame(
     "to other protected areas. All decisions about the analysis were written down before the "
     "first season began.",
 )
-MATERIALS = Frame(
+MATERIALS = TextTemplate(
     gaps(
         material="concrete/glass foam/bamboo panels/clay bricks/recycled steel",
         use="bridges/schools/harbour walls/bicycle tunnels/water towers",
@@ -95,7 +95,7 @@ MATERIALS = Frame(
     "the estimate as still intact. No new machines were needed for any step, and the recipe with "
     "{share} percent was repeated on another day.",
 )
-LEARNING = Frame(
+LEARNING = TextTemplate(
     gaps(
         pupils="nursing students/primary pupils/apprentices/adult learners/exchange students",
         skill="mental arithmetic/vocabulary/reading scores/map reading/first aid",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowzoo.envs.tasks.writing.frames import Frame, gaps
+from flowzoo.envs.tasks.writing.templates import TextTemplate, gaps
 
-LOST = Frame(
+LOST = TextTemplate(
     gaps(
         day="Monday/Tuesday/Friday/Saturday/Sunday",
         kin="daughter/nephew/grandmother/cousin/brother",
@@ -30,7 +30,7 @@ LOST = Frame(
     "office only had a form. Then, after {wait}, came good news: a {finder} discovered it under a "
     "bench, and asked for nothing except {reward}.",
 )
-NOISE = Frame(
+NOISE = TextTemplate(
     gaps(
         floor="above/below/across the hall/next door",
         sound="drumming/hammering/vacuuming/singing/trumpet practice",
@@ -56,7 +56,7 @@ NOISE = Frame(
     "me {food} and apologised: {cause} was the reason, and my notes never arrived since the "
     "letter box is jammed. Afterwards they promised {offer}, so now I sleep and regret my anger.",
 )
-GARDEN = Frame(
+GARDEN = TextTemplate(
     gaps(
         crop="tomatoes/pumpkins/strawberries/beans/potatoes/peppers",
         where="balcony/allotment/roof terrace/back yard/school garden",
@@ -82,7 +82,7 @@ GARDEN = Frame(
     "{yield_} in September. Next season I want to {plan}, because patience was worth more than "
     "gadgets.",
 )
-TRIP = Frame(
+TRIP = TextTemplate(
     gaps(
         goal="wedding/job interview/chess final/funeral/concert",
         city="Lisbon/Oslo/Vienna/Glasgow/Naples/Prague",
@@ -110,7 +110,7 @@ TRIP = Frame(
     "{goal} had only just begun. For the farewell I even received {gift}, whereas the company "
     "never answered.",
 )
-COOKING = Frame(
+COOKING = TextTemplate(
     gaps(
         guest="boss/future in-laws/old professor/landlady/football team",
         dish="risotto/paella/duck/cheese souffle/goulash",
@@ -135,7 +135,7 @@ COOKING = Frame(
     "Therefore I served {rescue} on fine plates and confessed. However, instead of being cross "
     "they laughed, took a second helping and called it {remark}. From now on I will {lesson}.",
 )
-REPAIR = Frame(
+REPAIR = TextTemplate(
     gaps(
         thing="bicycle/washing machine/sewing machine/record player/typewriter",
         age="thirty/forty/twenty-five/fifty",

@@ -31,18 +31,18 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
-from flowzoo.envs.tasks.rows import Source, first, load, objects, reload
+from flowzoo.envs.tasks.rows import DataSource, first, load, objects, reload
 from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
 from flowzoo.envs.tasks.writing.texts import draw
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, unknown
-from flowzoo.reward.text.grounding import Source as Grounds
+from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.prose import sentences
-from flowzoo.reward.text.writing import HIGHEST, SHAPES, Form, structure
+from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, structure
 from flowzoo.seeding import key_rng
 
-Reward = Literal["grounded", "published"]
+WritingReward = Literal["grounded", "published"]
 COLUMNS = ("post", "prompt", "text", "document", "abstract_text", "abstract")
 LONGEST = 8_000
 """Characters of a reply that count as the text; more of them is no answer."""
@@ -63,7 +63,7 @@ def _grounds(text: str) -> Grounds:
     return read_source(text)
 
 
-class Post(NamedTuple):
+class SourceRow(NamedTuple):
     """One source of a file."""
 
     line: int
@@ -72,7 +72,7 @@ class Post(NamedTuple):
 
 def source_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
-) -> Iterator[Post]:
+) -> Iterator[SourceRow]:
     """Reads one text a row, from the column named as `text` or the first known one.
 
     Raises:
@@ -86,7 +86,7 @@ def source_rows(
                 f"{where}: expected a text in column {' or '.join(names)}; name another one with "
                 "column=..."
             )
-        yield Post(line, text.strip())
+        yield SourceRow(line, text.strip())
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class WritingTask(Task):
     Raises:
         UsageError: an unknown form or reward, or a column without a file.
         DataError: a broken file, with the line.
-        MissingExtra: the grounded reward without the extra `writing`, at the first grading.
+        MissingExtraError: the grounded reward without the extra `writing`, at the first grading.
     """
 
     name: ClassVar[str] = "writing"
@@ -105,7 +105,7 @@ class WritingTask(Task):
 
     form: Form = "tldr"
     """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
-    reward: Reward = "grounded"
+    reward: WritingReward = "grounded"
     """`grounded`: structure times grounding in the source. `published`: structure alone."""
     data: str | None = None
     """File (or Hugging Face id) of sources; default: generated ones."""
@@ -120,8 +120,8 @@ class WritingTask(Task):
         """Check the options and, for a file, read it."""
         if self.form not in get_args(Form):
             raise unknown("form", self.form, get_args(Form))
-        if self.reward not in get_args(Reward):
-            raise unknown("reward", self.reward, get_args(Reward))
+        if self.reward not in get_args(WritingReward):
+            raise unknown("reward", self.reward, get_args(WritingReward))
         check_seed(self.seed)
         if self.data is None:
             if self.column is not None or self.digest:
@@ -135,7 +135,7 @@ class WritingTask(Task):
         check_split(split)
         return None if self.data is None else len(self._posts().splits[split])
 
-    def _posts(self) -> Source[Post]:
+    def _posts(self) -> DataSource[SourceRow]:
         data, columns = str(self.data), (("text", self.column),) if self.column else ()
         if self.digest:
             return reload(data, source_rows, "auto", columns, self.digest)
@@ -221,7 +221,7 @@ class WritingTask(Task):
         pair = split_texts(problem.meta.get("solution"))
         if right and pair is not None:
             return pair[place]
-        shape = SHAPES[self.form]
+        shape = REQUIREMENTS[self.form]
         wanted = (shape.shortest * (1 + place) * (1 if self.form == "expansion" else 2)) + 4
         words = problem.text.split()
         lead = " ".join((words * (1 + wanted // len(words)))[:wanted])

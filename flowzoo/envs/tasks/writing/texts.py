@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowzoo.envs.tasks.writing.abstracts import ABSTRACTS
-from flowzoo.envs.tasks.writing.frames import Frame
 from flowzoo.envs.tasks.writing.posts import POSTS
+from flowzoo.envs.tasks.writing.templates import TextTemplate
 from flowzoo.reward.text.writing import Form
 
-FRAMES: Mapping[Form, tuple[Frame, ...]] = {"tldr": POSTS, "expansion": ABSTRACTS}
+TEMPLATES: Mapping[Form, tuple[TextTemplate, ...]] = {"tldr": POSTS, "expansion": ABSTRACTS}
 
 
-class Draft(NamedTuple):
+class WritingDraft(NamedTuple):
     """A source and a model pair about it."""
 
     source: str
@@ -26,9 +26,9 @@ class Draft(NamedTuple):
     second: str
 
 
-def draw(form: Form, rng: random.Random) -> Draft:
+def draw(form: Form, rng: random.Random) -> WritingDraft:
     """A frame of `form` with its gaps filled."""
-    frame = rng.choice(FRAMES[form])
+    frame = rng.choice(TEMPLATES[form])
     filling = {gap: rng.choice(choices) for gap, choices in frame.gaps.items()}
     texts = (text.format(**filling) for text in (frame.source, frame.first, frame.second))
-    return Draft(*(text[0].upper() + text[1:] for text in texts))
+    return WritingDraft(*(text[0].upper() + text[1:] for text in texts))

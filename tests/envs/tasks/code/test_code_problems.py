@@ -10,7 +10,14 @@ import sys
 
 import pytest
 
-from flowzoo.envs.tasks.code.family import HIDDEN, PUBLIC, Family, Instance, complete, fails
+from flowzoo.envs.tasks.code.family import (
+    HIDDEN,
+    PUBLIC,
+    CodeInstance,
+    ProblemFamily,
+    complete,
+    fails,
+)
 from flowzoo.envs.tasks.code.level1 import LEVEL_1
 from flowzoo.envs.tasks.code.mutants import count_changes, nothing, variant, wrong_program
 from flowzoo.envs.tasks.code.problems import FAMILIES, LEVELS
@@ -21,7 +28,7 @@ from flowzoo.sandbox.program import CallTest
 PER_FAMILY = 14
 
 
-def build(family: Family, rng: random.Random) -> Instance:
+def build(family: ProblemFamily, rng: random.Random) -> CodeInstance:
     """The first draft that makes a problem."""
     while True:
         made = complete(family, family.draft(rng))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
-from flowzoo.envs.tasks.games.sokoban_kernel import Level, bare, level_of
+from flowzoo.envs.tasks.games.sokoban_kernel import SokobanLevel, bare, level_of
 
 BOARD = "#####\n#@--#\n#-$.#\n#---#\n#####"
 SMALL = Problem("sokoban", "train", 0, 0, "", '["D","R"]', {"board": BOARD, "optimal": 2})
@@ -100,7 +100,7 @@ def test_no_box_starts_on_a_goal_and_longest_is_kept():
 
 
 def test_states_are_numbered_both_ways():
-    level = Level("######\n#----#\n#-..-#\n#-#.-#\n#----#\n######")
+    level = SokobanLevel("######\n#----#\n#-..-#\n#-#.-#\n#----#\n######")
     count = len(level.cells)
     for number in range(0, len(level.left), 7):
         state = level.numbered(number)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 
-from flowzoo.envs.tasks.math.levels import Slip, generate
+from flowzoo.envs.tasks.math.levels import StepMistake, generate
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.tasks.task import SPLITS
 
@@ -113,9 +113,9 @@ def test_steps_of_right_solutions_are_true() -> None:
                 assert compute(left) == int(right), step
 
 
-def test_a_slip_keeps_the_statement_and_carries_its_error_on() -> None:
+def test_a_mistake_keeps_the_statement_and_carries_its_error_on() -> None:
     right = generate(1, random.Random(5))
-    wrong = generate(1, random.Random(5), Slip(step=0, delta=1))
+    wrong = generate(1, random.Random(5), StepMistake(step=0, delta=1))
     assert wrong.text == right.text
     assert wrong.steps == right.steps == right.solution.count("=")
     assert wrong.gold != right.gold

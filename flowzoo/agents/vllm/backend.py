@@ -1,8 +1,8 @@
 """Where a vLLM engine lives, as one interface: sequences in, tokens out, weights replaced in place.
 
-Three homes implement `Home`: a thread of this process, an engine in processes of its own, and a
-server behind HTTP. All of them answer with `concurrent.futures.Future`, so that coroutines await
-replies (`asyncio.wrap_future`) and the trainer, which has no event loop, waits for them.
+Three homes implement `VLLMBackend`: a thread of this process, an engine in processes of its own,
+and a server behind HTTP. All of them answer with `concurrent.futures.Future`, so that coroutines
+await replies (`asyncio.wrap_future`) and the trainer, which has no event loop, waits for them.
 Cancelling a future takes its request out of the engine.
 """
 
@@ -22,11 +22,11 @@ Tensors = Mapping[str, Any]
 """Name, as in the checkpoint's safetensors -> torch tensor."""
 
 
-class EngineDied(FlowzooError, RuntimeError):
+class EngineDeadError(FlowzooError, RuntimeError):
     """An engine failed and answers nothing any more. Restarting it may help."""
 
 
-class EngineOutOfMemory(EngineDied):
+class EngineOutOfMemoryError(EngineDeadError):
     """An engine ran out of memory; the message says what to lower."""
 
 
@@ -42,7 +42,7 @@ class Adapter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GenerationRequest:
     """One sequence to sample: prompt ids, seed of 63 bits, most new tokens, adapter or None."""
 
     prompt: tuple[int, ...]
@@ -55,7 +55,7 @@ class Job:
     """Tokens that the prompt lost because it was over its budget."""
 
 
-class Sample(NamedTuple):
+class GenerationOutput(NamedTuple):
     """What came of a job; `cached` counts prompt tokens that were not read again."""
 
     tokens: tuple[int, ...]
@@ -64,7 +64,7 @@ class Sample(NamedTuple):
     cached: int
 
 
-class Home(Protocol):
+class VLLMBackend(Protocol):
     """An engine that runs. Methods that change it wait until they have.
 
     Weights and adapters may be changed only while no request is under way.
@@ -75,7 +75,7 @@ class Home(Protocol):
         """Whether it still answers."""
         ...
 
-    def submit(self, jobs: Sequence[Job]) -> list[Future[Sample]]:
+    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
         """Queue `jobs` together, in their order."""
         ...
 
@@ -108,7 +108,7 @@ class Home(Protocol):
         ...
 
 
-def sampling_fields(job: Job) -> dict[str, Any]:
+def sampling_fields(job: GenerationRequest) -> dict[str, Any]:
     """A job as the fields that vLLM's `SamplingParams` and its completions endpoint share."""
     sampling = job.sampling
     return {
@@ -122,7 +122,7 @@ def sampling_fields(job: Job) -> dict[str, Any]:
     }
 
 
-def died(error: BaseException) -> EngineDied:
+def engine_error(error: BaseException) -> EngineDeadError:
     """`error` of an engine as one of ours, with the remedy where it is about memory."""
     said = str(error).lower()
     memory = isinstance(error, MemoryError) or any(
@@ -130,8 +130,8 @@ def died(error: BaseException) -> EngineDied:
     )
     text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
     if not memory:
-        return EngineDied(f"the vLLM engine died: {text}")
-    return EngineOutOfMemory(
+        return EngineDeadError(f"the vLLM engine died: {text}")
+    return EngineOutOfMemoryError(
         f"the vLLM engine ran out of memory ({text}): lower --max-batch, --engine-memory or "
         "--max-tokens, or give it a device of its own (--placement split)."
     )

@@ -38,7 +38,7 @@ def seed_variance(values: Floats) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MeanUncertainty:
     """The uncertainty of a mean over items and seeds."""
 
     of_items: float

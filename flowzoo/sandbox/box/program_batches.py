@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from flowzoo.sandbox.backends import Backend
-from flowzoo.sandbox.box.batch import Batch, Work, make_keys
-from flowzoo.sandbox.box.engine import SandboxFailed
+from flowzoo.sandbox.box.batch import ProgramBatch, ProgramJob, cache_keys
+from flowzoo.sandbox.box.engine import SandboxError
 from flowzoo.sandbox.box.job import digest, make_limits, make_plans
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.verdict_cache import VerdictCache
@@ -15,12 +15,12 @@ from flowzoo.sandbox.verdict_cache import VerdictCache
 OnError = Literal["raise", "verdict"]
 
 
-def make_works(
+def make_program_jobs(
     backend: Backend,
     programs: Sequence[Program],
     tests: Sequence[Sequence[Test]],
     limits: Limits | Sequence[Limits],
-) -> list[Work]:
+) -> list[ProgramJob]:
     """What is to be run, checked.
 
     Raises:
@@ -31,16 +31,16 @@ def make_works(
     for one in set(each):
         backend.check(one)
     rows = zip(programs, plans, each, strict=True)
-    return [Work(row, *rest) for row, rest in enumerate(rows)]
+    return [ProgramJob(row, *rest) for row, rest in enumerate(rows)]
 
 
 def rounds(
     cache: VerdictCache | None,
-    works: list[Work],
+    works: list[ProgramJob],
     tests: Sequence[Sequence[Test]],
     stop: bool,
     verdicts: dict[int, Verdict],
-) -> Iterator[Batch]:
+) -> Iterator[ProgramBatch]:
     """The batches to run, one after the other, each once the one before is in `verdicts`.
 
     Without a cache it is one batch. With one, equal programs are run once, and what the cache does
@@ -49,7 +49,7 @@ def rounds(
     if cache is None:
         yield from _batches(works, stop)
         return
-    keys = make_keys(works, tests, stop)
+    keys = cache_keys(works, tests, stop)
     for once in (True, False):
         _recall(cache, keys, verdicts)
         todo = [work for work in works if work.row not in verdicts]
@@ -66,7 +66,7 @@ def finish(
     """The verdicts in order.
 
     Raises:
-        SandboxFailed: some are none, and `on_error` is not `verdict`.
+        SandboxError: some are none, and `on_error` is not `verdict`.
     """
     verdicts = [found[row] for row in range(len(programs))]
     lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
@@ -74,7 +74,7 @@ def finish(
         return verdicts
     row, verdict = lost[0], verdicts[lost[0]]
     detail = next(case.detail for case in verdict.cases if case.status == "SE")
-    raise SandboxFailed(
+    raise SandboxError(
         f"the sandbox ({verdict.tier}) could not judge {len(lost)} of {len(verdicts)} programs; "
         f"the first is programs[{row}] (sha256 {digest(programs[row])}): {detail}. The other "
         "verdicts are in this error's `verdicts`. Run the programs again, look at `flowzoo sandbox "
@@ -90,7 +90,7 @@ def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]
             verdicts[row] = known
 
 
-def _batches(works: list[Work], stop: bool) -> Iterator[Batch]:
+def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:
     """One batch, or none where there is nothing to run."""
     if works:
-        yield Batch(works, stop)
+        yield ProgramBatch(works, stop)

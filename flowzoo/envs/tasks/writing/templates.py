@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Frame(NamedTuple):
+class TextTemplate(NamedTuple):
     """Texts with the same gaps: a source and what two good writers make of it."""
 
     gaps: Mapping[str, tuple[str, ...]]

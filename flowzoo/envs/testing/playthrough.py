@@ -22,7 +22,7 @@ KNOWN_WARNINGS = (
 )
 """What PettingZoo says of any environment that is not about arrays."""
 
-COURSES = 12
+PLAYTHROUGHS = 12
 """Different episodes that the leak checks look at."""
 
 
@@ -82,9 +82,9 @@ def play_out(episode: Episode, *key: str | int) -> Episode:
 
 
 def expert_roles(workflow: Workflow) -> set[str]:
-    """The roles that are ever asked in `COURSES` episodes of scripted experts."""
+    """The roles that are ever asked in `PLAYTHROUGHS` episodes of scripted experts."""
     asked: set[str] = set()
-    for number in range(COURSES):
+    for number in range(PLAYTHROUGHS):
         problem = problem_at(workflow, number)
         episode, respond = Episode(workflow, problem), workflow.responder(problem)
         advance(episode)

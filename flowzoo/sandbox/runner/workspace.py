@@ -124,7 +124,7 @@ class OomKills:
         return 0
 
 
-class Place:
+class Workspace:
     """The folder programs stand in, and their processes.
 
     Args:

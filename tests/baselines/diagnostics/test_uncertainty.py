@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.seed_spread import Spread, seed_variance
+from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty, seed_variance
 
 
 def test_seed_variance_is_that_of_the_seeds() -> None:
@@ -34,16 +34,19 @@ def test_no_seed_effect_is_hardly_any_variance() -> None:
 
 def test_three_seeds_alone_have_the_quantile_of_two_degrees() -> None:
     """4.303 standard errors; without a seed effect 1.960, and between them in between."""
-    assert Spread(0.0, 1.0, 3).half_width == pytest.approx(4.3027, abs=1e-4)
-    assert Spread(1.0, 0.0, 3).half_width == pytest.approx(1.9600, abs=1e-4)
-    assert Spread(1.0, 1.0, 3).freedom == pytest.approx(8)
-    assert Spread(1.0, 1.0, 3).se == pytest.approx(math.sqrt(2))
+    assert MeanUncertainty(0.0, 1.0, 3).half_width == pytest.approx(4.3027, abs=1e-4)
+    assert MeanUncertainty(1.0, 0.0, 3).half_width == pytest.approx(1.9600, abs=1e-4)
+    assert MeanUncertainty(1.0, 1.0, 3).freedom == pytest.approx(8)
+    assert MeanUncertainty(1.0, 1.0, 3).se == pytest.approx(math.sqrt(2))
 
 
 def test_p_values_are_those_of_the_interval() -> None:
     """A value at the end of its 95 % interval has 0.025; without any variance it is sure."""
-    spread = Spread(0.5, 0.2, 3)
+    spread = MeanUncertainty(0.5, 0.2, 3)
     assert spread.p_value(spread.half_width) == pytest.approx(0.025)
     assert spread.p_value(0.0) == pytest.approx(0.5)
-    assert (Spread(0, 0, 1).p_value(0.1), Spread(0, 0, 1).p_value(0.0)) == (0.0, 1.0)
-    assert Spread(1.0, 0.0, 1).detectable == pytest.approx(2.8016, abs=1e-4)
+    assert (MeanUncertainty(0, 0, 1).p_value(0.1), MeanUncertainty(0, 0, 1).p_value(0.0)) == (
+        0.0,
+        1.0,
+    )
+    assert MeanUncertainty(1.0, 0.0, 1).detectable == pytest.approx(2.8016, abs=1e-4)

@@ -16,7 +16,7 @@ except ImportError as error:
     raise missing_extra("tensorboard", "train", "writing TensorBoard files") from error
 
 
-class Writer(Protocol):
+class MetricWriter(Protocol):
     """One board."""
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -43,17 +43,17 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def check_boards(config: TrainConfig) -> None:
+def check_loggers(config: TrainConfig) -> None:
     """Find out before the models are loaded whether the boards of `config` can be written.
 
     Raises:
-        MissingExtra: W&B is asked for and not installed.
+        MissingExtraError: W&B is asked for and not installed.
     """
     if config.wandb:
-        import flowzoo.baselines.run.board_wandb  # noqa: F401  # raises what is to be raised
+        import flowzoo.baselines.run.wandb_run  # noqa: F401  # raises what is to be raised
 
 
-class TensorBoard:
+class TensorBoardWriter:
     """Event files."""
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -70,7 +70,7 @@ class TensorBoard:
         self._writer.close()
 
 
-class Board:
+class MetricLogger:
     """All boards of a run: every finite number of a row under its metric name."""
 
     def __init__(
@@ -86,12 +86,12 @@ class Board:
             history: the rows of metrics up to it.
 
         Raises:
-            MissingExtra: W&B is asked for and not installed.
+            MissingExtraError: W&B is asked for and not installed.
             UsageError: W&B does not start, for want of a login for instance.
         """
-        self._writers: list[Writer] = [TensorBoard(root / "tensorboard", step)]
+        self._writers: list[MetricWriter] = [TensorBoardWriter(root / "tensorboard", step)]
         if config.wandb:
-            from flowzoo.baselines.run.board_wandb import WandbRun
+            from flowzoo.baselines.run.wandb_run import WandbRun
 
             before = [(int(row["step"]), scalars(row)) for row in history]
             self._writers.append(WandbRun(root, config, before))

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
-from flowzoo.sandbox.backends import READ_BYTES, WORDS
+from flowzoo.sandbox.backends import READ_BYTES, STDERR_BYTES
 
 _STREAM = struct.Struct(">BxxxI")  # which stream, bytes that follow
 _STDOUT = 1
@@ -34,14 +34,14 @@ class Demultiplexer:
             if stream == _STDOUT:
                 out += piece
             else:
-                self.stderr = (self.stderr + piece)[-WORDS:]
+                self.stderr = (self.stderr + piece)[-STDERR_BYTES:]
             place = end
         del buffer[:place]
         return bytes(out)
 
 
-class DockerWire:
-    """A running container; see `flowzoo.sandbox.backends.Wire`.
+class DockerConnection:
+    """A running container; see `flowzoo.sandbox.backends.BoxConnection`.
 
     Args:
         container: its id.
@@ -88,7 +88,7 @@ class DockerWire:
         self.forget()
         await self._remove(self.container)
 
-    def last_words(self) -> str:
+    def exit_summary(self) -> str:
         """See `Wire`; the engine has removed a container that ended, and its status with it."""
         lines = bytes(self._streams.stderr).decode("utf-8", "replace").split("\n")
         text = " | ".join(line.strip() for line in lines if line.strip())

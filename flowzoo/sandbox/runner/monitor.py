@@ -8,7 +8,7 @@ import select
 import sys
 import time
 
-from channel import BLOCK, Buffer
+from channel import BLOCK, ByteBuffer
 from zygote import Zygote
 
 STDERR_KEPT = 2048
@@ -30,7 +30,7 @@ def cpu_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
-class Watch:
+class ProcessMonitor:
     """One process and its pipes, up to its end.
 
     Args:
@@ -46,7 +46,7 @@ class Watch:
 
     def __init__(
         self, zygote: Zygote, out: int, err: int, says: int, hears: int, limits: dict,
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer], quiet: bool,
+        buffers: tuple[ByteBuffer, ByteBuffer, ByteBuffer, ByteBuffer], quiet: bool,
     ) -> None:  # fmt: skip
         self.zygote = zygote
         self.limits = limits
@@ -169,7 +169,7 @@ class Watch:
         elif self._says_too_much(buffer, room):
             self.kill("output")
 
-    def _says_too_much(self, buffer: Buffer, room: int) -> bool:
+    def _says_too_much(self, buffer: ByteBuffer, room: int) -> bool:
         if buffer is self.out:
             return buffer.size > self.most
         return not room or self._record_size() > len(buffer.bytes)

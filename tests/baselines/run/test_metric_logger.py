@@ -17,10 +17,10 @@ import pytest
 
 pytest.importorskip("torch", reason="TensorBoard files need flowzoo[train]")
 
-from flowzoo.baselines.run.board import Board, check_boards, scalars
+from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers, scalars
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import train
-from flowzoo.errors import MissingExtra, UsageError
+from flowzoo.errors import MissingExtraError, UsageError
 
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 2, "samples": 4, "eval_problems": 4, "eval_every": 2,
@@ -38,7 +38,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv("WANDB_MODE", "offline")
     for name in ("CACHE", "CONFIG", "DATA"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / f"wandb-{name}"))
-    return importlib.import_module("flowzoo.baselines.run.board_wandb")
+    return importlib.import_module("flowzoo.baselines.run.wandb_run")
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -121,11 +121,11 @@ def test_only_finite_numbers_are_shown() -> None:
 def test_tensorboard_hides_what_a_killed_process_wrote_after_its_checkpoint(tmp_path: Path) -> None:
     config = TrainConfig(out=str(tmp_path))
     rows = [{"step": step, "a/b": float(step), "list": [1]} for step in range(4)]
-    killed = Board(tmp_path, config, -1, [])
+    killed = MetricLogger(tmp_path, config, -1, [])
     for row in rows:
         killed.add(row)
     killed.close()
-    resumed = Board(tmp_path, config, 1, rows[:2])
+    resumed = MetricLogger(tmp_path, config, 1, rows[:2])
     resumed.add({"step": 2, "a/b": 20.0})
     resumed.close()
     assert tensorboard(tmp_path) == {"a/b": {0: 0.0, 1: 1.0, 2: 20.0}}
@@ -209,7 +209,7 @@ def test_no_credentials_leave_with_the_settings(
         options=("n=3", "url=http://hunter2@h/x"),
         out=str(tmp_path),
     )
-    board = Board(tmp_path, config, -1, [])
+    board = MetricLogger(tmp_path, config, -1, [])
     board.add({"step": 0, "a": 1.0})
     board.close()
     (path,) = starts(tmp_path)
@@ -224,7 +224,7 @@ def test_two_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path, offli
     roots = [tmp_path / name for name in "ab"]
     for root in roots:
         root.mkdir()
-    boards = [Board(root, TrainConfig(wandb="zoo", out=str(root)), -1, []) for root in roots]
+    boards = [MetricLogger(root, TrainConfig(wandb="zoo", out=str(root)), -1, []) for root in roots]
     for place, board in enumerate(boards):
         board.add({"step": 0, "place": place})
     for board in boards:
@@ -236,16 +236,16 @@ def test_two_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path, offli
 
 def test_a_project_that_wandb_refuses_is_said_with_its_reason(tmp_path: Path, offline: Any) -> None:
     with pytest.raises(UsageError, match=r"Invalid project name(?s:.*)WANDB_MODE=offline"):
-        Board(tmp_path, TrainConfig(wandb="a/b", out=str(tmp_path)), -1, [])
+        MetricLogger(tmp_path, TrainConfig(wandb="a/b", out=str(tmp_path)), -1, [])
 
 
 def test_without_wandb_the_extra_is_named_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "flowzoo.baselines.run.board_wandb", raising=False)
+    monkeypatch.delitem(sys.modules, "flowzoo.baselines.run.wandb_run", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", None)
     config = TrainConfig(**SMALL, wandb="zoo", out=str(tmp_path / "run"))
-    check_boards(TrainConfig(**SMALL, out=str(tmp_path / "run")))
-    with pytest.raises(MissingExtra, match=r"flowzoo\[wandb\]"):
+    check_loggers(TrainConfig(**SMALL, out=str(tmp_path / "run")))
+    with pytest.raises(MissingExtraError, match=r"flowzoo\[wandb\]"):
         train(config)
     assert not (tmp_path / "run").exists()

@@ -12,8 +12,8 @@ from flowzoo.baselines.advantages.kernels import (
     Bools,
     Codes,
     Floats,
-    Grouping,
-    Segments,
+    GroupIndex,
+    GroupStats,
     means_of,
     reduce,
     take,
@@ -25,12 +25,12 @@ EPISODE = ("problem", "episode")
 """What makes an episode: ids are unique within a problem only."""
 
 
-class Pool(NamedTuple):
+class GroupedTargets(NamedTuple):
     """Groups of rows, and what their targets come to."""
 
     codes: Codes
     """Group of each row, (rows,)."""
-    segments: Segments
+    segments: GroupStats
     """Statistics of each group, (groups,)."""
     own: Floats | None = None
     """What the row's item counts with, (rows,): its target, or the mean of its episode's; None
@@ -43,15 +43,15 @@ class Pool(NamedTuple):
         return take(self.codes, groups)
 
 
-class Pools:
+class GroupedTargetsCache:
     """The pools of one computation, each found once."""
 
     def __init__(self, groups: Groups, targets: Floats, *, own: bool = False) -> None:
-        """Pools of `targets`, (rows,); `own` says whether `Pool.own` is wanted."""
+        """Pools of `targets`, (rows,); `own` says whether `GroupedTargets.own` is wanted."""
         self.groups, self.targets, self.own = groups, targets, own
-        self._found: dict[tuple[frozenset[str], Weight], Pool] = {}
+        self._found: dict[tuple[frozenset[str], Weight], GroupedTargets] = {}
 
-    def of(self, columns: Sequence[str], weight: Weight) -> Pool:
+    def of(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
         """Groups of rows that share `columns`, with each call or each episode counted once."""
         key = (frozenset(columns), weight)
         if key not in self._found:
@@ -62,7 +62,7 @@ class Pools:
                 self._found[key] = self._by_episode(grouping, self.groups.by((*columns, *EPISODE)))
         return self._found[key]
 
-    def widened(self, columns: Sequence[str], weight: Weight) -> Pool:
+    def widened(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
         """The same, where the rows of a group of one take the group without the last column."""
         pool = self.of(columns, weight)
         for width in range(len(columns) - 1, 0, -1):
@@ -73,19 +73,21 @@ class Pools:
             wider = self.of(columns[:width], weight)
             # One table of both kinds of group: the narrower ones, then the wider ones.
             tables = zip(pool.segments, wider.segments, strict=True)
-            segments = Segments(*(np.concatenate(table) for table in tables))
+            segments = GroupStats(*(np.concatenate(table) for table in tables))
             own = pool.own
             if own is not None and wider.own is not None:
                 own = np.where(lone, wider.own, own)
-            pool = Pool(widen(pool.codes, counts, wider.codes), segments, own)
+            pool = GroupedTargets(widen(pool.codes, counts, wider.codes), segments, own)
         return pool
 
-    def _by_call(self, grouping: Grouping) -> Pool:
+    def _by_call(self, grouping: GroupIndex) -> GroupedTargets:
         codes, first = grouping
-        return Pool(codes, reduce(codes, self.targets, len(first)), self.targets)
+        return GroupedTargets(codes, reduce(codes, self.targets, len(first)), self.targets)
 
-    def _by_episode(self, grouping: Grouping, items: Grouping) -> Pool:
+    def _by_episode(self, grouping: GroupIndex, items: GroupIndex) -> GroupedTargets:
         """Two levels: rows to episodes within a group, episodes to groups."""
         means = means_of(items.codes, self.targets, len(items.first))
         segments = reduce(grouping.codes[items.first], means, len(grouping.first))
-        return Pool(grouping.codes, segments, take(items.codes, means) if self.own else None)
+        return GroupedTargets(
+            grouping.codes, segments, take(items.codes, means) if self.own else None
+        )

@@ -22,7 +22,7 @@ CURVE_FROM = 3
 """Probes that a third of a run must have for its own estimate."""
 
 
-class Probe(NamedTuple):
+class GradientProbe(NamedTuple):
     """The Gram matrices of one role at one step: (slots, blocks, slots, blocks)."""
 
     step: int
@@ -36,7 +36,7 @@ class Probe(NamedTuple):
         return found if found is not None and np.einsum("sbsb->", found) > 0 else None
 
 
-class Amplified(NamedTuple):
+class CellAmplification(NamedTuple):
     """One parallel role of one cell, its probes of all seeds together."""
 
     cell: str
@@ -54,26 +54,26 @@ class Amplified(NamedTuple):
     probes: int
 
 
-def probes(run: RunData) -> dict[str, list[Probe]]:
+def probes(run: RunData) -> dict[str, list[GradientProbe]]:
     """The probes of every parallel role of a run, in order of steps.
 
     Agents of a role under several policies are several entries, named `ROLE under POLICY`. Probes
     in which another number of slots than usual had rows (slots without any in that step) cannot be
     pooled with the others and are left out.
     """
-    named: dict[str, list[Probe]] = {}
+    named: dict[str, list[GradientProbe]] = {}
     for row in run.rows:
         for name, gram in row.items():
             if name.startswith("gram/"):
                 applied = gram.get("applied")
-                probe = Probe(
+                probe = GradientProbe(
                     row["step"],
                     np.array(gram["products"], np.float64),
                     None if applied is None else np.array(applied, np.float64),
                 )
                 named.setdefault(name.removeprefix("gram/"), []).append(probe)
     roles = Counter(name.partition("/")[0] for name in named)
-    found: dict[str, list[Probe]] = {}
+    found: dict[str, list[GradientProbe]] = {}
     for name, seen in named.items():
         role, _, policy = name.partition("/")
         slots = _commonest(len(probe.products) for probe in seen)
@@ -109,7 +109,7 @@ def amplification_facts(run: RunData) -> list[dict[str, Any]]:
     return rows
 
 
-def cell_amplification(cells: Sequence[CellData]) -> list[Amplified]:
+def cell_amplification(cells: Sequence[CellData]) -> list[CellAmplification]:
     """Every parallel role of every cell; intervals of one kind hold together with 95 %."""
     grams: dict[tuple[str, str, bool], list[tuple[int, Floats]]] = {}
     for cell in cells:
@@ -118,7 +118,7 @@ def cell_amplification(cells: Sequence[CellData]) -> list[Amplified]:
                 for applied in (False, True):
                     mine = grams.setdefault((cell.name, role, applied), [])
                     mine += [(number, gram) for gram in _grams(seen, applied)]
-    found: list[Amplified] = []
+    found: list[CellAmplification] = []
     for applied in (False, True):
         mine = {key: value for key, value in grams.items() if key[2] == applied and value}
         confidence = 1 - 0.05 / max(1, len(mine))
@@ -132,7 +132,7 @@ def cell_amplification(cells: Sequence[CellData]) -> list[Amplified]:
                 shuffles=0,
             )
             found.append(
-                Amplified(
+                CellAmplification(
                     cell, role, applied, one.slots, one.value, one.low, one.high, one.over,
                     one.over_low, one.over_high, one.effective, one.naive, len(chosen),
                 )
@@ -144,6 +144,6 @@ def _commonest(numbers: Iterable[int]) -> int:
     return Counter(numbers).most_common(1)[0][0]
 
 
-def _grams(found: Sequence[Probe], applied: bool) -> list[Floats]:
+def _grams(found: Sequence[GradientProbe], applied: bool) -> list[Floats]:
     grams = [probe.gram(applied) for probe in found]
     return [gram for gram in grams if gram is not None]
