@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,7 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
+    print(f"report       flowzoo report {shlex.quote(str(root))}")
 
 
 def step_note(row: Mapping[str, Any]) -> str:
