@@ -240,9 +240,9 @@ class EvaluationOptions:
     """Sampling temperature of evaluations; 0 is greedy."""
     eval_every: int = 0
     """Steps between evaluations; step 0 and the last step are always evaluated. 0: a fifth of
-    `steps`, so that there are six evaluations or more (a verdict on cliffs needs five), but 10 where
-    that is more, and 20 from 100 steps on. The number used stands in run.json and stays when the
-    run is continued."""
+    `steps`, at most 10, and 20 from 100 steps on, so that there are six evaluations or more (a
+    verdict on cliffs needs five). The number used stands in run.json, and a run that is continued
+    keeps it."""
     checkpoint_every: int = 0
     """Steps between checkpoints. 0: as `eval_every`, so that the best evaluation has a checkpoint,
     and 10 at most."""
