@@ -86,6 +86,8 @@ def run(words: Sequence[str]) -> int:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code or 0
+        if isinstance(code, str):
+            sys.stderr.write(f"{code}\n")
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1
