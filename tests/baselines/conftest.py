@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import runpy
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 from flowzoo.envs.records import Call
 
 VOCAB = 23
+WARM = Path(__file__).parent / "warm.py"
 
 
 @pytest.fixture
@@ -95,6 +99,67 @@ def own_logps(row_logps: Callable[..., Any]) -> Callable[..., list[Call]]:
     return record
 
 
+@dataclass(frozen=True)
+class WarmCommand:
+    """A command that runs in a fork, with the files of its output."""
+
+    process: BaseProcess
+    out: Path
+    err: Path
+
+    def finish(self, seconds: float = 900) -> subprocess.CompletedProcess[str]:
+        """Wait for its end."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, "waited in vain"
+        said = [path.read_text(encoding="utf-8") for path in (self.out, self.err)]
+        return subprocess.CompletedProcess((), self.process.exitcode, *said)
+
+    def kill(self) -> None:
+        """Kill -9, and wait until it is gone."""
+        self.process.kill()
+        self.process.join()
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Any:
+    """Processes that begin with torch and the trainer loaded, in milliseconds instead of seconds.
+
+    Only where importing is not what a test is about; `tests/baselines/matrix/test_matrix.py` and
+    `tests/commands/test_cli.py` start commands as people do.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["flowzoo.baselines.trainer", "flowzoo.baselines.run.finished", "flowzoo.commands.train",
+         "flowzoo.commands.matrix", "transformers.models.qwen3.modeling_qwen3",
+         "torch.utils.tensorboard"]
+    )  # fmt: skip
+    return context
+
+
+@pytest.fixture
+def warm(tmp_path: Path, fork_server: Any) -> Iterator[Callable[..., WarmCommand]]:
+    """`warm(words)`: start `python -m` with these words; `.finish()` waits for its end.
+
+    With the variables of this process at that time, and one thread.
+    """
+    begun: list[WarmCommand] = []
+
+    def start(words: Sequence[str]) -> WarmCommand:
+        out, err = (tmp_path / f"warm-{len(begun)}.{kind}" for kind in ("out", "err"))
+        given = {
+            "WORDS": tuple(words), "VARIABLES": {**os.environ, "OMP_NUM_THREADS": "1"},
+            "OUT": str(out), "ERR": str(err),
+        }  # fmt: skip
+        process = fork_server.Process(target=runpy.run_path, args=(str(WARM), given))
+        process.start()
+        begun.append(WarmCommand(process, out, err))
+        return begun[-1]
+
+    yield start
+    for command in begun:
+        command.kill()
+
+
 @pytest.fixture
 def hold_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
     """`hold_before(path)`: the first process that would rename something to `path` waits there.
@@ -104,7 +169,7 @@ def hold_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pa
     """
 
     def arm(target: Path) -> Path:
-        reached = tmp_path / "held"
+        reached = tmp_path / f"held-{target.name}"
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "held"), prepend=os.pathsep)
         monkeypatch.setenv("FLOWZOO_TEST_HOLD", os.path.abspath(target))
         monkeypatch.setenv("FLOWZOO_TEST_HELD", str(reached))
@@ -114,21 +179,22 @@ def hold_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pa
 
 
 @pytest.fixture
-def kill_before(hold_before: Callable[[Path], Path]) -> Callable[[Sequence[str], Path], None]:
-    """`kill_before(words, path)`: start a command and kill -9 it where `hold_before` holds."""
+def kill_before(
+    hold_before: Callable[[Path], Path], warm: Callable[..., WarmCommand]
+) -> Callable[[Sequence[str], Path], None]:
+    """`kill_before(words, path)`: start a command and kill -9 it where `hold_before` holds.
+
+    The words are those after `python -m`.
+    """
 
     def start(words: Sequence[str], target: Path) -> None:
         held = hold_before(target)
-        process = subprocess.Popen(
-            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        command = warm(words)
         deadline = time.monotonic() + 600
         while not held.exists():
-            assert process.poll() is None, "it ended before it could be killed"
+            assert command.process.is_alive(), "it ended before it could be killed"
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.02)
-        process.kill()
-        process.wait()
+        command.kill()
 
     return start

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -38,22 +39,28 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, f"flowzoo {flowzoo.__version__}\n")
 
 
-def test_help_names_every_command():
-    done = flowzoo_command("--help")
-    assert done.returncode == 0
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--help"])
+    assert not end.value.code
+    said = capsys.readouterr().out
     for name in COMMANDS:
-        assert name.split()[0] in done.stdout
+        assert name.split()[0] in said
 
 
-def test_no_words_print_the_help():
-    assert "usage: flowzoo" in flowzoo_command().stdout
+def test_no_words_print_the_help(capsys):
+    with contextlib.suppress(SystemExit):
+        cli.main([])
+    assert "usage: flowzoo" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_documents_every_option(name):
-    done = flowzoo_command(*name.split(), "--help", env={**os.environ, "COLUMNS": "200"})
-    assert done.returncode == 0
-    rows = [line.strip("│ \n") for line in done.stdout.splitlines()]
+def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as end:
+        cli.main([*name.split(), "--help"])
+    assert not end.value.code
+    rows = [line.strip("│ \n") for line in capsys.readouterr().out.splitlines()]
     blocks = re.split(r"(?m)^(?=--?[a-z])", "\n".join(rows))[1:]
     assert len(blocks) >= 3
     for block in blocks:
@@ -72,11 +79,18 @@ def test_help_loads_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("words", [["evl"], ["list", "--jsn"], ["eval"]])
-def test_a_line_that_cannot_be_read_is_status_2(words):
-    done = flowzoo_command(*words)
+def test_a_line_that_cannot_be_read_is_status_2():
+    done = flowzoo_command("evl")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["list", "--jsn"], ["eval"]])
+def test_options_that_cannot_be_read_are_status_2(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(words)
+    assert end.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_an_error_of_the_user_is_one_line_on_stderr(monkeypatch, capsys):

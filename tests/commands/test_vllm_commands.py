@@ -30,6 +30,7 @@ def run(*words: str) -> str:
 
 
 @pytest.mark.vllm
+@pytest.mark.full
 def test_eval_and_train_with_vllm_end_with_status_0(tmp_path: Path) -> None:
     words = ("--engine", "vllm", "--max-tokens", "40")
     out = run("-m", "flowzoo.cli", "eval", "voting", "--n", "8", *words)
@@ -42,6 +43,7 @@ def test_eval_and_train_with_vllm_end_with_status_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.vllm
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("script", "words", "key"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.loss import LossConfig, NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
+from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.run.checkpoint import latest
 from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
@@ -263,14 +265,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     variant: str, tmp_path: Path
 ) -> None:
-    def run(name: str, **changes: Any) -> Path:
-        out = tmp_path / name
-        train(TrainConfig(**{**SMALL, **VARIANTS[variant], **changes, "out": str(out)}))
-        return out
+    settings = {**SMALL, **VARIANTS[variant], "eval_every": 2}
+    without, whole, halves = (tmp_path / name for name in ("without", "whole", "halves"))
 
-    without, whole = run("without", probe_every=0), run("whole", probe_every=1)
-    run("halves", probe_every=1, steps=1)
-    halves = run("halves", probe_every=1)
+    def stop(row: MetricRow) -> None:
+        """What would be on the disk if this process were killed now."""
+        if row["step"] == 1:
+            shutil.copytree(whole, halves)
+
+    train(TrainConfig(**settings, probe_every=0, out=str(without)))
+    train(TrainConfig(**settings, probe_every=1, out=str(whole)), stop)
+    train(TrainConfig(**settings, probe_every=1, out=str(halves)))
     plain = [{k: v for k, v in row.items() if not probed(k)} for row in rows(whole)]
     assert rows(without) == plain
     assert weights(without) == weights(whole)
@@ -287,6 +292,7 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
 
 
 def test_a_run_probes_when_it_is_due(tmp_path: Path) -> None:
-    train(TrainConfig(**{**SMALL, "steps": 4, "probe_every": 3}, out=str(tmp_path)))
+    few = {"samples": 2, "eval_every": 4, "max_tokens": 16, "steps": 4, "probe_every": 3}
+    train(TrainConfig(**{**SMALL, **few}, out=str(tmp_path)))
     due = [row["step"] for row in rows(tmp_path) if any(name[:5] == "gram/" for name in row)]
     assert due == [1, 4]

@@ -101,6 +101,7 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
 
 
 @pytest.mark.vllm
+@pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
     """Beside a trained one: with adapters in the same engine, with full weights in its own."""

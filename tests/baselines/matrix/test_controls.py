@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from flowzoo.baselines.trainer import train
 from flowzoo.errors import UsageError
 
 SMALL: dict[str, Any] = {
-    "steps": 2, "problems": 2, "samples": 2, "eval_problems": 8, "eval_every": 1,
-    "checkpoint_every": 1, "threads": 1,
+    "steps": 2, "problems": 2, "samples": 2, "eval_problems": 8, "eval_every": 2,
+    "checkpoint_every": 1, "threads": 1, "max_tokens": 32,
 }  # fmt: skip
 
 
@@ -115,14 +114,15 @@ def test_other_problems_an_unfinished_run_and_other_words_are_refused(
         match_control(runs / "control", runs / "vote" / "seed-0", ["call"])  # type: ignore[list-item]
 
 
-def test_the_command_says_where_it_wrote_or_why_not(runs: Path) -> None:
-    words = [sys.executable, "-m", "flowzoo.baselines.matrix.controls", "--match", "calls"]
+def test_the_command_says_where_it_wrote_or_why_not(runs: Path, warm: Callable[..., Any]) -> None:
+    words = ["flowzoo.baselines.matrix.controls", "--match", "calls"]
     good = [*words, "--run", str(runs / "control"), "--like", str(runs / "vote" / "seed-0")]
-    done = subprocess.run(good, capture_output=True, text=True, timeout=300, check=True)
+    done = warm(good).finish()
+    assert done.returncode == 0, done.stderr
     path = Path(done.stdout.strip())
     assert set(json.loads(path.read_text())["votes"]) >= {"calls"}
     bad = [*words, "--run", str(runs / "other"), "--like", str(runs / "vote" / "seed-0")]
-    refused = subprocess.run(bad, capture_output=True, text=True, timeout=300, check=False)
+    refused = warm(bad).finish()
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: ")
 

@@ -27,6 +27,7 @@ from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.trainer import train
+from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
 
 SMALL = {
@@ -44,6 +45,7 @@ eval_every = 4
 checkpoint_every = 1
 max_tokens = 16
 threads = 1
+options = ["level=1"]
 [[cells]]
 workflow = ["single"]
 algorithm = ["grpo", "dr_mas"]
@@ -228,45 +230,6 @@ def test_the_settings_of_a_run_survive_its_file(config: TrainConfig, tmp_path: P
 # -- running -----------------------------------------------------------------------------------
 
 
-def test_what_was_killed_goes_on_and_what_is_finished_stays(
-    tmp_path: Path, hold_before: Callable[[Path], Path]
-) -> None:
-    matrix = read_matrix(
-        {"seeds": [0], "settings": SMALL, "cells": [{"workflow": ["single"],
-         "algorithm": ["grpo", "dr_mas"]}]},
-        "m", "here",
-    )  # fmt: skip
-    out = tmp_path / "runs"
-    runs = training_jobs(matrix, out)
-    victim = runs[0]
-    held = hold_before(victim.folder / "checkpoints" / "step-00000002")
-
-    def kill_the_first() -> None:
-        if victim.process is not None and held.exists():
-            victim.process.kill()
-
-    execute(runs, 2, kill_the_first)
-    assert [run.state for run in runs] == ["failed", "finished"]
-    assert not (victim.folder / "summary.json").exists()
-    finished = (runs[1].folder / "summary.json").stat().st_mtime_ns
-
-    again = training_jobs(matrix, out)
-    assert [run.state for run in again] == ["waiting", "finished"]
-    execute(again, 2)
-    assert [run.state for run in again] == ["finished", "finished"]
-    assert (runs[1].folder / "summary.json").stat().st_mtime_ns == finished
-    assert [row["step"] for row in rows(victim.folder)] == [0, 1, 2, 3, 4]
-    assert again[0].newest()["step"] == 4
-    train(replace(matrix.cells[0].config, out=str(tmp_path / "alone")))
-    assert rows(victim.folder) == rows(tmp_path / "alone")
-
-    named_otherwise = training_jobs(matrix, Path(os.path.relpath(out)))
-    assert [run.state for run in named_otherwise] == ["finished", "finished"]
-    with pytest.raises(UsageError, match="holds a run of other settings"):
-        training_jobs(read_matrix({"seeds": [0], "settings": {**SMALL, "lr": 1e-3},
-             "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
-
-
 def test_what_was_begun_under_older_defaults_is_taken_up(tmp_path: Path) -> None:
     def jobs(**settings: Any) -> list[TrainingJob]:
         table = {"seeds": [0], "settings": settings, "cells": [{"workflow": ["single"]}]}
@@ -297,26 +260,46 @@ def alive(folder: Path) -> list[int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
-def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(
-    tmp_path: Path, hold_before: Callable[[Path], Path]
+def test_what_was_killed_goes_on_and_what_is_finished_stays(
+    tmp_path: Path, hold_before: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A worker is killed, then the whole matrix, which leaves no worker; both go on."""
     (tmp_path / "two.toml").write_text(TABLE)
+    matrix = load_matrix(str(tmp_path / "two.toml"))
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "two.toml"),
-             f"--out={out}", "--jobs=1", "--json"]  # fmt: skip
-    first = out / "single-math-grpo-shared" / "seed-0"
-    held = hold_before(first / "checkpoints" / "step-00000002")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               env=environment)  # fmt: skip
+    for cell, name in ((0, "alone"), (1, "out/single-math-dr_mas-shared/seed-0")):
+        train(replace(matrix.cells[cell].config, out=str(tmp_path / name)))
+    runs = training_jobs(matrix, out)
+    assert [run.state for run in runs] == ["waiting", "finished"]
+    victim = runs[0]
+    finished = (runs[1].folder / "summary.json").stat().st_mtime_ns
+    held = hold_before(victim.folder / "checkpoints" / "step-00000002")
+
+    def kill_the_first() -> None:
+        if victim.process is not None and held.exists():
+            victim.process.kill()
+
+    execute(runs, 2, kill_the_first)
+    assert [run.state for run in runs] == ["failed", "finished"]
+    assert not (victim.folder / "summary.json").exists()
+
+    words = ["matrix", str(tmp_path / "two.toml"), f"--out={out}", "--jobs=1", "--json"]
+    held = hold_before(victim.folder / "checkpoints" / "step-00000003")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flowzoo.cli", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
     wait_until(held.exists)
     assert alive(out)
     process.send_signal(signal.SIGKILL)
     process.wait()
     wait_until(lambda: not alive(out))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
-    table = json.loads(done.stdout)
+
+    again = training_jobs(matrix, out)
+    assert [run.state for run in again] == ["waiting", "finished"]
+    assert main(words) == 0
+    table = json.loads(capsys.readouterr().out)
     assert [row["cell"] for row in table["cells"]] == [
         "single-math-grpo-shared",
         "single-math-dr_mas-shared",
@@ -324,20 +307,28 @@ def test_a_matrix_that_is_killed_leaves_no_worker_and_resumes_to_a_table(
     assert (table["runs"], table["controls"], table["parity"]) == (2, [], [])
     assert json.loads((out / "table.json").read_text()) == table
     assert "2 finished runs took" in (out / "table.md").read_text()
-    assert [row["step"] for row in rows(first)] == [0, 1, 2, 3, 4]
+    assert (runs[1].folder / "summary.json").stat().st_mtime_ns == finished
+    assert [row["step"] for row in rows(victim.folder)] == [0, 1, 2, 3, 4]
+    assert again[0].newest()["step"] == 4
+    assert rows(victim.folder) == rows(tmp_path / "alone")
+
+    named_otherwise = training_jobs(matrix, Path(os.path.relpath(out)))
+    assert [run.state for run in named_otherwise] == ["finished", "finished"]
+    with pytest.raises(UsageError, match="holds a run of other settings"):
+        training_jobs(read_matrix({"seeds": [0], "settings": {**SMALL, "lr": 1e-3},
+             "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
 
 
-def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(
+    tmp_path: Path, warm: Callable[..., Any]
+) -> None:
     text = TABLE.replace('["grpo", "dr_mas"]', '["grpo"]')
     # Training on held-out problems: found by the run, not by the file.
     text += '[[cells]]\nworkflow = ["single"]\nlabel = "bad"\nsettings = { split = "all" }\n'
     (tmp_path / "m.toml").write_text(text.replace("steps = 4", "steps = 1"))
     out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, "-m", "flowzoo.cli", "matrix", str(tmp_path / "m.toml"), f"--out={out}",
-         "--jobs=2", "--json"],
-        capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    words = ["flowzoo.cli", "matrix", str(tmp_path / "m.toml"), f"--out={out}", "--jobs=2"]
+    done = warm([*words, "--json"]).finish()
     assert done.returncode == 1
     bad = out / "single-math-grpo-shared-bad" / "seed-0"
     said = f"failed: single-math-grpo-shared-bad seed 0; why: {bad / 'log.txt'}"

@@ -1,12 +1,14 @@
-"""The bundled smoke matrix, run as people run matrices: killed, resumed, and reported."""
+"""The bundled smoke matrix: killed, resumed, and reported.
+
+Its processes are forks that need not import torch again; `test_matrix.py` starts one as people do.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,10 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
+from flowzoo.baselines import matrix
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.run.reading import like_path, read_run
 
-LIMIT_S = 600
-"""For every part; all of it takes about two minutes on two cores without other work."""
 WORKFLOWS = [
     f"{workflow}-math-paper-{sharing}-xs"
     for workflow in ("voting", "eval_opt")
@@ -27,44 +28,49 @@ WORKFLOWS = [
 CONTROL = "single-math-paper-xs"
 
 
-def flowzoo(*words: str) -> list[str]:
-    """A command line."""
-    return [sys.executable, "-m", "flowzoo.cli", *words]
+Warm = Callable[..., Any]
+
+SMALLER = {
+    "steps = 8": "steps = 4", "eval_problems = 40": "eval_problems = 6",
+    "probe_every = 4": "probe_every = 2", "transcripts_every = 4": "transcripts_every = 2",
+    "problems = 16": "problems = 8",
+}  # fmt: skip
 
 
-def environment() -> dict[str, str]:
-    """One thread a process."""
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+def smoke(folder: Path, whole: bool) -> str:
+    """The bundled matrix, or the same cells with fewer steps and problems."""
+    if whole:
+        return "smoke"
+    text = (files(matrix) / "bundled" / "smoke.toml").read_text(encoding="utf-8")
+    for old, new in SMALLER.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (folder / "small.toml").write_text(text, encoding="utf-8")
+    return str(folder / "small.toml")
 
 
-def dry_run(out: Path) -> str:
-    """What `--dry-run` prints."""
-    words = flowzoo("matrix", "smoke", f"--out={out}", "--dry-run")
-    return subprocess.run(
-        words, capture_output=True, text=True, check=True, timeout=LIMIT_S, env=environment()
-    ).stdout
-
-
-@pytest.mark.serial
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
+@pytest.mark.parametrize(
+    "whole", [False, pytest.param(True, marks=pytest.mark.full)], ids=["smaller", "bundled"]
+)
 def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
-    tmp_path: Path, kill_before: Callable[[list[str], Path], None]
+    whole: bool, tmp_path: Path, warm: Warm, kill_before: Callable[[list[str], Path], None]
 ) -> None:
     out = tmp_path / "smoke"
-    words = flowzoo("matrix", "smoke", f"--out={out}", "--jobs=2", "--json")
+    words = ["flowzoo.cli", "matrix", smoke(tmp_path, whole), f"--out={out}", "--jobs=2", "--json"]
     victim = out / WORKFLOWS[0] / "seed-0"
-    kill_before(words, victim / "checkpoints" / "step-00000004")
+    kill_before(words, victim / "checkpoints" / "step-00000003")
     assert not (out / CONTROL / "seed-0" / "cell.toml").exists(), "it waits for its cells"
 
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, env=environment())
+    done = warm(words).finish()
     assert done.returncode == 0, done.stderr
     assert "[9/9] " in done.stderr, "five runs and four votes"
     table: dict[str, Any] = json.loads(done.stdout)
     assert [row["cell"] for row in table["cells"]] == [*WORKFLOWS, CONTROL]
     first = out / WORKFLOWS[0] / "seed-0"
     rows = [json.loads(line)["step"] for line in (first / "metrics.jsonl").open()]
-    assert rows == list(range(9))
-    assert len(read_run(first, "first").evaluations) >= 5
+    assert rows == list(range(9 if whole else 5))
+    assert len(read_run(first, "first").evaluations) >= (5 if whole else 3)
 
     tokens = {row["cell"]: row["tokens"] for row in table["cells"]}
     control = out / CONTROL / "seed-0"
@@ -84,14 +90,12 @@ def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
     }  # fmt: skip
     assert all(compared[CONTROL, name]["ratios"][0] >= 1 for name in WORKFLOWS)
 
-    planned = dry_run(out)
+    planned = warm([*words[:-1], "--dry-run"]).finish().stdout
     assert "5 cells, 5 runs, 5 finished" in planned
     assert "4 evaluations of controls at equal inference, 4 finished." in planned
     page = tmp_path / "report.html"
-    subprocess.run(
-        flowzoo("report", str(out), f"--out={page}"),
-        check=True, capture_output=True, timeout=LIMIT_S, env=environment(),
-    )  # fmt: skip
+    reported = warm(["flowzoo.cli", "report", str(out), f"--out={page}"]).finish()
+    assert reported.returncode == 0, reported.stderr
     text = page.read_text(encoding="utf-8")
     assert all(name in text for name in (*WORKFLOWS, CONTROL))
     assert len(list((tmp_path / "report-runs").glob("*.html"))) == 5

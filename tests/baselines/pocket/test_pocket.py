@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import AutoTokenizer
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import SCALED, TASKS, PocketScale, made_folder, pocket_path
 from flowzoo.agents.policy import Request, Sampling
+from flowzoo.baselines.pocket import make as making
 from flowzoo.baselines.pocket.config import PocketConfig, command
 from flowzoo.baselines.pocket.data import (
     Example,
@@ -54,15 +56,17 @@ from flowzoo.envs.tasks.task import split_of
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
+pytestmark = pytest.mark.xdist_group("pocket")  # they share a model
+
 
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
-    return list(islice(transcripts(replace(MATH, variants=levels(80.0, 15.0, 5.0)), seed=3), 1500))
+    return list(islice(transcripts(replace(MATH, variants=levels(80.0, 15.0, 5.0)), seed=3), 700))
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return train_tokenizer(tokenizer_corpus(MATH, 1500, 0), vocab_size=512, context=256)
+    return train_tokenizer(tokenizer_corpus(MATH, 500, 0), vocab_size=512, context=256)
 
 
 def play(
@@ -336,13 +340,27 @@ def test_training_lowers_the_loss(tokenizer: Any, examples: list[Example], tmp_p
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_corpus() -> Iterator[None]:
+    """Tokenizers are made of a tenth of the examples."""
+
+    def small(recipe: Recipe, examples: int, seed: int) -> Iterator[str]:
+        return tokenizer_corpus(recipe, examples // 10, seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(making, "tokenizer_corpus", small)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, small_corpus: None) -> Path:
     out = tmp_path_factory.mktemp("made")
     make(tiny(out))
     return out
 
 
-def test_the_same_settings_make_the_same_files(made: Path, tmp_path: Path) -> None:
+def test_the_same_settings_make_the_same_files(
+    made: Path, tmp_path: Path, small_corpus: None
+) -> None:
     make(tiny(tmp_path, evaluate=0))
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes()

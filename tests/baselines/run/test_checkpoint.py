@@ -6,9 +6,7 @@ import copy
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
+import runpy
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +42,11 @@ from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, UsageError
 
 VOCAB = 23
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 24,
+    "max_position_embeddings": 64, "initializer_range": 0.3,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +56,7 @@ def _one_thread() -> None:
 
 def make_learner(seed: int = 0, tied: bool = False) -> Learner:
     torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=tied,
-        max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
+    config = Qwen3Config(**SHAPE, tie_word_embeddings=tied)
     config_of_learner = LearnerConfig(lr=1e-2, schedule="cosine", warmup=1, iterations=8)
     return Learner(Qwen3ForCausalLM(config), config_of_learner)
 
@@ -295,37 +294,42 @@ def test_death_in_the_middle_of_removing_leaves_nothing_torn(
 
 
 CHILD = """
-import sys, itertools, torch
-sys.path.insert(0, {tests!r})
-torch.set_num_threads(1)
-from test_checkpoint import make_learner
+import itertools, torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, save
-learner = make_learner()
+torch.set_num_threads(1)
+learner = Learner(Qwen3ForCausalLM(Qwen3Config(**SHAPE)), LearnerConfig())
 for step in itertools.count(1):
     with torch.no_grad():
         for parameter in learner.parameters:
             parameter.fill_(float(step))
-    save({root!r}, step, {{"a": learner}}, keep=CheckpointRetention(last=1))
-    print(step, flush=True)
+    save(ROOT, step, {"a": learner}, keep=CheckpointRetention(last=1))
+    with open(SAID, "a") as file:
+        print(step, file=file, flush=True)
 """
 
 
-def test_kill_in_the_middle_of_saving(tmp_path: Path) -> None:
+def test_kill_in_the_middle_of_saving(tmp_path: Path, fork_server: Any) -> None:
     """A process that does nothing but save is killed; what it said was saved is there, whole."""
-    source = CHILD.format(tests=str(Path(__file__).parent), root=str(tmp_path))
-    package_root = str(Path(checkpoint.__file__).parents[2])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package_root}
-    child = subprocess.Popen(
-        [sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert child.stdout is not None
+    outside, tmp_path = tmp_path, tmp_path / "checkpoints"
+    script, notes = outside / "child.py", outside / "said"
+    script.write_text(CHILD, encoding="utf-8")
+    given = {"SHAPE": SHAPE, "ROOT": str(tmp_path), "SAID": str(notes)}
+    child = fork_server.Process(target=runpy.run_path, args=(str(script), given))
+    child.start()
     try:
-        said = [int(child.stdout.readline()) for _ in range(3)]
+        deadline = time.monotonic() + 600
+        while not notes.exists() or notes.read_text(encoding="utf-8").count("\n") < 3:
+            assert child.is_alive(), "it ended by itself"
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.01)
         time.sleep(0.037)
     finally:
-        child.send_signal(signal.SIGKILL)
-        rest = child.communicate()[0].split()
-    said += [int(line) for line in rest if line.isdigit()]
+        child.kill()
+        child.join()
+    said = [int(line) for line in notes.read_text(encoding="utf-8").split()]
     newest = latest(tmp_path)
     assert newest is not None
     assert newest.step >= max(said)

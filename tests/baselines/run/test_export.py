@@ -138,6 +138,7 @@ def copied(source: Path) -> Callable[[Path], None]:
 
 
 @pytest.mark.vllm
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["full", "merged", "adapter"])
 def test_vllm_loads_them(
     kind: str, full: tuple[Path, Any], lora: tuple[Path, Any], tmp_path: Path

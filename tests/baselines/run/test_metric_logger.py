@@ -23,8 +23,8 @@ from flowzoo.baselines.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
 
 SMALL: dict[str, Any] = {
-    "steps": 2, "problems": 2, "samples": 4, "eval_problems": 4, "eval_every": 2,
-    "checkpoint_every": 1, "threads": 1,
+    "workflow": "single", "steps": 2, "problems": 1, "samples": 2, "eval_problems": 2,
+    "eval_every": 2, "checkpoint_every": 1, "threads": 1, "max_tokens": 8,
 }  # fmt: skip
 BLOCK, HEADER, FILE_HEADER = 32768, 7, 7
 

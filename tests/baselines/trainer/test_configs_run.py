@@ -32,12 +32,12 @@ def tiny(name: str, out: Path) -> Any:
     return replace(
         config,
         steps=1 if config.schedule == "constant" else config.warmup + 1,
-        problems=2,
-        samples=None if config.algorithm == "at_grpo" else 4,
+        problems=1,
+        samples=None if config.algorithm == "at_grpo" else 2,
         candidates=2 if config.algorithm == "at_grpo" else None,
         token_budget=1,  # one step, whatever the schedule needs
-        max_tokens=min(config.max_tokens, 24),
-        eval_problems=2,
+        max_tokens=min(config.max_tokens, 16),
+        eval_problems=1,
         rows_per_update=4 if config.updates == 0 else config.rows_per_update,
         threads=1,
         out=str(out),

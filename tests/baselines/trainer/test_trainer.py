@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +17,13 @@ from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.errors import UsageError
 
+pytestmark = pytest.mark.xdist_group("trainer")  # they share a run
+
 SMALL: dict[str, Any] = {
     "steps": 4,
     "problems": 2,
     "samples": 4,
-    "eval_problems": 8,
+    "eval_problems": 4,
     "eval_every": 2,
     "checkpoint_every": 2,
     "transcripts_every": 2,
@@ -46,26 +45,36 @@ def run(root: Path, **changes: Any) -> dict[str, Any]:
     return train(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
 
 
-def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(tmp_path: Path) -> None:
-    summary = run(tmp_path)
-    assert [row["step"] for row in rows(tmp_path)] == [0, 1, 2, 3, 4]
-    assert "eval/reward/mean" in rows(tmp_path)[2]
-    assert "eval/reward/mean" not in rows(tmp_path)[3]
-    names = {path.name for path in (tmp_path / "transcripts").iterdir()}
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the small settings, only to be read."""
+    root = tmp_path_factory.mktemp("run") / "whole"
+    run(root)
+    return root
+
+
+def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(whole: Path) -> None:
+    assert [row["step"] for row in rows(whole)] == [0, 1, 2, 3, 4]
+    assert "eval/reward/mean" in rows(whole)[2]
+    assert "eval/reward/mean" not in rows(whole)[3]
+    names = {path.name for path in (whole / "transcripts").iterdir()}
     saved = {f"eval-{step:06d}.jsonl" for step in (0, 2, 4)}
     assert names == saved | {f"train-{step:06d}.jsonl" for step in (2, 4)}
-    line = (tmp_path / "transcripts" / "train-000002.jsonl").read_text().splitlines()[0]
+    line = (whole / "transcripts" / "train-000002.jsonl").read_text().splitlines()[0]
     assert json.loads(line)["calls"][0]["messages"][0]["role"] == "user"
-    assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
-    assert summary["gain"]["n"] == 8
-    assert list((tmp_path / "tensorboard").iterdir())
-    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert list((whole / "tensorboard").iterdir())
+    settings = json.loads((whole / "run.json").read_text())["settings"]
     assert settings["problems"] == 2
 
 
-def test_sampler_and_learner_agree_on_log_probs(tmp_path: Path) -> None:
-    run(tmp_path, problems=4)
-    gaps = [value for row in rows(tmp_path) for key, value in row.items()
+def test_the_summary_is_returned_and_written(tmp_path: Path) -> None:
+    summary = run(tmp_path, steps=1, problems=1, workflow="single")
+    assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    assert summary["gain"]["n"] == 4
+
+
+def test_sampler_and_learner_agree_on_log_probs(whole: Path) -> None:
+    gaps = [value for row in rows(whole) for key, value in row.items()
             if key.startswith("learn/logp_gap_max")]  # fmt: skip
     assert gaps
     assert max(gaps) < 1e-3
@@ -74,54 +83,56 @@ def test_sampler_and_learner_agree_on_log_probs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
 def test_two_runs_of_one_command_are_equal(tmp_path: Path, sharing: tuple[str, ...]) -> None:
     for name in ("a", "b"):
-        run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt")
+        run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt", steps=2)
     assert rows(tmp_path / "a") == rows(tmp_path / "b")
     assert any("learn/loss" in key for row in rows(tmp_path / "a") for key in row)
 
 
-def test_another_seed_gives_other_problems_but_the_same_evaluation(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        run(tmp_path / str(seed), seed=seed)
-    first, second = rows(tmp_path / "0"), rows(tmp_path / "1")
+def test_another_seed_gives_other_problems_but_the_same_evaluation(
+    whole: Path, tmp_path: Path
+) -> None:
+    run(tmp_path / "1", seed=1, steps=2)
+    first, second = rows(whole), rows(tmp_path / "1")
     assert first[0] == second[0]
+    assert first[1].keys() == second[1].keys()
     assert first[1] != second[1]
 
 
 def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(
-    tmp_path: Path, kill_before: Callable[[list[str], Path], None]
+    whole: Path,
+    tmp_path: Path,
+    warm: Callable[..., Any],
+    kill_before: Callable[[list[str], Path], None],
 ) -> None:
-    run(tmp_path / "whole", steps=6)
     killed = tmp_path / "killed"
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**SMALL, "steps": 6}.items()]
-    command = [sys.executable, "-m", "flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in SMALL.items()]
+    command = ["flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
     # In the middle of the second checkpoint: two steps have to be dropped and redone.
     kill_before(command, killed / "checkpoints" / "step-00000004")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     assert [row["step"] for row in rows(killed)][-1] >= 3
-    subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True, timeout=300)
-    assert rows(killed) == rows(tmp_path / "whole")
+    assert warm(command).finish().returncode == 0
+    assert rows(killed) == rows(whole)
 
 
-def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
-    run(tmp_path, steps=1)
+def test_resuming_with_other_settings_is_refused(whole: Path) -> None:
     with pytest.raises(UsageError, match=r"lr 0\.0002 -> 0\.001"):
-        run(tmp_path, steps=1, lr=1e-3)
+        run(whole, lr=1e-3)
 
 
-def test_more_steps_continue_a_finished_run(tmp_path: Path) -> None:
+def test_more_steps_continue_a_finished_run(whole: Path, tmp_path: Path) -> None:
     run(tmp_path / "short", steps=2)
-    run(tmp_path / "short", steps=4)
-    run(tmp_path / "whole", steps=4)
-    assert rows(tmp_path / "short") == rows(tmp_path / "whole")
+    run(tmp_path / "short")
+    assert rows(tmp_path / "short") == rows(whole)
 
 
 def test_training_and_held_out_problems_do_not_overlap(tmp_path: Path) -> None:
-    run(tmp_path, problems=8)
+    run(tmp_path, problems=8, samples=2, max_tokens=8, steps=2, transcripts_every=1,
+        eval_problems=8, workflow="single")  # fmt: skip
     texts: dict[str, set[str]] = {"train": set(), "eval": set()}
     for path in (tmp_path / "transcripts").glob("*.jsonl"):
         kind = path.stem.partition("-")[0]
         texts[kind] |= {json.loads(line)["text"] for line in path.read_text().splitlines()}
-    assert texts["train"]
+    assert len(texts["train"]) > 8
     assert not texts["train"] & texts["eval"]
 
 
@@ -167,12 +178,12 @@ def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> No
 
 
 def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(tmp_path: Path) -> None:
-    summary = run(tmp_path / "a", steps=9, workflow="single")
+    summary = run(tmp_path / "a", steps=3, workflow="single")
     needed = rows(tmp_path / "a")[2]["tokens/total"]
-    short = run(tmp_path / "b", steps=9, workflow="single", token_budget=needed)
-    assert (summary["steps"], short["steps"], short["training_tokens"]) == (9, 2, needed)
+    short = run(tmp_path / "b", steps=3, workflow="single", token_budget=needed)
+    assert (summary["steps"], short["steps"], short["training_tokens"]) == (3, 2, needed)
     assert "eval/reward/mean" in rows(tmp_path / "b")[-1]
-    again = run(tmp_path / "b", steps=9, workflow="single", token_budget=needed)
+    again = run(tmp_path / "b", steps=3, workflow="single", token_budget=needed)
     assert again["training_tokens"] == needed, "a finished run plays nothing more"
 
 

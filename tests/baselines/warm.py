@@ -1,0 +1,117 @@
+"""A command in a fork of a process that has imported what is heavy.
+
+A fork server that has torch and the trainer runs this file in every fork (`warm` in `conftest.py`).
+What follows is as after `python -m`: a process with its own number, words, variables and output,
+which can be killed. The runs that a matrix starts are forks of the matrix.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HELD = Path(__file__).parent / "held" / "sitecustomize.py"
+
+
+class Fork:
+    """As much of `subprocess.Popen` as the jobs of a matrix use."""
+
+    def __init__(
+        self, words: Sequence[str], *, stdout: Any, stderr: Any, stdin: int,
+        env: Mapping[str, str], preexec_fn: Callable[[], None],
+    ) -> None:  # fmt: skip
+        if list(words[:2]) != [sys.executable, "-m"]:
+            raise ValueError(f"expected `python -m MODULE`, got {words}")
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            code = 1
+            try:
+                preexec_fn()
+                os.dup2(stdout.fileno(), 1)
+                os.dup2(stderr.fileno(), 2)
+                os.environ.clear()
+                os.environ.update(env)
+                code = run(words[2:])
+            finally:
+                os._exit(code)
+
+    def poll(self) -> int | None:
+        """The status, or None while it runs."""
+        return self._look(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """The status, once it has ended."""
+        return self._look(0)
+
+    def _look(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def run(words: Sequence[str]) -> int:
+    """`python -m` with these words; returns the status."""
+    sys.argv = list(words)
+    warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
+    code: Any = 0
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code or 0
+        if isinstance(code, str):
+            sys.stderr.write(f"{code}\n")
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code if isinstance(code, int) else 1
+
+
+def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: str) -> int:
+    """Let this fork be the command; its output goes to two files."""
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    from flowzoo.baselines.matrix import jobs
+
+    jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    if "FLOWZOO_TEST_HOLD" in os.environ:
+        runpy.run_path(str(HELD))
+    return run(words)
+
+
+if __name__ == "<run_path>":
+    # Given by the fork server; `sys.exit` tells it the status.
+    sys.exit(become(globals()["WORDS"], globals()["VARIABLES"], globals()["OUT"], globals()["ERR"]))
