@@ -150,6 +150,12 @@ def sandbox_of() -> Iterator[Callable[[SandboxName], Sandbox]]:
         yield cache(lambda backend: stack.enter_context(Sandbox(backend, workers=4)))
 
 
+@pytest.fixture(scope="module")
+def is_first(backend: str) -> bool:
+    """Whether it is the backend that meets whole tables."""
+    return backend == first_tier()
+
+
 @pytest.fixture(scope="module", params=["docker", "namespaces", "landlock"])
 def confining(request: pytest.FixtureRequest) -> str:
     """Each backend that this machine can run and that confines programs."""
