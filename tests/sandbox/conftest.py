@@ -107,6 +107,10 @@ CONFINING = ("namespaces", "landlock", "docker")
 """Backends that confine programs, the fastest first."""
 
 
+OF_BACKENDS = ("backend", "confining", "box", "walled")
+"""Fixtures whose parameter is a backend, or a box of one."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of a file and a backend run in one process: they share its sandbox.
@@ -119,7 +123,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         chosen = getattr(item, "callspec", None)
         params = chosen.params if chosen is not None else {}
-        backend = next((params[name] for name in ("backend", "confining") if name in params), None)
+        backend = next((params[name] for name in OF_BACKENDS if name in params), None)
         if backend is None:
             continue
         if not item.get_closest_marker("xdist_group"):

@@ -54,11 +54,21 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         ("single_v0", {"reward": "fraction", "credit": "local", "level": 3}),
     ],
 )
+@pytest.mark.full
+@pytest.mark.xdist_group("pairs-code")
 def test_variants_on_code_conform(name, options):
     suite.check_workflow(make_workflow(name, "code", **options))
 
 
-@pytest.mark.parametrize(("name", "options"), VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        # Those of programs take longest; what is not named is covered by its presets.
+        pytest.param(*row, marks=pytest.mark.full if row[0] in ("coder_tester_v0", "code_pair_v0")
+                     else [])
+        for row in VARIANTS
+    ],
+)  # fmt: skip
 def test_variants_conform(name, options):
     suite.check_workflow(make_workflow(name, **options))
 

@@ -376,7 +376,7 @@ def test_rootfs_holds_the_interpreter_and_nothing_of_the_machine():
     assert [name for name, member in members.items() if member.mode & 0o7022] == ["tmp"]
 
 
-@pytest.mark.serial
+@pytest.mark.full
 def test_an_engine_that_dies_in_mid_batch(
     docker: str,
     tmp_path_factory: pytest.TempPathFactory,
