@@ -10,7 +10,10 @@ from flowzoo.sandbox import attacks
 from flowzoo.sandbox.attacks import suite
 from flowzoo.sandbox.program import Limits
 
+FIRST_TIER_ONLY = True
 
+
+@pytest.mark.full
 def test_build_prints_the_image(docker: str, capsys: pytest.CaptureFixture[str]):
     assert main(["sandbox", "build"]) == 0
     assert capsys.readouterr().out.startswith("flowzoo-sandbox:py")

@@ -63,10 +63,9 @@ def test_variants_on_code_conform(name, options):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        # Those of programs take longest; what is not named is covered by its presets.
-        pytest.param(*row, marks=pytest.mark.full if row[0] in ("coder_tester_v0", "code_pair_v0")
-                     else [])
-        for row in VARIANTS
+        # Others of their workflows are in `test_pairs`.
+        pytest.param(*row, marks=[] if number < 5 else pytest.mark.full)
+        for number, row in enumerate(VARIANTS)
     ],
 )  # fmt: skip
 def test_variants_conform(name, options):
