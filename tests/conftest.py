@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,17 @@ def patient_clocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "judge", lambda pairs, deadline: judge(pairs, PATIENCE))
         patch.setattr(Limits, "wall", property(wall))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Programs run in the backend that starts soonest, but where the sandbox itself is tested."""
+    from flowzoo.sandbox import choose
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.path.is_relative_to(Path(__file__).parent / "sandbox"):
+            patch.setattr(choose, "AUTO", ("namespaces", "landlock", "docker"))
         yield
 
 

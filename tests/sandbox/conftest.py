@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +15,16 @@ from flowzoo.sandbox.box import engine as box_engine
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.docker import reaper as docker_reaper
 from flowzoo.sandbox.pool import dispatch as pool_dispatch
-from flowzoo.sandbox.tier import Tier, probe
+from flowzoo.sandbox.sandbox import Sandbox
+from flowzoo.sandbox.tier import SandboxName, Tier, probe
 
 PATIENCE = 120.0
 """Seconds on the wall that any process may be held up by a machine that stalls."""
+FOLDER = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_tier: `make test` runs it on every backend")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,7 +72,7 @@ def replace_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bytes], lis
     return replace
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def soon() -> Callable[[Callable[[], object]], bool]:
     """Whether a condition comes true within a minute."""
     return wait_for
@@ -89,6 +97,42 @@ def refusal(backend: str) -> str:
     return "" if os.name == "posix" else "no POSIX system"
 
 
+@cache
+def first_tier() -> str:
+    """The backend whose tables `make test` runs whole: the fastest here that confines programs."""
+    return next(name for name in (*CONFINING, "unsafe") if not refusal(name))
+
+
+CONFINING = ("namespaces", "landlock", "docker")
+"""Backends that confine programs, the fastest first."""
+
+
+OF_BACKENDS = ("backend", "confining", "box", "walled")
+"""Fixtures whose parameter is a backend, or a box of one."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a file and a backend run in one process: they share its sandbox.
+
+    Where the file says `FIRST_TIER_ONLY = True`, what runs on several backends is run by
+    `make test` on the first one, and on the others only what is marked `every_tier`.
+    """
+    for item in items:
+        if FOLDER not in item.path.parents or not isinstance(item, pytest.Function):
+            continue
+        chosen = getattr(item, "callspec", None)
+        params = chosen.params if chosen is not None else {}
+        backend = next((params[name] for name in OF_BACKENDS if name in params), None)
+        if backend is None:
+            continue
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{backend}"))
+        whole = not getattr(item.module, "FIRST_TIER_ONLY", False)
+        if not (whole or item.get_closest_marker("every_tier") or backend == first_tier()):
+            item.add_marker(pytest.mark.full)
+
+
 def need(backend: str) -> str:
     """The backend; skips the test with the reason where this machine cannot run it."""
     reason = refusal(backend)
@@ -101,6 +145,19 @@ def need(backend: str) -> str:
 def backend(request: pytest.FixtureRequest) -> str:
     """Each backend of the sandbox that this machine can run."""
     return need(request.param)
+
+
+@pytest.fixture(scope="session")
+def sandbox_of() -> Iterator[Callable[[SandboxName], Sandbox]]:
+    """One sandbox for each backend, with at most four programs at once; started when asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda backend: stack.enter_context(Sandbox(backend, workers=4)))
+
+
+@pytest.fixture(scope="module")
+def is_first(backend: str) -> bool:
+    """Whether it is the backend that meets whole tables."""
+    return backend == first_tier()
 
 
 @pytest.fixture(scope="module", params=["docker", "namespaces", "landlock"])

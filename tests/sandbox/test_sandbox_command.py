@@ -10,7 +10,10 @@ from flowzoo.sandbox import attacks
 from flowzoo.sandbox.attacks import suite
 from flowzoo.sandbox.program import Limits
 
+FIRST_TIER_ONLY = True
 
+
+@pytest.mark.full
 def test_build_prints_the_image(docker: str, capsys: pytest.CaptureFixture[str]):
     assert main(["sandbox", "build"]) == 0
     assert capsys.readouterr().out.startswith("flowzoo-sandbox:py")
@@ -30,7 +33,7 @@ def test_docker_options_need_docker(capsys: pytest.CaptureFixture[str]):
     assert "--runtime, --user: only with --backend docker" in message
 
 
-@pytest.mark.serial  # what other tests leave for a moment would count as left by these programs
+@pytest.mark.xdist_group("attacks")  # files of probes would count as left by these programs
 def test_check_prints_findings_and_limits(
     confining: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -49,6 +52,7 @@ def test_check_prints_findings_and_limits(
     assert f"What the tier {confining} cannot promise" in text
 
 
+@pytest.mark.xdist_group("attacks")
 def test_a_broken_promise_is_status_1(
     confining: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

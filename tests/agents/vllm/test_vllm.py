@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import random
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -19,6 +22,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the vllm engine needs flowzoo[train]")
 
+import llvmlite.binding  # noqa: F401 - its library object has odd attributes
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -73,25 +77,79 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 process.wait(60)
 
 
-@pytest.fixture(scope="module", params=["colocated", "split", "server"])
-def engine(request: pytest.FixtureRequest) -> Iterator[VLLMEngine]:
-    if request.param == "server":
-        from flowzoo.agents.vllm.remote import connect
+@pytest.fixture(scope="module")
+def engine_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], VLLMEngine]]:
+    """One engine of each kind for all tests that can share it, started when it is asked for."""
+    started: dict[str, VLLMEngine] = {}
 
-        found = connect(str(POCKET), request.getfixturevalue("server"), patience_s=600)
-    else:
-        settings = EngineSettings(
-            placement=request.param, adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.0625
-        )
-        found = VLLMEngine.local(POCKET, settings)
-    yield found
-    found.close()
+    def find(kind: str) -> VLLMEngine:
+        if kind not in started:
+            if kind == "server":
+                from flowzoo.agents.vllm.remote import connect
+
+                url = request.getfixturevalue("server")
+                started[kind] = connect(str(POCKET), url, patience_s=600)
+            else:
+                settings = replace(SETTINGS, placement=kind)
+                started[kind] = VLLMEngine.local(POCKET, settings)
+        return started[kind]
+
+    yield find
+    for engine in started.values():
+        engine.close()
+
+
+full = pytest.mark.full
+
+
+@pytest.fixture(
+    scope="module",
+    params=["colocated", pytest.param("split", marks=full), pytest.param("server", marks=full)],
+)
+def engine(request: pytest.FixtureRequest, engine_of: Callable[[str], VLLMEngine]) -> VLLMEngine:
+    return engine_of(request.param)
 
 
 @pytest.fixture(scope="module")
-def thread_engine() -> Iterator[VLLMEngine]:
-    found = VLLMEngine.local(POCKET, EngineSettings(max_batch=64, kv_gib=0.0625))
-    yield found
+def thread_engine(engine_of: Callable[[str], VLLMEngine]) -> VLLMEngine:
+    return engine_of("colocated")
+
+
+class Tied(NamedTuple):
+    """An engine of another model, whose output head is tied."""
+
+    model: Any
+    engine: VLLMEngine
+    drawn: tuple[tuple[Any, ...], tuple[Any, ...]]
+    """Random numbers without and with the start of the engine after the seeds were set."""
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tied]:
+    config = Qwen3Config.from_pretrained(
+        POCKET, tie_word_embeddings=True, hidden_size=64, num_hidden_layers=2,
+        layer_types=["full_attention"] * 2, initializer_range=0.2,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("tied")
+    torch.manual_seed(0)
+    made = Qwen3ForCausalLM(config).eval()
+    made.save_pretrained(folder)
+    load().tokenizer.save_pretrained(folder)
+
+    def draws() -> tuple[Any, ...]:
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    def seed() -> None:
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+
+    seed()
+    want = draws()
+    seed()
+    found = VLLMEngine.local(folder, EngineSettings(max_batch=8, kv_gib=0.01))
+    yield Tied(made, found, (want, draws()))
+    found.close()
     found.close()
 
 
@@ -178,6 +236,7 @@ def test_sampled_log_probs_are_those_of_a_full_forward(
         assert gap(model, done, 1.0) > 0.01  # the test can fail
 
 
+@full
 def test_truncated_distributions_are_the_ones_reported(engine: VLLMEngine, model: Any) -> None:
     engine.load_weights(model.state_dict())
     done = policy(engine, top_k=1).answer(asks(4))
@@ -195,6 +254,7 @@ def test_a_request_draws_the_same_tokens_alone_and_in_any_batch(engine: VLLMEngi
     assert len({row.output_ids for row in together}) > 6
 
 
+@full
 def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
     found = policy(engine, max_tokens=6, temperature=0.0)
     caps = [None, 1, 3, 50]
@@ -205,6 +265,7 @@ def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
         found.answer(asks(1, max_tokens=0))
 
 
+@full
 def test_prompts_over_their_budget_are_those_of_the_other_engine(
     engine: VLLMEngine, model: Any
 ) -> None:
@@ -238,6 +299,7 @@ def test_equal_prompts_are_read_once_and_new_weights_forget_them(
     engine.load_weights(model.state_dict())
 
 
+@full
 async def test_cancelled_requests_leave_the_engine(engine: VLLMEngine, model: Any) -> None:
     endless = VLLMPolicy(engine, sampling=Sampling(max_tokens=1500))
     stop, engine.stop_ids = engine.stop_ids, ()
@@ -274,6 +336,7 @@ def nudge(weights: LoraWeights, size: float) -> None:
             weight.add_(size * torch.randn_like(weight))
 
 
+@full
 def test_adapters_share_a_batch_and_each_new_version_counts(engine: VLLMEngine, model: Any) -> None:
     engine.load_weights(model.state_dict())
     roles = {name: lora(fresh(), name) for name in ("generator", "aggregator")}
@@ -311,6 +374,7 @@ def test_the_protocol_is_the_policies(engine: VLLMEngine) -> None:
 # -- an engine of this process ---------------------------------------------------------------
 
 
+@full
 def test_weights_at_work_cannot_be_changed(thread_engine: VLLMEngine, model: Any) -> None:
     slow = policy(thread_engine, max_tokens=1500)
     stop, thread_engine.stop_ids = thread_engine.stop_ids, ()
@@ -333,74 +397,63 @@ def break_once(home: Any, error: BaseException) -> None:
     home._engine.step = step
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "said"),
-    [
-        (RuntimeError("illegal memory access"), EngineDeadError, "illegal memory access"),
-        (RuntimeError("cpu: can't allocate memory"), EngineOutOfMemoryError, "--placement"),
-    ],
-)  # fmt: skip
-def test_a_dead_engine_fails_every_request_and_can_be_restarted(
-    thread_engine: VLLMEngine, model: Any, error: BaseException, kind: type, said: str
+def check_death(
+    engine: VLLMEngine, model: Any, error: BaseException, kind: type, said: str
 ) -> None:
-    player = policy(thread_engine, max_tokens=8)
-    before = player.answer(asks(2))
-    break_once(thread_engine.home, error)
-    futures = thread_engine.submit(player.jobs(asks(8)))
+    """Every request of an engine whose step fails says so, and whatever comes after."""
+    player = policy(engine, max_tokens=8)
+    break_once(engine.home, error)
+    futures = engine.submit(player.jobs(asks(8)))
     for future in futures:
         with pytest.raises(kind, match=said):
             future.result(120)
-    assert not thread_engine.home.alive
+    assert not engine.home.alive
     with pytest.raises(kind, match=said):
         player.answer(asks(1))
     with pytest.raises(kind, match=said):
-        thread_engine.load_weights(model.state_dict())
-    thread_engine.restart()
-    assert [row.output_ids for row in player.answer(asks(2))] == [row.output_ids for row in before]
+        engine.load_weights(model.state_dict())
 
 
-def test_starting_an_engine_leaves_the_random_generators_alone(tmp_path: Path) -> None:
-    def draws() -> tuple[Any, ...]:
-        return torch.rand(1).item(), np.random.rand(), random.random()
-
-    def seed() -> None:
-        torch.manual_seed(5)
-        np.random.seed(5)
-        random.seed(5)
-
-    seed()
-    want = draws()
-    seed()
-    other = VLLMEngine.local(POCKET, EngineSettings(max_batch=4, kv_gib=0.01))
-    assert draws() == want
-    other.close()
-    other.close()
+@full
+def test_starting_an_engine_leaves_the_random_generators_alone(tied: Tied) -> None:
+    want, found = tied.drawn
+    assert found == want
 
 
-def test_two_engines_of_different_models_and_a_tied_head(
-    thread_engine: VLLMEngine, model: Any, tmp_path: Path
+@full
+def test_a_dead_engine_fails_every_request_and_can_be_restarted(
+    tied: Tied, thread_engine: VLLMEngine, model: Any
 ) -> None:
     thread_engine.load_weights(model.state_dict())
-    config = Qwen3Config.from_pretrained(
-        POCKET, tie_word_embeddings=True, hidden_size=64, num_hidden_layers=2,
-        layer_types=["full_attention"] * 2, initializer_range=0.2,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    tied = Qwen3ForCausalLM(config).eval()
-    tied.save_pretrained(tmp_path)
-    load().tokenizer.save_pretrained(tmp_path)
-    second = VLLMEngine.local(tmp_path, EngineSettings(max_batch=8, kv_gib=0.01))
-    assert gap(tied, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
-    second.load_weights(moved(tied, 0.1).state_dict())
-    assert gap(tied, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
-    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
-    second.restart()
-    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
-    second.close()
+    player = policy(tied.engine, max_tokens=8)
+    before = player.answer(asks(2))
+    error = RuntimeError("illegal memory access")
+    check_death(tied.engine, tied.model, error, EngineDeadError, "illegal memory access")
+    tied.engine.restart()
+    assert [row.output_ids for row in player.answer(asks(2))] == [row.output_ids for row in before]
     assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
 
 
-def test_more_prompt_tokens_than_one_step_takes(model: Any) -> None:
+@full
+def test_two_engines_of_different_models_and_a_tied_head(
+    tied: Tied, thread_engine: VLLMEngine, model: Any
+) -> None:
+    thread_engine.load_weights(model.state_dict())
+    second, made = tied.engine, copy.deepcopy(tied.model)
+    second.load_weights(made.state_dict())
+    assert gap(made, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
+    second.load_weights(moved(made, 0.1).state_dict())
+    assert gap(made, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
+    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
+    second.load_weights(tied.model.state_dict())
+    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
+
+
+@full
+def test_more_prompt_tokens_than_one_step_takes_and_a_lack_of_memory(
+    thread_engine: VLLMEngine, model: Any
+) -> None:
+    thread_engine.load_weights(model.state_dict())
     small = VLLMEngine.local(
         POCKET, EngineSettings(max_batch=64, kv_gib=0.06, max_step_tokens=400, max_context=400)
     )
@@ -412,9 +465,13 @@ def test_more_prompt_tokens_than_one_step_takes(model: Any) -> None:
     done = policy(small, max_tokens=8).answer(requests)
     assert sum(len(row.prompt_ids) for row in done) > 1000
     assert gap(model, done) < 1e-3
+    error = RuntimeError("cpu: can't allocate memory")
+    check_death(small, model, error, EngineOutOfMemoryError, "--placement")
     small.close()
+    assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
 
 
+@full
 def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot load a tokenizer and a config from .*nowhere"):
         VLLMPolicy.from_pretrained(tmp_path / "nowhere")
@@ -422,34 +479,31 @@ def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
         VLLMEngine.local(POCKET, EngineSettings(kv_gib=1e-6))
 
 
-def test_a_killed_engine_process_is_noticed_and_replaced() -> None:
-    settings = EngineSettings(placement="split", max_batch=16, kv_gib=0.01)
-    split = VLLMEngine.local(POCKET, settings)
-    try:
-        player = policy(split, max_tokens=8)
-        before = player.answer(asks(2))
-        stop, split.stop_ids = split.stop_ids, ()
-        # Minutes of work: the last of it is not done, however late the kill comes.
-        futures = split.submit(policy(split, max_tokens=1500).jobs(long_asks(256)))
-        split.stop_ids = stop
-        time.sleep(0.3)
-        cores = [p for p in psutil.Process().children(True) if "EngineCore" in p.name()]
-        (core,) = [p for p in cores if p.create_time() == max(c.create_time() for c in cores)]
-        core.kill()
-        ends = [future.exception(120) for future in futures]
-        assert isinstance(ends[-1], EngineDeadError)
-        assert all(end is None or isinstance(end, EngineDeadError) for end in ends)
-        assert not split.home.alive
-        split.restart()
-        after = player.answer(asks(2))
-        assert [row.output_ids for row in after] == [row.output_ids for row in before]
-    finally:
-        split.close()
+@full
+def test_a_killed_engine_process_is_noticed_and_replaced(
+    engine_of: Callable[[str], VLLMEngine], model: Any
+) -> None:
+    split = engine_of("split")
+    split.load_weights(model.state_dict())
+    player = policy(split, max_tokens=8)
+    before = player.answer(asks(2))
+    stop, split.stop_ids = split.stop_ids, ()
+    # Minutes of work: the last of it is not done, however late the kill comes.
+    futures = split.submit(policy(split, max_tokens=1500).jobs(long_asks(256)))
+    split.stop_ids = stop
+    time.sleep(0.3)
+    cores = [p for p in psutil.Process().children(True) if "EngineCore" in p.name()]
+    (core,) = [p for p in cores if p.create_time() == max(c.create_time() for c in cores)]
+    core.kill()
+    ends = [future.exception(120) for future in futures]
+    assert isinstance(ends[-1], EngineDeadError)
+    assert all(end is None or isinstance(end, EngineDeadError) for end in ends)
+    assert not split.home.alive
+    split.restart()
+    after = player.answer(asks(2))
+    assert [row.output_ids for row in after] == [row.output_ids for row in before]
 
 
-def test_an_engine_starts_beside_compiled_kernels() -> None:
-    import llvmlite.binding  # noqa: F401 - what numba loads; its library object has odd attributes
-
-    other = VLLMEngine.local(POCKET, EngineSettings(max_batch=4, kv_gib=0.01))
-    assert other.home.alive
-    other.close()
+def test_engines_start_beside_compiled_kernels(thread_engine: VLLMEngine) -> None:
+    assert "llvmlite.binding" in sys.modules  # what numba loads, before any engine of this file
+    assert thread_engine.home.alive

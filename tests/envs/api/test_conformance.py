@@ -54,11 +54,20 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         ("single_v0", {"reward": "fraction", "credit": "local", "level": 3}),
     ],
 )
+@pytest.mark.full
+@pytest.mark.xdist_group("pairs-code")
 def test_variants_on_code_conform(name, options):
     suite.check_workflow(make_workflow(name, "code", **options))
 
 
-@pytest.mark.parametrize(("name", "options"), VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        # Others of their workflows are in `test_pairs`.
+        pytest.param(*row, marks=[] if number < 5 else pytest.mark.full)
+        for number, row in enumerate(VARIANTS)
+    ],
+)  # fmt: skip
 def test_variants_conform(name, options):
     suite.check_workflow(make_workflow(name, **options))
 

@@ -50,11 +50,27 @@ def refused(name: str, task: str) -> str:
 
 PAIRS = [(name, task) for name in WORKFLOWS for task in TASKS if not refused(name, task)]
 PRESETS = [(*pair, preset) for pair in PAIRS for preset in workflow_class(pair[0]).presets]
+HOMES = {(make_task(task).home, task) for task in TASKS}
+"""The workflow that each task is at home in."""
 pairs = pytest.mark.parametrize(("name", "task"), PAIRS)
 
 
+def presets() -> list[Any]:
+    """All; `make test` takes each workflow on its own task, and each task at its home."""
+    marked, seen = [], set()
+    for name, task, preset in PRESETS:
+        own = task == workflow_class(name).default_task
+        once = (own or (name, task) in HOMES) and (name, task) not in seen
+        seen.add((name, task))
+        # The conformance checks of a pair share its programs' verdicts and its kernels.
+        group = pytest.mark.xdist_group(f"pairs-{task}")
+        marks = [group] if once else [group, pytest.mark.full]
+        marked.append(pytest.param(name, task, preset, marks=marks))
+    return marked
+
+
 @pytest.mark.parametrize("rules", RULES)
-@pytest.mark.parametrize(("name", "task", "preset"), PRESETS)
+@pytest.mark.parametrize(("name", "task", "preset"), presets())
 def test_every_pair_conforms(name, task, preset, rules):
     workflow = make_workflow(name, task, preset=preset)
     for check in RULES[rules]:
@@ -207,7 +223,7 @@ PROBLEMS = {
 does, too, and so do the results that were measured on it."""
 
 
-@pytest.mark.parametrize("salt", ["0", "1"])
+@pytest.mark.parametrize("salt", [pytest.param("0", marks=pytest.mark.full), "1"])
 def test_a_problem_is_the_same_in_every_process_and_on_every_machine(salt):
     done = subprocess.run(
         [sys.executable, "-c", PRINT],

@@ -206,7 +206,10 @@ def test_impossible_settings_say_what_is_possible(make: Callable[[], Any], messa
 @pytest.mark.parametrize(
     "options",
     [
-        {"task": "sokoban", "boxes": 2, "reward": "shaped", "credit": "mix"},
+        pytest.param(
+            {"task": "sokoban", "boxes": 2, "reward": "shaped", "credit": "mix"},
+            marks=pytest.mark.full,
+        ),
         {"task": "sudoku", "preset": "paper", "max_turns": 2, "format_penalty": 0.5},
     ],
 )

@@ -23,6 +23,7 @@ LIMITS = {
     "cpu_s": 60.0, "wall_s": 300.0, "memory_mb": 256, "output_bytes": 65_536, "files_mb": 16,
     "threads": 32,
 }  # fmt: skip
+FIRST_TIER_ONLY = True
 NOBODY = 65_534
 TIER = probe()
 SYSTEM_PYTHON = "/usr/bin/python3"

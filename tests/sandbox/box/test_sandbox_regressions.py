@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from flowzoo.sandbox import (
     Verdict,
 )
 from flowzoo.sandbox.runner import codec
+
+FIRST_TIER_ONLY = True
 
 SHORT = Limits(cpu_s=0.5, wall_s=1.0)
 """For programs that do not end."""
@@ -40,9 +42,8 @@ def raised(name, message):
 
 
 @pytest.fixture(scope="module")
-def sandbox(backend: SandboxName) -> Iterator[Sandbox]:
-    with Sandbox(backend, workers=2) as found:
-        yield found
+def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
+    return sandbox_of(backend)
 
 
 def judge(

@@ -113,7 +113,7 @@ def test_limits_above_the_containers_are_refused(docker: str):
                 judge(sandbox, "print(1)", limits=limits)
 
 
-@pytest.mark.parametrize("user", ["root", "nonroot"])
+@pytest.mark.parametrize("user", ["root", pytest.param("nonroot", marks=pytest.mark.full)])
 def test_verdicts(docker: str, user: str):
     sources = [
         HONEST.source,
@@ -219,6 +219,7 @@ asyncio.run(go())
 """
 
 
+@pytest.mark.full
 def test_containers_end_with_their_owner(client: Any, soon: Callable[..., bool]):
     done = subprocess.run([sys.executable, "-c", ABANDONED], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -236,6 +237,7 @@ print(sandbox._engine.opened.result().nonce)
 """
 
 
+@pytest.mark.full
 def test_exit_without_close_leaves_nothing(client: Any):
     done = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -244,6 +246,7 @@ def test_exit_without_close_leaves_nothing(client: Any):
     assert ours(client, nonce) == []
 
 
+@pytest.mark.full
 def test_a_fork_leaves_the_owners_containers_alone(client: Any):
     with Sandbox("docker", workers=1) as sandbox:
         judge(sandbox, HONEST.source)
@@ -313,6 +316,7 @@ def test_a_wrong_image_is_refused(client: Any):
         client.api.remove_image("flowzoo-test-wrong:1")
 
 
+@pytest.mark.full
 def test_build_from_a_base_image(client: Any, tmp_path: Path):
     """The base stands for a registry's Python image: `python3` on the image's own PATH."""
     path = tmp_path / "base.tar"
@@ -376,7 +380,7 @@ def test_rootfs_holds_the_interpreter_and_nothing_of_the_machine():
     assert [name for name, member in members.items() if member.mode & 0o7022] == ["tmp"]
 
 
-@pytest.mark.serial
+@pytest.mark.full
 def test_an_engine_that_dies_in_mid_batch(
     docker: str,
     tmp_path_factory: pytest.TempPathFactory,

@@ -22,7 +22,7 @@ from flowzoo.sandbox.pool.channel import WorkerConnection
 from flowzoo.sandbox.pool.dispatch import AHEAD_JOBS, Dispatcher
 from flowzoo.sandbox.pool.protocol import HELLO, WorkerReply
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.xdist_group("pool")  # one pool for most of its tests
 
 SETUP = "pool_handlers:setup"
 DEADLINE = 0.3

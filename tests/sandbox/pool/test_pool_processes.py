@@ -234,8 +234,6 @@ INNER_TESTS = """
 import pytest
 from flowzoo.sandbox import shared_pool
 
-pytestmark = pytest.mark.serial
-
 @pytest.mark.parametrize("number", range(4))
 def test_pool(number):
     pool = shared_pool("pool_handlers:setup", workers=1, deadline=60)

@@ -36,16 +36,22 @@ def build(family: ProblemFamily, rng: random.Random) -> CodeInstance:
             return made
 
 
-INSTANCES = [
-    build(family, random.Random(f"{name} {number}"))
-    for name, family in FAMILIES.items()
-    for number in range(PER_FAMILY)
-]
+# The instances are made once, where one process runs the tests of this file.
+pytestmark = pytest.mark.xdist_group("code-problems")
 
 
-def test_every_instance_has_its_tests() -> None:
-    assert len({instance.statement for instance in INSTANCES}) >= 300
-    for instance in INSTANCES:
+@pytest.fixture(scope="module")
+def instances() -> list[CodeInstance]:
+    return [
+        build(family, random.Random(f"{name} {number}"))
+        for name, family in FAMILIES.items()
+        for number in range(PER_FAMILY)
+    ]
+
+
+def test_every_instance_has_its_tests(instances: list[CodeInstance]) -> None:
+    assert len({instance.statement for instance in instances}) >= 300
+    for instance in instances:
         assert (len(instance.public), len(instance.hidden)) == (PUBLIC, HIDDEN), instance.family
         assert len({repr(test.expected) for test in instance.hidden}) > 1, instance.family
         inputs = [
@@ -56,21 +62,26 @@ def test_every_instance_has_its_tests() -> None:
         assert instance.source not in instance.text
 
 
-def test_the_sandbox_agrees_references_pass_and_wrong_programs_fail() -> None:
+@pytest.mark.parametrize(
+    ("numbers", "least"),
+    [(range(3), 60), pytest.param(range(3, PER_FAMILY), 240, marks=pytest.mark.full)],
+)
+def test_the_sandbox_agrees_references_pass_and_wrong_programs_fail(
+    numbers: range, least: int
+) -> None:
     """More than 300 distinct problems; the wrong program of each is one plausible mistake away."""
     tasks = [CodeTask(family=name) for name in FAMILIES]
-    problems = [task.problem(number, "all") for task in tasks for number in range(PER_FAMILY)]
-    assert len({problem.text for problem in problems}) >= 300
+    of_task = [(task, number) for task in tasks for number in numbers]
+    problems = [task.problem(number, "all") for task, number in of_task]
+    assert len({problem.text for problem in problems}) >= least
     task = tasks[0]
     for problem in problems:  # the public tests are tests, too
         problem.meta["hidden"] = (*problem.meta["public"], *problem.meta["hidden"])  # type: ignore[index]
     right = task.grade_batch(problems, [problem.gold for problem in problems])
     assert [p.text for p, grade in zip(problems, right, strict=True) if grade.score < 1] == []
     wrong = [
-        tasks[number // PER_FAMILY].answer(
-            tasks[number // PER_FAMILY].solve(problem, random.Random(number), False)
-        )
-        for number, problem in enumerate(problems)
+        own.answer(own.solve(problem, random.Random(place), False))
+        for place, ((own, _), problem) in enumerate(zip(of_task, problems, strict=True))
     ]
     grades = task.grade_batch(problems, wrong)
     assert [p.text for p, grade in zip(problems, grades, strict=True) if grade.score > 0] == []
@@ -78,16 +89,16 @@ def test_the_sandbox_agrees_references_pass_and_wrong_programs_fail() -> None:
     assert statuses.count("WA") > 0.9 * len(statuses)
 
 
-def test_wrong_programs_look_like_right_ones() -> None:
-    for instance in INSTANCES[::4]:
+def test_wrong_programs_look_like_right_ones(instances: list[CodeInstance]) -> None:
+    for instance in instances[::4]:
         wrong = wrong_program(instance, random.Random(1))
         assert fails(ast.parse(wrong), instance) != "no"
         assert wrong == ast.unparse(ast.parse(wrong)) != instance.source
         assert abs(len(wrong.splitlines()) - len(instance.source.splitlines())) <= 1
 
 
-def test_every_variant_is_another_program() -> None:
-    for instance in INSTANCES[::PER_FAMILY]:
+def test_every_variant_is_another_program(instances: list[CodeInstance]) -> None:
+    for instance in instances[::PER_FAMILY]:
         sources = [
             ast.unparse(variant(instance.source, number))
             for number in range(count_changes(instance.source))
@@ -96,10 +107,11 @@ def test_every_variant_is_another_program() -> None:
         assert instance.source not in sources
 
 
-def test_level_1_tests_tell_every_single_mistake() -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(120, marks=pytest.mark.full)])
+def test_level_1_tests_tell_every_single_mistake(count: int) -> None:
     """A variant that passes the hidden tests computes the same on a far larger range."""
-    rng = random.Random(0)
-    for _ in range(150):
+    rng = random.Random(count)
+    for _ in range(count):
         instance = build(LEVEL_1[0], rng)
         for number in range(count_changes(instance.source)):
             tree = variant(instance.source, number)

@@ -96,10 +96,8 @@ def test_solutions_grade_as_they_should(level: int) -> None:
         replies = [task.solve(p, random.Random(p.index), right) for p in problems]
         answers = [task.answer(reply) for reply in replies]
         assert None not in answers
-        assert {g.score for g in task.grade_batch(problems, answers)} == {float(right)}
-        assert {g.status for g in task.grade_batch(problems, answers)} == {
-            "equal" if right else "different"
-        }
+        grades = {(grade.score, grade.status) for grade in task.grade_batch(problems, answers)}
+        assert grades == {(float(right), "equal" if right else "different")}
 
 
 def test_steps_of_right_solutions_are_true() -> None:
@@ -126,8 +124,8 @@ def test_a_mistake_keeps_the_statement_and_carries_its_error_on() -> None:
 
 def test_level_1_is_large_and_small_numbered() -> None:
     task = MathTask(level=1)
-    texts = {task.problem(i, "all").text for i in range(120_000)}
-    assert len(texts) >= 15_000
+    texts = {task.problem(i, "all").text for i in range(30_000)}
+    assert len(texts) >= 12_000  # of about 15,000
     held_out = [task.problem(i, "validation") for i in range(800)]
     assert len({p.text for p in held_out}) >= 500
     assert max(len(p.gold) for p in held_out) <= 4
