@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from tyro import conf
 
+from flowzoo.agents.evaluation.majority import Match
 from flowzoo.commands.shared import PolicyOptions, ProblemOptions
 from flowzoo.errors import UsageError
 
@@ -34,7 +35,7 @@ class Options:
     like: Path | None = None
     """Folder of an evaluation with --out, of a workflow: as many votes per problem as one of its
     episodes has calls (or tokens). Takes the place of --samples and --majority."""
-    match: Literal["calls", "tokens"] = "calls"
+    match: Match = "calls"
     """What --like makes equal: calls, or output tokens."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.

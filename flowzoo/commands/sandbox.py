@@ -11,11 +11,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro import conf
 
 from flowzoo.errors import UsageError
+from flowzoo.sandbox.docker.container import BoxUser
+from flowzoo.sandbox.tier import SandboxName
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.attacks import ProbeResult
@@ -36,13 +38,13 @@ class Build:
 class Check:
     """Run the attack suite against this machine's sandbox and print what held."""
 
-    backend: Literal["auto", "docker", "namespaces", "landlock", "unsafe"] = "auto"
+    backend: SandboxName = "auto"
     """Isolation to check; auto takes the best that works here."""
     image: str | None = None
     """Docker only: an image made by `flowzoo sandbox build`, by name."""
     runtime: str | None = None
     """Docker only: another runtime of the engine, e.g. runsc (gVisor)."""
-    user: Literal["root", "nonroot"] = "root"
+    user: BoxUser = "root"
     """Docker only: nonroot leaves nothing in the container that runs as root."""
     json: bool = False
     """Print one JSON object per finding instead of a table."""

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
+from flowzoo.agents.specs import EngineName
 from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.tasks.task import Split
 from flowzoo.errors import UsageError, unknown
 from flowzoo.sandbox.tier import SandboxName
 
@@ -29,7 +31,7 @@ class ProblemOptions:
     """Rules of the workflow: strict, paper, or another that `flowzoo list` names."""
     data: str | None = None
     """Data file of the task, or id of a data set on the hub; default: generated problems."""
-    split: Literal["pretrain", "train", "validation", "test", "all"] | None = None
+    split: Split | None = None
     """Part of the problems; by default `all` of a data file and `validation` of a generator."""
     seed: int = 0
     """Seed of problems and of sampling."""
@@ -56,7 +58,7 @@ class PolicyOptions:
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
     vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL."""
-    engine: Literal["transformers", "vllm", "openai"] = "transformers"
+    engine: EngineName = "transformers"
     """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
     `endpoint`. Nothing falls back to another by itself."""
     endpoint: str = ""

@@ -69,10 +69,11 @@ def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
         assert len(words) >= 3, block
 
 
-def test_help_loads_nothing_heavy():
+@pytest.mark.parametrize("name", ["eval", "train", "sandbox check"])
+def test_help_loads_nothing_heavy(name):
     code = (
         "import sys\nfrom flowzoo.cli import main\n"
-        "try:\n    main(['eval', '--help'])\nexcept SystemExit:\n    pass\n"
+        f"try:\n    main({[*name.split(), '--help']})\nexcept SystemExit:\n    pass\n"
         "print([n for n in ('torch', 'sympy', 'numba', 'transformers') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted_rows
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, unknown
-
-RowLayout = Literal["packed", "padded"]
 
 _FILLER = 0
 """Token id at padded positions: any valid id does, since nothing looks at it."""

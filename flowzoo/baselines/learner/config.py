@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from flowzoo.baselines.learner.batch import RowLayout
+from flowzoo.baselines.learner.choices import (
+    Compute,
+    Correction,
+    LrSchedule,
+    OldLogp,
+    RowLayout,
+    ScheduleClock,
+    Truncated,
+)
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.errors import UsageError, unknown
-
-Truncated = Literal["train", "mask", "penalise"]
-LrSchedule = Literal["constant", "linear", "cosine"]
-ScheduleClock = Literal["iteration", "update"]
-OldLogp = Literal["sampler", "recomputed"]
-Correction = Literal["none", "renormalise"]
-Compute = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from flowzoo.agents.hf.attention import LEARNING
-from flowzoo.baselines.learner.batch import MicroBatch, RowLayout
+from flowzoo.baselines.learner.batch import MicroBatch
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.packed_attention import use_packed_attention
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out
 from flowzoo.baselines.learner.vocabulary import Entropy, target_logps

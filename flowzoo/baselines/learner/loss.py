@@ -18,15 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from flowzoo.baselines.learner.choices import Aggregation
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError, unknown
-
-Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
+from flowzoo.baselines.learner.choices import Aggregation
 from flowzoo.errors import unknown
-
-if TYPE_CHECKING:
-    from flowzoo.baselines.learner.loss import Aggregation  # needs torch
 
 SamplerName = Literal["episodes", "tree", "joint"]
 Sharing = Literal["any", "isolated"]

@@ -7,10 +7,24 @@ Where a field says "the algorithm's", None leaves the choice to the named algori
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro import conf
 
+from flowzoo.agents.rollout.joint import Joint
+from flowzoo.agents.rollout.tree import Select, Value
+from flowzoo.agents.specs import EngineName
+from flowzoo.agents.vllm.settings import EngineDType, Placement
+from flowzoo.baselines.learner.choices import (
+    Aggregation,
+    Compute,
+    Correction,
+    LrSchedule,
+    OldLogp,
+    RowLayout,
+    ScheduleClock,
+    Truncated,
+)
 from flowzoo.sandbox.tier import SandboxName
 
 
@@ -67,16 +81,16 @@ class ModelSettings:
 class EngineOptions:
     """What samples."""
 
-    engine: Literal["transformers", "vllm", "openai"] = "transformers"
+    engine: EngineName = "transformers"
     """What samples: `transformers` (the learner's own module), `vllm`, or `openai` (a running
     `vllm serve` at `endpoint`). Nothing falls back to another by itself."""
     endpoint: tuple[str, ...] = ()
     """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
-    placement: Literal["colocated", "split"] = "colocated"
+    placement: Placement = "colocated"
     """Where a vLLM engine runs: in this process, or in its own."""
     engine_devices: str = ""
     """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them."""
-    engine_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    engine_dtype: EngineDType = "float32"
     """Number format of a vLLM engine; the learner's weights stay in float32."""
     engine_memory: float = 0.0
     """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
@@ -104,14 +118,14 @@ class SamplingOptions:
     """Episodes per problem: the group that advantages compare. None: the algorithm's."""
     candidates: int | None = None
     """Replies sampled at every decision by algorithms that branch; None: the algorithm's."""
-    candidate_value: Literal["now", "rollout"] = "now"
+    candidate_value: Value = "now"
     """What a candidate is worth: `now`, alpha * team + local from what is known at once; `rollout`,
     the outcome of playing on from it."""
     value_rollouts: int = 1
     """Times that an episode is played on from a candidate, with `candidate_value` rollout."""
-    select: Literal["best", "sample", "first"] = "best"
+    select: Select = "best"
     """Which candidate the episode goes on from."""
-    joint: Literal["aligned", "cross"] = "aligned"
+    joint: Joint = "aligned"
     """How the replies of a phase form joint actions, for algorithms on joint nodes."""
     leaves: int = 16
     """Most finished episodes of one tree of joint nodes."""
@@ -128,7 +142,7 @@ class SamplingOptions:
     and counted; 0: what the model's context holds."""
     lengths: tuple[str, ...] = ()
     """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
-    truncated: Literal["train", "mask", "penalise"] = "mask"
+    truncated: Truncated = "mask"
     """What becomes of replies that ran into the length limit."""
     truncation_penalty: float = 1.0
     """Taken off the advantage of such replies with `truncated` penalise."""
@@ -160,9 +174,7 @@ class LossOptions:
     """The probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
     clip_high: float | None = None
     """… and at 1 + clip_high."""
-    aggregation: (
-        Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"] | None
-    ) = None
+    aggregation: Aggregation | None = None
     """How tokens are added up; None: the algorithm's."""
     kl: float | None = None
     """Weight of the k3 divergence from the starting weights; None: the algorithm's."""
@@ -172,12 +184,12 @@ class LossOptions:
     """Weight of the entropy bonus."""
     role_weights: tuple[str, ...] = ()
     """Weights of single roles' rows in the loss, as ROLE=WEIGHT; the others' are 1."""
-    old_logp: Literal["sampler", "recomputed"] = "sampler"
+    old_logp: OldLogp = "sampler"
     """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
     before its first step, with truncated importance sampling between the two."""
     importance_cap: float = 2.0
     """Largest importance weight of a token with `old_logp` recomputed."""
-    correction: Literal["none", "renormalise"] = "none"
+    correction: Correction = "none"
     """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
 
 
@@ -191,9 +203,9 @@ class OptimiserOptions:
     """Where the schedules linear and cosine end."""
     warmup: int = 2
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: LrSchedule = "constant"
     """What the learning rate does after the warm-up."""
-    schedule_clock: Literal["iteration", "update"] = "iteration"
+    schedule_clock: ScheduleClock = "iteration"
     """What ticks: iterations, or updates of all policies together, so that k isolated policies tick
     k times an iteration."""
     weight_decay: float = 0.01
@@ -215,9 +227,9 @@ class OptimiserOptions:
     none. A probe takes one to three times as long as the update itself."""
     device: str = "auto"
     """Device of the learner; auto: the GPU where there is one."""
-    compute: Literal["float32", "bfloat16"] = "float32"
+    compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
-    layout: Literal["packed", "padded"] = "packed"
+    layout: RowLayout = "packed"
     """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
     is for models with layers other than full attention."""
     microbatch_tokens: int = 4096

@@ -18,13 +18,17 @@ from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.probe import constant, proportional, same_function
 from flowzoo.reward.math.tree import ExprNode, const, mul, num, power, rational, sym, symbols
 
+PercentRule = Literal["exact", "either"]
+UnitRule = Literal["optional", "required", "ignored"]
+ListRule = Literal["free", "strict"]
+
 
 class Rules(NamedTuple):
     """The conventions that can be chosen; see `flowzoo.reward.MathOptions`."""
 
-    percent: Literal["exact", "either"] = "exact"
-    units: Literal["optional", "required", "ignored"] = "optional"
-    order: Literal["free", "strict"] = "free"
+    percent: PercentRule = "exact"
+    units: UnitRule = "optional"
+    order: ListRule = "free"
     digits: int = 6
 
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 from flowzoo.errors import UsageError, unknown
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean, text_form
-from flowzoo.reward.math.compare import Rules, same
+from flowzoo.reward.math.compare import ListRule, PercentRule, Rules, UnitRule, same
 from flowzoo.reward.math.extract import AnswerSource, ExtractMode, boxed_percent, extract
 from flowzoo.reward.math.judge import judge
 from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
@@ -43,12 +43,12 @@ class MathOptions:
     and `lenient`: predictions are full replies, read by `extract` in that mode."""
     order: tuple[AnswerSource, ...] | None = None
     """Sources of an answer in the order in which they are asked, instead of those of `read`."""
-    percent: Literal["exact", "either"] = "exact"
+    percent: PercentRule = "exact"
     """`exact`: 50% is 1/2 only. `either`: it may be written 50 as well."""
-    units: Literal["optional", "required", "ignored"] = "optional"
+    units: UnitRule = "optional"
     """`optional`: a unit may be missing on one side; two must agree. `required`: both sides or
     none. `ignored`: units are not compared."""
-    lists: Literal["free", "strict"] = "free"
+    lists: ListRule = "free"
     """Whether the order of a bare list counts. Tuples are ordered and sets are not in any case."""
     digits: int = 6
     """Significant digits from which on a decimal equals the exact number it rounds, 1 to 40."""
@@ -62,9 +62,9 @@ class MathOptions:
         """Check the choices."""
         for name, value, choices in (
             ("reading", self.read, get_args(MathReading)),
-            ("percent rule", self.percent, ("exact", "either")),
-            ("unit rule", self.units, ("optional", "required", "ignored")),
-            ("list rule", self.lists, ("free", "strict")),
+            ("percent rule", self.percent, get_args(PercentRule)),
+            ("unit rule", self.units, get_args(UnitRule)),
+            ("list rule", self.lists, get_args(ListRule)),
             ("judge", self.judge, get_args(Judging)),
         ):
             if value not in choices:

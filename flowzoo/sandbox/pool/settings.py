@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flowzoo.errors import UsageError
@@ -22,7 +22,11 @@ _SETUP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """What a pool runs and within which limits; callers with equal settings can share one pool."""
+    """What a pool runs and within which limits; callers with equal settings can share one pool.
+
+    Raises:
+        UsageError: a set-up of another form, or a number out of range.
+    """
 
     setup: str
     """ "module:function", imported and called in the zygote; returns the handler."""
@@ -41,45 +45,26 @@ class PoolSettings:
     name: str
     """Of the dispatcher's thread, and in messages."""
 
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        if not _SETUP.fullmatch(self.setup):
+            raise UsageError(f"setup is 'module:function', importable by name, not {self.setup!r}")
+        for label in ("workers", "recycle_after"):
+            if getattr(self, label) < 1:
+                raise UsageError(f"{label} is at least 1, not {getattr(self, label)}")
+        seconds, memory = self.cpu_seconds, self.memory_bytes
+        if seconds is not None and seconds < 1:
+            raise UsageError(f"cpu_seconds is 1, 2, ... (the kernel counts so), not {seconds}")
+        if memory < LEAST_MEMORY:
+            raise UsageError(f"memory_bytes is at least {LEAST_MEMORY} (32 MiB), not {memory}")
+        check_deadline(self.deadline)
+
 
 def usable_cores() -> int:
     """Cores this process may run on."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def make_settings(
-    setup: str,
-    workers: int | None,
-    deadline: float,
-    memory_bytes: int,
-    cpu_seconds: int | None,
-    env: Mapping[str, str] | None,
-    recycle_after: int,
-    name: str,
-) -> PoolSettings:
-    """Checked settings; `workers` None stands for the usable cores."""
-    if not _SETUP.fullmatch(setup):
-        raise UsageError(f"setup is 'module:function', importable by name, not {setup!r}")
-    workers = usable_cores() if workers is None else workers
-    for label, value in (("workers", workers), ("recycle_after", recycle_after)):
-        if value < 1:
-            raise UsageError(f"{label} is at least 1, not {value}")
-    if cpu_seconds is not None and cpu_seconds < 1:
-        raise UsageError(f"cpu_seconds is 1, 2, ... (the kernel counts so), not {cpu_seconds}")
-    if memory_bytes < LEAST_MEMORY:
-        raise UsageError(f"memory_bytes is at least {LEAST_MEMORY} (32 MiB), not {memory_bytes}")
-    return PoolSettings(
-        setup=setup,
-        workers=workers,
-        deadline=check_deadline(deadline),
-        memory_bytes=memory_bytes,
-        cpu_seconds=cpu_seconds,
-        env=tuple(sorted((env or {}).items())),
-        recycle_after=recycle_after,
-        name=name,
-    )
 
 
 def check_deadline(deadline: float) -> float:

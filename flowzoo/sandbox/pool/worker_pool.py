@@ -21,14 +21,16 @@ its own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import ParamSpec
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.pool.batch import JobBatch
@@ -38,8 +40,10 @@ from flowzoo.sandbox.pool.settings import (
     PoolSettings,
     check_deadline,
     check_jobs,
-    make_settings,
+    usable_cores,
 )
+
+P = ParamSpec("P")
 
 DEFAULT_DEADLINE = 1.0
 DEFAULT_MEMORY = 2**30
@@ -91,8 +95,15 @@ class WorkerPool:
         recycle_after: int = 2000,
         name: str = "pool",
     ) -> None:
-        self.settings = make_settings(
-            setup, workers, deadline, memory_bytes, cpu_seconds, env, recycle_after, name
+        self.settings = PoolSettings(
+            setup=setup,
+            workers=usable_cores() if workers is None else workers,
+            deadline=deadline,
+            memory_bytes=memory_bytes,
+            cpu_seconds=cpu_seconds,
+            env=tuple(sorted((env or {}).items())),
+            recycle_after=recycle_after,
+            name=name,
         )
         self.closed = False
         self._dispatcher: Dispatcher | None = None
@@ -193,29 +204,27 @@ class WorkerPool:
 
 
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
-_shared: dict[PoolSettings, WorkerPool] = {}
+_shared_pools: dict[PoolSettings, WorkerPool] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_pool(
-    setup: str,
-    workers: int | None = None,
-    deadline: float = DEFAULT_DEADLINE,
-    memory_bytes: int = DEFAULT_MEMORY,
-    cpu_seconds: int | None = None,
-    env: Mapping[str, str] | None = None,
-    recycle_after: int = 2000,
-    name: str = "pool",
-) -> WorkerPool:
-    """The pool of this process with these settings: one for all callers, closed at its end."""
-    fresh = WorkerPool(
-        setup, workers, deadline, memory_bytes, cpu_seconds, env, recycle_after, name
-    )
-    with _shared_lock:
-        pool = _shared.get(fresh.settings)
-        if pool is None or pool.closed:
-            pool = _shared[fresh.settings] = fresh
-        return pool
+def _shared(make: Callable[P, WorkerPool]) -> Callable[P, WorkerPool]:
+    """`make` with the same arguments, which gives a pool again that is there with its settings."""
+
+    @functools.wraps(make)
+    def shared_pool(*args: P.args, **named: P.kwargs) -> WorkerPool:
+        fresh = make(*args, **named)
+        with _shared_lock:
+            pool = _shared_pools.get(fresh.settings)
+            if pool is None or pool.closed:
+                pool = _shared_pools[fresh.settings] = fresh
+            return pool
+
+    return shared_pool
+
+
+shared_pool = _shared(WorkerPool)
+"""The pool of this process with these settings: one for all callers, closed at its end."""
 
 
 def _after_fork() -> None:

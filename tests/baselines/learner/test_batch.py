@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from flowzoo.baselines.learner.batch import RowLayout, collate, cut, micro_batches, pack, tensors
+from flowzoo.baselines.learner.batch import collate, cut, micro_batches, pack, tensors
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.errors import UsageError
 
 EOS = PAD = 0

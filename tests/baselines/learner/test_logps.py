@@ -24,7 +24,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from flowzoo.baselines.learner.batch import RowLayout, micro_batches, tensors
+from flowzoo.baselines.learner.batch import micro_batches, tensors
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.logps import output_states, prepare, scatter, token_logps
 from flowzoo.baselines.learner.loss import LossConfig, LossNormaliser, policy_loss
 from flowzoo.errors import UsageError

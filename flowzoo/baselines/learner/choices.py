@@ -1,0 +1,14 @@
+"""The choices of the learner and its loss by name. Importing this needs no torch, as help must."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
+Compute = Literal["float32", "bfloat16"]
+Correction = Literal["none", "renormalise"]
+LrSchedule = Literal["constant", "linear", "cosine"]
+OldLogp = Literal["sampler", "recomputed"]
+RowLayout = Literal["packed", "padded"]
+ScheduleClock = Literal["iteration", "update"]
+Truncated = Literal["train", "mask", "penalise"]
