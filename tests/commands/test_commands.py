@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,7 @@ def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFi
         assert str(tmp_path / name) in shown
         assert (tmp_path / name).exists()
     assert "held-out accuracy" in shown
+    command = shlex.split(shown.splitlines()[-1].removeprefix("report"))
+    assert command == ["flowzoo", "report", str(tmp_path)]
+    assert main(command[1:]) == 0
+    assert (tmp_path / "report.html").stat().st_size > 0

@@ -7,7 +7,7 @@ only: `pocket_options` says which. Importing this loads no training library.
 
 The tasks of `SCALED` have three more, `xs`, `s` and `m`, of about 0.3, 1 and 4 million parameters
 (the one without a scale has 0.64): made alike in everything but their size, to see what depends on
-it. What is too large for a wheel is not shipped but made by one command, and then found in
+it. The scales `s` and `m` are too large for a wheel: each is made by one command, and then found in
 `made_folder`.
 
 A command or config names them in one line: `pocket` is the model of the task that is played,
@@ -26,7 +26,9 @@ from flowzoo.errors import UsageError, unknown
 PocketScale = Literal["default", "xs", "s", "m"]
 
 _HERE = Path(__file__).parent
-_MINUTES = {"math": 45, "code": 30}  # to make scale m on one core
+_MINUTES = {  # to make a model that is not shipped, on one core
+    ("math", "s"): 16, ("math", "m"): 45, ("code", "s"): 20, ("code", "m"): 30,
+}  # fmt: skip
 
 SCALES: tuple[str, ...] = get_args(PocketScale)[1:]
 """Sizes besides the default one, from the smallest to the largest."""
@@ -88,7 +90,7 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
     raise UsageError(
         f"the pocket model of {task} in scale {scale} is not shipped, and there is none in {made}: "
         f"`python -m flowzoo.baselines.pocket --task {task} --scale {scale}` makes it there in "
-        f"about {_MINUTES[task]} minutes, on one CPU core."
+        f"about {_MINUTES[task, scale]} minutes, on one CPU core."
     )
 
 

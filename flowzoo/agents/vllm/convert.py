@@ -34,10 +34,10 @@ def on_cpu() -> bool:
 prepare_environment(cpu=on_cpu())
 
 try:
-    from vllm import AsyncEngineArgs, EngineArgs, SamplingParams
+    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
     from vllm.inputs import TokensPrompt
     from vllm.lora.request import LoRARequest
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.llm_engine import LLMEngine
 except ImportError as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from flowzoo.baselines.matrix.file import Matrix
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
+from flowzoo.baselines.run.reading import read_json
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.errors import UsageError
 
@@ -93,10 +94,13 @@ def _recognise(run: TrainingJob) -> None:
     """
     path = run.folder / "cell.toml"
     if path.exists():
-        # The folder itself may have moved, or be named from elsewhere.
-        found = replace(load_config(str(path)), out=run.config.out)
+        # The folder itself may have moved, or be named from elsewhere; and what both leave open is
+        # what the run began with, by the defaults of its time.
+        record = run.folder / "run.json"
+        begun = read_json(record)["settings"] if record.exists() else {}
+        found = replace(load_config(str(path)), out=run.config.out).settled(begun)
         known = replace(found, token_budget=0) if run.cell.control else found
-        if known != run.config or (run.cell.control and not found.token_budget):
+        if known != run.config.settled(begun) or (run.cell.control and not found.token_budget):
             raise UsageError(
                 f"{run.folder} holds a run of other settings: choose another --out for this "
                 "matrix, or remove that folder"

@@ -112,7 +112,8 @@ def gain_facts(run: RunData) -> dict[str, Any] | None:
     if len(scores) < 2:
         return None
     gain = paired_gain(scores[0].tolist(), scores[-1].tolist())
-    facts: dict[str, Any] = {"last": gain._asdict(), "step": run.steps[-1]}
+    levels = {"before": float(scores[0].mean()), "after": float(scores[-1].mean())}
+    facts: dict[str, Any] = {"last": gain._asdict(), "step": run.steps[-1], **levels}
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
         facts["terminal"] = paired_gain(scores[0].tolist(), end.tolist())._asdict()

@@ -31,7 +31,8 @@ def percent(value: float) -> str:
 
 def points(value: float, *, sign: bool = False) -> str:
     """A difference of fractions as percentage points."""
-    return f"{100 * value:{'+' if sign else ''}.1f}".replace("-", "−")
+    rounded = round(100 * value, 1) + 0.0  # no minus before 0
+    return f"{rounded:{'+' if sign else ''}.1f}".replace("-", "−")
 
 
 def between(low: float, high: float) -> str:
@@ -47,8 +48,8 @@ def cliff_finding(cliff: Facts) -> Finding:
     if cliff["seeds"] > 1:
         over += f" of {cliff['seeds']} seeds"
     measured = (
-        f"From a cross-fitted peak of {percent(cliff['peak'])} to {percent(cliff['terminal'])} at "
-        f"the end (mean of the last {LAST} evaluations); peak minus end is "
+        f"The cross-fitted peak is {percent(cliff['peak'])} and the end "
+        f"{percent(cliff['terminal'])} (mean of the last {LAST} evaluations): peak minus end is "
         f"{points(cliff['drop'])} points "
         f"({between(cliff['low'], cliff['high'])}, standard error {points(cliff['se'])}; {over})."
     )
@@ -87,14 +88,15 @@ def gain_finding(gain: Facts | None) -> Finding:
         return Finding("unknown", "No gain to report", "It takes two evaluations or more.")
     last = gain["last"]
     text = (
-        f"The last evaluation (step {gain['step']}) differs from step 0 by "
-        f"{points(last['mean'], sign=True)} points ({between(last['low'], last['high'])}, paired "
-        f"over {last['n']} problems; one run, so not over seeds)."
+        f"Held-out accuracy went from {percent(gain['before'])} before training to "
+        f"{percent(gain['after'])} at step {gain['step']}: {points(last['mean'], sign=True)} points"
+        f" ({between(last['low'], last['high'])}, paired over {last['n']} problems; one run, so "
+        "not over seeds)."
     )
     if "terminal" in gain:
         end = gain["terminal"]
         text += (
-            f" The mean of the last {LAST} evaluations differs by "
+            f" By the mean of the last {LAST} evaluations it is "
             f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
         )
     judged = gain.get("terminal", last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.baselines.report.findings import Finding, listed, percent
@@ -54,11 +55,23 @@ def _groups(run: RunData) -> list[Finding]:
     flat = sum(row["group/zero_variance"] for row in rows) / sum(row["group/count"] for row in rows)
     if flat <= MANY:
         return []
+    scores = [row["reward/mean"] for row in rows if _number(row.get("reward/mean"))]
     text = (
         f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
-        "without variance and taught nothing: the problems are too easy or too hard by now."
+        f"without variance and taught nothing: by now the problems are {_difficulty(scores, flat)}."
+        " --refill replaces such problems by others during training."
     )
     return [Finding("warn", "Most groups carry no signal", text)]
+
+
+def _difficulty(scores: Sequence[float], flat: float) -> str:
+    """What most of the groups without variance found the problems, as far as mean scores say."""
+    mean = sum(scores) / len(scores) if scores else math.nan
+    if 1 - mean < flat / 2:  # no more of them can have been wrong throughout
+        return f"too easy (mean score {percent(mean)})"
+    if mean < flat / 2:
+        return f"too hard (mean score {percent(mean)})"
+    return "too easy or too hard"
 
 
 def _truncation(run: RunData) -> list[Finding]:

@@ -41,10 +41,10 @@ def run_facts(run: RunData) -> dict[str, Any]:
     gain = gain_facts(run) if run.evaluations else None
     fell = verdict["verdict"] == "cliff"
     findings = [
+        gain_finding(gain),
         cliff_finding(verdict),
         role_finding(changes, fell),
         *(capture_finding(capture) for capture in captures),
-        gain_finding(gain),
         *(swap_finding(swap) for swap in swaps(run)),
         *health_findings(run),
     ]

@@ -82,17 +82,20 @@ class RunDirectory:
         self.metrics = self.root / "metrics.jsonl"
         self.failures = failures_path(self.root)
         self.transcripts.mkdir(parents=True, exist_ok=True)
-        settings = json.loads(json.dumps(asdict(config)))
         self._lock = _locked(self.root)
         path = self.root / "run.json"
         begun = self.metrics.exists() and self.metrics.stat().st_size > 0
+        before: dict[str, Any] | None = None
         if path.exists() and begun:  # a run that never began binds nobody
-            self._check_same(json.loads(path.read_text(encoding="utf-8")), settings)
+            before = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
+        self.config = config.settled(before)
+        settings = json.loads(json.dumps(asdict(self.config)))
+        if before is not None:
+            self._check_same(before, settings)
         record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
         write_json(path, record)
 
-    def _check_same(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        old = before.get("settings", {})
+    def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         changed = [
             f"{name} {old.get(name)!r} -> {value!r}"
             for name, value in settings.items()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flowzoo.baselines.settings.parts import (
     EngineOptions,
@@ -18,16 +20,18 @@ from flowzoo.errors import UsageError
 
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
-    "eval_problems", "eval_every", "checkpoint_every", "transcripts_every", "keep_last", "lr",
-    "temperature", "top_p", "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha",
-    "sync_tolerance", "leaves",
+    "eval_problems", "transcripts_every", "keep_last", "lr", "temperature", "top_p", "clip_norm",
+    "rows_per_update", "microbatch_tokens", "lora_alpha", "sync_tolerance", "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
     "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
-    "truncation_penalty", "probe_every",
+    "truncation_penalty", "probe_every", "eval_every", "checkpoint_every",
 )  # fmt: skip
+
+FEWEST_INTERVALS = 5
+"""Between the evaluations of a run whose settings do not say how often it is evaluated."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,17 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"`schedule` {self.schedule} falls after the warm-up, for which `steps` must be "
                 f"more than `warmup`: got {self.steps} and {self.warmup}"
             )
+
+    def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
+        """These settings with the steps between evaluations and checkpoints that they leave open.
+
+        `before` holds those of the run that is continued: it keeps its own, however long it is now.
+        """
+        known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
+        usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
+        evaluations = self.eval_every or known.get("eval_every") or usual
+        checkpoints = self.checkpoint_every or known.get("checkpoint_every") or min(10, evaluations)
+        return replace(self, eval_every=evaluations, checkpoint_every=checkpoints)
 
     @property
     def policy_words(self) -> tuple[str, ...]:

@@ -238,10 +238,14 @@ class EvaluationOptions:
     """Distinct held-out problems of each evaluation."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
-    eval_every: int = 20
-    """Steps between evaluations; step 0 and the last step are always evaluated."""
-    checkpoint_every: int = 10
-    """Steps between checkpoints."""
+    eval_every: int = 0
+    """Steps between evaluations; step 0 and the last step are always evaluated. 0: a fifth of
+    `steps`, at most 10, and 20 from 100 steps on, so that there are six evaluations or more (a
+    verdict on cliffs needs five). The number used stands in run.json, and a run that is continued
+    keeps it."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints. 0: as `eval_every`, so that the best evaluation has a checkpoint,
+    and 10 at most."""
     keep_last: int = 2
     """Newest checkpoints that stay, beside the best by held-out accuracy."""
     keep_every: int = 0

@@ -267,6 +267,22 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
              "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
 
 
+def test_what_was_begun_under_older_defaults_is_taken_up(tmp_path: Path) -> None:
+    def jobs(**settings: Any) -> list[TrainingJob]:
+        table = {"seeds": [0], "settings": settings, "cells": [{"workflow": ["single"]}]}
+        return training_jobs(read_matrix(table, "m", "here"), tmp_path)
+
+    folder = jobs()[0].folder
+    folder.mkdir(parents=True)
+    (folder / "cell.toml").write_text('workflow = "single"\n')  # what was the default is not there
+    began = {"settings": {"eval_every": 20, "checkpoint_every": 10}}
+    (folder / "run.json").write_text(json.dumps(began))
+    for settings in ({}, {"eval_every": 20}):
+        assert jobs(**settings)[0].config.eval_every == 20
+    with pytest.raises(UsageError, match="holds a run of other settings"):
+        jobs(eval_every=8)
+
+
 def alive(folder: Path) -> list[int]:
     """Processes that train in `folder`."""
     found = []

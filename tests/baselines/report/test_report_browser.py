@@ -360,6 +360,38 @@ def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[
     assert found == [0, 1]
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_charts_that_did_not_change_are_folded_into_a_list_of_their_values(
+    width: int, scheme: str, open_page: Callable[..., Any]
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser = open_page("large", width, scheme)
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('figcaption b')].map((one) => one.textContent)"
+    )
+    assert {"Accuracy of the team", "Own accuracy", "Read by the strict parser"} < set(drawn)
+    for chart, value in {
+        "#roles": "Read by the lenient parser = 100.0\u00a0%",
+        "#gradients": "Gradient spikes = 0",
+        "#groups": "Inflation Fₖ = 1.1",
+        "#facts-of-episodes": "contested = 0.3",
+        "#learner": "Effective sample size of ratios = 0.99",
+    }.items():
+        # It is text of the page while it is closed, so that the browser's own search opens it.
+        listed = f"{chart} details.steady:not([open])"
+        assert value in text_of(browser, listed)
+        assert text_of(browser, f"{listed} summary").endswith("that did not change")
+        assert value.split(" = ")[0] not in drawn
+    first = browser.find_element("css selector", "#roles details.steady li")
+    assert not first.is_displayed()
+    browser.execute_script("document.querySelector('#roles .steady summary').focus()")
+    press(browser, Keys.ENTER)
+    assert first.is_displayed()
+    assert first.rect["width"] <= width
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
 def test_the_matrix_leads_to_its_runs_and_back(
     open_page: Callable[..., Any], pages: dict[str, Path]
 ) -> None:

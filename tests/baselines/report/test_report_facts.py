@@ -302,6 +302,25 @@ def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None
     assert health_findings(read_runs([finished])[0]) == []
 
 
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (0.9, "too easy (mean score 90.0\u00a0%)"),
+        (0.05, "too hard (mean score 5.0\u00a0%)"),
+        (0.5, "too easy or too hard."),
+    ],
+)
+def test_groups_without_signal_are_called_easy_or_hard_where_the_scores_say_so(
+    score: float, said: str, steady: RunData
+) -> None:
+    rows = [
+        row | {"group/zero_variance": 0.8 * row.get("group/count", 0), "reward/mean": score}
+        for row in steady.rows
+    ]
+    (finding,) = health_findings(replace(steady, rows=rows))
+    assert said in finding.text
+
+
 def test_the_worst_finding_comes_first(fallen: RunData) -> None:
     levels = [finding["level"] for finding in run_facts(fallen)["findings"]]
     order = ["bad", "warn", "unknown", "result", "good"]

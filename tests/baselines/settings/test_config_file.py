@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flowzoo.baselines.matrix.file import load_matrix, matrix_names
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, from_table, load_config
@@ -109,6 +110,36 @@ def test_a_mistake_in_the_name_of_a_file_is_named(tmp_path: Path) -> None:
         load_config(written(tmp_path, "steps 3"))
     with pytest.raises(UsageError, match="unknown variant"):
         load_config(written(tmp_path, "steps = 3") + "@pocket")
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluations", "checkpoints"),
+    [(1, 1, 1), (4, 1, 1), (9, 1, 1), (14, 2, 2), (40, 8, 8), (49, 9, 9), (50, 10, 10),
+     (99, 10, 10), (100, 20, 10), (1000, 20, 10)],
+)  # fmt: skip
+def test_a_run_is_evaluated_six_times_or_more_if_it_does_not_say_how_often(
+    steps: int, evaluations: int, checkpoints: int
+) -> None:
+    settled = TrainConfig(steps=steps).settled()
+    assert (settled.eval_every, settled.checkpoint_every) == (evaluations, checkpoints)
+    assert len({0, steps, *range(0, steps, settled.eval_every)}) >= min(6, steps + 1)
+    assert settled.eval_every % settled.checkpoint_every == 0  # the best one has a checkpoint
+    assert settled.settled() == settled
+
+
+def test_what_says_how_often_it_is_evaluated_keeps_it() -> None:
+    mine = TrainConfig(eval_every=3, checkpoint_every=7)
+    assert mine.settled() == mine.settled({"eval_every": 20, "checkpoint_every": 10}) == mine
+    assert TrainConfig(eval_every=25).settled().checkpoint_every == 10
+    # A run that is continued keeps its own, also where it becomes longer.
+    kept = TrainConfig(steps=80).settled({"eval_every": 8, "checkpoint_every": 8})
+    assert (kept.eval_every, kept.checkpoint_every) == (8, 8)
+
+
+def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated() -> None:
+    configs = [load_config(name + size) for name in config_names() for size in ("", "@pocket")]
+    cells = [cell for name in matrix_names() for cell in load_matrix(name).cells]
+    assert all(config.eval_every for config in [*configs, *(cell.config for cell in cells)])
 
 
 def test_every_field_of_the_settings_can_be_written_in_a_file() -> None:

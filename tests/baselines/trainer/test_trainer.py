@@ -218,6 +218,23 @@ def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> No
         run(tmp_path, steps=1)
 
 
+def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued(
+    tmp_path: Path,
+) -> None:
+    def evaluated() -> list[int]:
+        return [row["step"] for row in rows(tmp_path) if "eval/scores" in row]
+
+    tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
+    run(tmp_path, steps=10, **tiny)
+    assert evaluated() == [0, 2, 4, 6, 8, 10]
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert (settings["eval_every"], settings["checkpoint_every"]) == (2, 2)
+    run(tmp_path, steps=15, **tiny)
+    assert evaluated() == [0, 2, 4, 6, 8, 10, 12, 14, 15]
+    with pytest.raises(UsageError, match=r"other settings \(eval_every 2 -> 3\)"):
+        run(tmp_path, steps=15, **(tiny | {"eval_every": 3}))
+
+
 def test_choices_of_the_advantage_are_read_as_words() -> None:
     from flowzoo.baselines.advantages.spec import PRESETS
     from flowzoo.baselines.assemble import with_words

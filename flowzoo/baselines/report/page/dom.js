@@ -63,7 +63,7 @@ const flat = (text) => text.replace(/\s+/g, " ").slice(0, 300);
 
 // Numbers for people.
 const known = (value) => typeof value === "number" && Number.isFinite(value);
-const minus = (text) => text.replace("-", "−");
+const minus = (text) => (/^-0\.?0*$/.test(text) ? text.slice(1) : text.replace("-", "−"));
 const percent = (value, digits = 1) => (known(value) ? minus((100 * value).toFixed(digits)) + "\u00a0%" : "–");
 const points = (value, digits = 1) =>
   known(value) ? (value > 0 ? "+" : "") + minus((100 * value).toFixed(digits)) : "–";

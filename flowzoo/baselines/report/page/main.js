@@ -13,8 +13,11 @@ const heading = (facts) => {
 const contents = () => {
   const links = sections.map(([id, title]) => h("a", { href: `#${id}` }, title));
   document.getElementById("contents").append(h("div", null, links));
+  const inView = new Set();
   const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) for (const link of links) link.toggleAttribute("aria-current", link.hash === `#${entry.target.id}`);
+    for (const entry of entries) inView[entry.isIntersecting ? "add" : "delete"](`#${entry.target.id}`);
+    const first = links.find((link) => inView.has(link.hash));
+    if (first) for (const link of links) link.toggleAttribute("aria-current", link === first);
   }, { rootMargin: "-20% 0px -70% 0px" });
   for (const [id] of sections) seen.observe(document.getElementById(id));
 };

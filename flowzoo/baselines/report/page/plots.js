@@ -22,6 +22,18 @@ const figure = (title, note, series, options = {}) => {
   return box;
 };
 
+// A chart that would say no more than its one level: {title, levels [[level, names], ...]}; else null.
+const steady = (title, series, options) => {
+  const level = (one) => (flat2d(one.points, 1) && flat2d(one.band || [], 1) && flat2d(one.band || [], 2) ? one.points[0][1] : NaN);
+  const found = series.map((one) => [level(one), one.name]);
+  if (!series.some((one) => one.points.length > 1) || !found.every(([value]) => known(value))) return null;
+  const show = options.percent ? percent : number;
+  const levels = new Map();
+  for (const [value, name] of found) levels.set(show(value), [...(levels.get(show(value)) || []), name]);
+  return { title, levels: [...levels] };
+};
+const flat2d = (rows, at) => rows.every((row) => Math.abs(row[at] - rows[0][at]) < 1e-12);
+
 const legendEntry = (one) => {
   const key = h("span", { class: one.light ? "key dashed" : "key" });
   key.style.borderColor = seriesColour(one.place);

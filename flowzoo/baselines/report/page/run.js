@@ -4,7 +4,7 @@ const heldOutWords = (run) => {
   const p = run.protocol;
   return `${number(p.problems)} ${p.split} problems, ${number(p.samples)} attempt each, temperature ${p.temperature}, at most ${p.max_tokens} tokens a reply`;
 };
-const trainWords = (run) => `training batches of ${run.settings.problems} problems × ${run.settings.samples ?? "the algorithm's"} samples, temperature ${run.settings.temperature}`;
+const trainWords = (run) => `batches of ${run.settings.problems} training problems${run.settings.samples ? ` × ${run.settings.samples} samples` : ""}, temperature ${run.settings.temperature}`;
 
 const points2d = (run, metric) => {
   const values = run.course.metrics[metric] || [];
@@ -67,8 +67,27 @@ const amplificationTable = (run) => (run.amplification.length ? table("Amplifica
   ["in words", (row) => badge(...alignment(row)), "left"],
 ], run.amplification) : null);
 
-const figures = (kind, list) => (list.filter(Boolean).length ? h("div", { class: `figures ${kind}` }, list.filter(Boolean)) : null);
-const maybe = (title, note, series, options) => (series.length ? figure(title, note, series, options) : null);
+// A chart is an element, or {title, levels} where nothing in it changed over the run, or nothing.
+const chart = (title, note, series, options = {}) => steady(title, series, options) || figure(title, note, series, options);
+const maybe = (title, note, series, options) => (series.length ? chart(title, note, series, options) : null);
+const drawn = (kind, list) => {
+  const found = list.filter((one) => one instanceof Element);
+  return found.length ? h("div", { class: `figures ${kind}` }, found) : null;
+};
+// A role's held-out and training curves under its name alone, where both are there.
+const together = (names) => {
+  const whose = (name) => name.replace(/, (held out|training)$/, "");
+  return unique(names.map((name) => (names.filter((other) => whose(other) === whose(name)).length > 1 ? whose(name) : name)));
+};
+// What did not change, as text in the page, so that a search finds it where it is folded away.
+const folded = (list) => {
+  const found = list.filter((one) => one && one.levels);
+  const said = ({ levels }) => levels.flatMap(([level, names], place) => [place ? "; " : " ",
+    levels.length > 1 ? [bdi(together(names).join(", ")), " "] : null, h("b", null, `= ${level}`)]);
+  return found.length ? h("details", { class: "panel steady" }, h("summary", null, `${counted(found.length, "chart")} that did not change`),
+    h("ul", null, found.map((one) => h("li", null, bdi(one.title), one.levels.length > 1 ? ":" : null, said(one))))) : null;
+};
+const figures = (kind, list) => [drawn(kind, list), folded(list)];
 
 const accuracySection = (run) => {
   const team = [
@@ -76,15 +95,12 @@ const accuracySection = (run) => {
     { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
   ].filter((one) => one.points.length);
   return section("accuracy", "Accuracy", null,
-    figures("wide", [maybe("Accuracy of the team", `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems at each step by itself. Training reward: in ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
-    run.accuracy.length ? table(`Held-out accuracy and what it had cost. ${heldOutWords(run)}.`, [
-      ["", (row) => [row.name, row.note ? h("small", null, row.note) : null]],
+    drawn("wide", [team.length && figure("Accuracy of the team", `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems, step by step. Training reward: ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
+    run.accuracy.length ? table("Held-out accuracy with its 95 % interval, and what it had cost.", [
+      ["", (row) => [row.name, row.note ? h("small", null, row.note) : null], "cellname"],
       ["step", (row) => number(row.step)],
-      ["accuracy", (row) => percent(row.accuracy)],
-      ["95 % interval", (row) => range(row.low, row.high, percent)],
-      ["problems", (row) => number(row.n)],
-      ["sampled tokens", (row) => number(row.tokens)],
-      ["minutes", (row) => minutes(row.seconds)],
+      ["accuracy", (row) => [percent(row.accuracy), known(row.low) ? h("small", null, `${(100 * row.low).toFixed(1)} to ${percent(row.high)}`) : null]],
+      ["tokens", (row) => [number(row.tokens), known(row.seconds) ? h("small", null, `${minutes(row.seconds)} min`) : null]],
     ], run.accuracy) : h("p", { class: "muted" }, "There is no evaluation yet."));
 };
 
@@ -105,7 +121,7 @@ const rolesSection = (run) => {
   const own = roleSeries(run, "truth");
   const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["bare_verdict", "Bare verdicts among verdicts"]];
   const entropy = ofRoles(run, "entropy/").length ? ofRoles(run, "entropy/") : below(run, "learn/entropy/");
-  const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: in ${trainWords(run)}.`;
+  const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: ${trainWords(run)}.`;
   return section("roles", "Roles", basis,
     changes.rows.length ? table(
       `Roles before training, at the peak, and over the last evaluations (steps ${changes.last.join(", ")}). The peak, step ${changes.peak}, is the best evaluation on one half of the ${number(changes.problems)} problems, looked at on the ${number(changes.looked)} of the other half, so that it is not high by choice. Differences are paired over the problems that have both; the intervals of all ${changes.compared} hold together with 95 %, and bold ones exclude 0. Points, or tokens.`, [
@@ -161,7 +177,7 @@ const gradientSection = (run) => {
       maybe("Effective roles", "exp of the entropy of the mass shares of a policy's roles.", several(below(run, "grad/effective_roles/")), { least: 1, legend: true }),
       maybe("Dominance", "The largest mass share of a policy's roles.", several(below(run, "grad/dominance/")), { percent: true, most: 1, legend: true }),
       maybe("Conflict", "Share of negative cosines between the roles of a policy.", several(below(run, "grad/conflict/")), { percent: true, min: 0, max: 1, legend: true }),
-      maybe("Gradient spikes", "1 where the norm is above 5 times its running median.", below(run, "grad/spike/").filter((one) => one.points.some(([, y]) => y)), { min: 0, max: 1, legend: true }),
+      maybe("Gradient spikes", "1 where the norm is above 5 times its running median.", below(run, "grad/spike/"), { min: 0, max: 1, legend: true }),
       maybe("Amplification of parallel agents", "N for N agents that push one way, √N for orthogonal ones of one length. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise. One probe a point, where its interval is bounded.", amplification(run, "amplification"), { least: 0, legend: true }),
       maybe("Amplification of the applied update", "The same of the update that Adam makes of the gradient.", amplification(run, "amplification_applied"), { least: 0, legend: true }),
     ]) : h("p", { class: "muted" }, "The roles' gradients were not measured in this run: train with --role-gradients."),
@@ -197,7 +213,7 @@ const groupSection = (run) => {
     ], rows) : null,
     figures("", [
       ...Object.entries(names).map(([prefix, [title, options]]) => maybe(title, null, roleSeries(run, prefix.slice(0, -1), false), options)),
-      flatGroups.length ? figure("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
+      flatGroups.length ? chart("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
       maybe("Rows in groups without variance", "Per role: these rows teach nothing.", roleSeries(run, "group/zero_variance", false), { percent: true, min: 0 }),
       maybe("Rows alone in their group", "Per role.", roleSeries(run, "group/singleton", false), { percent: true, min: 0 }),
     ]));
@@ -216,18 +232,19 @@ const wilson = (share, cases) => {
 };
 const shareFigures = (run) => Object.entries(run.shares).map(([name, rows], place) => {
   const cases = rows.map(([, , of]) => of), [least, most] = [Math.min(...cases), Math.max(...cases)];
-  return figure(SHARES[name] || name, `${name}: of ${least === most ? number(most) : `${number(least)} to ${number(most)}`} cases.`, [{ name: "share", place, dots: true, points: rows.map(([x, y]) => [x, y]), band: rows.map(([x, y, of]) => [x, ...wilson(y, of)]) }], { percent: true, least: 0, bare: true });
+  return chart(SHARES[name] || name, `${name}: of ${least === most ? number(most) : `${number(least)} to ${number(most)}`} cases.`, [{ name: "share", place, dots: true, points: rows.map(([x, y]) => [x, y]), band: rows.map(([x, y, of]) => [x, ...wilson(y, of)]) }], { percent: true, least: 0, bare: true });
 });
 
 const factSection = (run) => {
   const list = below(run, "eval/fact/"), shares = shareFigures(run);
   if (!list.length && !shares.length) return null;
+  const facts = list.map((one) => chart(one.name, null, [{ ...one, place: 0, dots: true }], { bare: true, least: 0 }));
   return section("facts-of-episodes", "Facts of the episodes", `Means over held-out episodes (${heldOutWords(run)}). any_correct is the oracle: some candidate was right. contested: some, not all; recovered: contested and yet the team answered right.`,
     shares.length ? h("p", { class: "note" }, "Shares of the cases in which there was something to do, with a 95 % interval that takes the cases for independent:") : null,
-    figures("", shares), figures("small", list.map((one) => figure(one.name, null, [{ ...one, place: 0, dots: true }], { bare: true, least: 0 }))));
+    drawn("", shares), drawn("small", facts), folded([...shares, ...facts]));
 };
 
-const learnerSection = (run) => section("learner", "Learner and speed", `In ${trainWords(run)}.`,
+const learnerSection = (run) => section("learner", "Learner and speed", `From ${trainWords(run)}.`,
   figures("small", [["loss", "Loss"], ["grad_norm", "Gradient norm"], ["kl", "KL to the sampling policy"], ["clip_fraction", "Clipped tokens"], ["ess", "Effective sample size of ratios"], ["logp_gap_max", "Largest gap of log-probabilities"], ["lr", "Learning rate"]]
     .map(([name, title]) => maybe(title, null, below(run, `learn/${name}/`), { bare: true }))
     .concat([maybe("Tokens per second", null, [{ name: "tok/s", place: 0, points: points2d(run, "perf/tok_s") }].filter((one) => one.points.length), { bare: true, least: 0 })])));
@@ -236,7 +253,10 @@ const learnerSection = (run) => section("learner", "Learner and speed", `In ${tr
 const explorerSection = (run) => {
   const names = Object.keys(run.course.metrics).sort();
   const holder = h("div", { class: "figures wide" });
-  const choose = h("select", { "aria-label": "Metric", onchange: () => show() }, names.map((name) => h("option", { value: name }, name)));
+  const still = names.filter((name) => steady(name, [{ name, points: points2d(run, name) }], {}));
+  const group = (label, part) => (part.length ? h("optgroup", { label }, part.map((name) => h("option", { value: name }, name))) : null);
+  const choose = h("select", { "aria-label": "Metric", onchange: () => show() },
+    group("changed over the run", names.filter((name) => !still.includes(name))), group("did not change", still));
   const show = () => holder.replaceChildren(figure(choose.value, null, [{ name: choose.value, place: 0, points: points2d(run, choose.value) }], {}));
   const element = section("metrics", "Any metric", `${names.length} metrics were logged; names are stable.`, choose, holder);
   if (names.includes("reward/mean")) choose.value = "reward/mean";
@@ -250,7 +270,7 @@ const provenanceSection = (run) => section("provenance", "Protocol and provenanc
     h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
 
 const runPage = (run, episodes) => [
-  section("verdict", "Verdict", null, findings(run.findings)),
-  accuracySection(run), rolesSection(run), gradientSection(run), groupSection(run), factSection(run),
+  h("div", { class: "first" }, section("verdict", "Verdict", null, findings(run.findings)), accuracySection(run)),
+  rolesSection(run), gradientSection(run), groupSection(run), factSection(run),
   browserSection(run, episodes), learnerSection(run), explorerSection(run), provenanceSection(run),
 ];

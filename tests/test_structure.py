@@ -1,0 +1,43 @@
+"""How the package is laid out; `make lint` runs this, beside the contracts of import-linter."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import flowzoo
+
+PACKAGE = Path(flowzoo.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+MOST_FILES = 26
+"""Python files that a folder may hold before it is split by subject."""
+
+
+def test_a_public_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    del places["Options"]  # of every command, whose module says which
+    assert len(places) > 200, "looked in the wrong place"
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_a_folder_says_what_it_is_for_and_is_not_crowded() -> None:
+    for folder in {path.parent for path in FILES}:
+        start = folder / "__init__.py"
+        said = ast.get_docstring(ast.parse(start.read_text(encoding="utf-8")))
+        assert said, f"{start} has no docstring"
+        count = len(list(folder.glob("*.py")))
+        assert count <= MOST_FILES, f"{folder} holds {count} files: split it by subject"
+
+
+def test_tests_mirror_the_rooms() -> None:
+    tests = Path(__file__).parent
+    for path in tests.rglob("test_*.py"):
+        room = path.parent.relative_to(tests)
+        assert (PACKAGE / room).is_dir() or room == Path("baselines/trainer"), (
+            f"{path}: there is no flowzoo/{room}"
+        )
