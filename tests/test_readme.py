@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import flowzoo.commands
+from flowzoo.envs import make_workflow
 from flowzoo.envs.testing import check_workflow
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +32,7 @@ def test_a_workflow_of_ones_own_conforms(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(tmp_path))
     from second_look import SecondLook  # type: ignore[import-not-found]
 
-    check_workflow(SecondLook)
+    check_workflow(make_workflow(SecondLook))
 
 
 def test_it_is_short_and_what_it_names_is_there() -> None:
