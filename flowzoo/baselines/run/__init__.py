@@ -1,4 +1,4 @@
-"""A run on disk: its directory, checkpoints, metrics on boards, export, and reading it again.
+"""A run on disk: its directory, checkpoints, metric loggers, export, and reading it again.
 
 `reading.RunData` reads the directory of a run of any age without torch.
 """

@@ -22,7 +22,7 @@ from typing import ClassVar, cast
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
-from flowzoo.envs.tasks.files import MathLayout, MathRow, math_rows
+from flowzoo.envs.tasks.math.files import MathLayout, MathRow, math_rows
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
 from flowzoo.envs.tasks.rows import Columns, DataSource, load, read_columns, reload
 from flowzoo.envs.tasks.task import Problem, Task, check_split, levels_named, split_of
