@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from flowzoo.baselines.advantages import kernels, reference
 
-SEEDS, CASES = 100, 100  # ten thousand ragged cases in all
+SEEDS, CASES = 40, 40
+MORE_SEEDS, MORE_CASES = 100, 100  # ten thousand ragged cases in all
 
 
 def numbered(codes: np.ndarray) -> kernels.GroupIndex:
@@ -62,9 +63,20 @@ def results(
 @settings(max_examples=SEEDS, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_kernels_equal_the_reference(seed: int) -> None:
+    compare(seed, CASES)
+
+
+@pytest.mark.full
+@settings(max_examples=MORE_SEEDS, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_kernels_equal_the_reference_in_ten_thousand_cases(seed: int) -> None:
+    compare(seed, MORE_CASES)
+
+
+def compare(seed: int, cases: int) -> None:
     rng = np.random.default_rng(seed)
     found: dict[str, list[list[np.ndarray]]] = {"floats": [[], []], "exact": [[], []]}
-    for _ in range(CASES):
+    for _ in range(cases):
         case = ragged(rng)
         for place, module in enumerate((kernels, reference)):
             for kind, arrays in results(module, *case).items():

@@ -242,6 +242,23 @@ def test_gradient_checkpointing(layout: RowLayout) -> None:
     assert sizes[1] < 0.5 * sizes[0]
 
 
+def test_every_layer_is_compiled_once_for_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def note(layer: torch.nn.Module, **options: Any) -> None:
+        """As the library's, with the layer's own call in place of a compiled one."""
+        layer._compiled_call_impl = layer._call_impl
+        asked.append((layer, options))
+
+    monkeypatch.setattr(torch.nn.Module, "compile", note)
+    model, rows = model_of("qwen3"), make_rows()
+    whole = gradient(model, rows, "packed", 0)
+    prepare(prepare(model, compile=True), compile=True)
+    assert asked == [(layer, {"dynamic": True}) for layer in model.model.layers]
+    torch.testing.assert_close(gradient(model, rows, "packed", 0), whole, atol=0, rtol=0)
+
+
+@pytest.mark.full
 def test_compiled_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same gradient for batches of several shapes, and a second call changes nothing.
 

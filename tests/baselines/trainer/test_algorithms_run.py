@@ -76,7 +76,14 @@ def grouped(learnt: Learnt, key: Callable[[Call], Hashable]) -> list[list[tuple[
     return list(found.values())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
+"""Every kind of sampling, groups within and across roles, and a running mean."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
+)
 def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
     name: str, tmp_path: Path
 ) -> None:
