@@ -43,5 +43,5 @@ def test_it_is_short_and_what_it_names_is_there() -> None:
     assert named
     assert named <= {module.name for module in pkgutil.iter_modules(flowzoo.commands.__path__)}
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"\bmake ([a-z-]+)\b", TEXT):
+    for target in re.findall(r"(?:^|`)make ([a-z-]+)(?:$|`)", TEXT, re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target

@@ -124,7 +124,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(
         TrainConfig(
             workflow="voting", sharing=("isolated",), steps=2, problems=2, samples=2, threads=1,
-            eval_problems=12, lr=1e-3, out=str(root),
+            eval_problems=6, max_tokens=32, lr=1e-3, out=str(root),
         )
     )  # fmt: skip
     return root
@@ -159,7 +159,7 @@ def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[
 def test_a_shared_policy_has_nothing_to_exchange(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = TrainConfig(steps=1, problems=2, samples=2, threads=1, eval_problems=4)
+    config = TrainConfig(steps=1, problems=1, samples=2, threads=1, eval_problems=2)
     train(replace(config, out=str(tmp_path)))
     assert main(["swap", str(tmp_path)]) == 0
     assert "nothing to exchange" in capsys.readouterr().out

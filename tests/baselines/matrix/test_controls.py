@@ -21,6 +21,8 @@ from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.trainer import train
 from flowzoo.errors import UsageError
 
+pytestmark = pytest.mark.xdist_group("controls")  # they share runs
+
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 2, "samples": 2, "eval_problems": 8, "eval_every": 2,
     "checkpoint_every": 1, "threads": 1, "max_tokens": 32,

@@ -41,6 +41,8 @@ from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import course, run_facts, shares, swaps
 from flowzoo.baselines.run.reading import RunData
 
+pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
+
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
 

@@ -19,6 +19,8 @@ from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import DataError
 
+pytestmark = pytest.mark.xdist_group("report-matrix")  # they share runs
+
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
 

@@ -29,6 +29,8 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.errors import UsageError
 
+pytestmark = pytest.mark.xdist_group("export")  # they share runs
+
 TEXT = "What is 3 + 4?"
 
 

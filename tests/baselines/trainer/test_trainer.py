@@ -80,7 +80,9 @@ def test_sampler_and_learner_agree_on_log_probs(whole: Path) -> None:
     assert max(gaps) < 1e-3
 
 
-@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
+@pytest.mark.parametrize(
+    "sharing", [("shared",), pytest.param(("isolated",), marks=pytest.mark.full)]
+)
 def test_two_runs_of_one_command_are_equal(tmp_path: Path, sharing: tuple[str, ...]) -> None:
     for name in ("a", "b"):
         run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt", steps=2)
@@ -94,7 +96,6 @@ def test_another_seed_gives_other_problems_but_the_same_evaluation(
     run(tmp_path / "1", seed=1, steps=2)
     first, second = rows(whole), rows(tmp_path / "1")
     assert first[0] == second[0]
-    assert first[1].keys() == second[1].keys()
     assert first[1] != second[1]
 
 
