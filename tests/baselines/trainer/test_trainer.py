@@ -220,7 +220,7 @@ def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> No
 
 def test_choices_of_the_advantage_are_read_as_words() -> None:
     from flowzoo.baselines.advantages.spec import PRESETS
-    from flowzoo.baselines.assemble import with_words
+    from flowzoo.baselines.plan import with_words
     from flowzoo.envs.settings import read_settings
 
     words = ["std=none", "mean_group=problem+role", "mean_weight=call", "eps=1e-3"]
