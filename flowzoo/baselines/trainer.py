@@ -29,27 +29,17 @@ with the same numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from flowzoo.agents import Policy, Roster
-from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.agents.rollout.episodes import Sampler
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
-from flowzoo.baselines.assemble import (
-    SAMPLES,
-    make_algorithm,
-    make_learners,
-    make_sampler,
-    make_training_workflow,
-    open_engines,
-    token_budgets,
-)
+from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.swap import swap_probe
@@ -57,15 +47,13 @@ from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
-from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
+from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
-from flowzoo.baselines.settings.checks import check_splits
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
 from flowzoo.files import write_json
@@ -84,25 +72,15 @@ class Trainer:
         """Load the models and open the run directory; resumes from its last checkpoint."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        check_selection(config.eval_split)
-        check_splits(config)
-        check_loggers(config)
         self.config = config
-        self.workflow = make_training_workflow(config)
-        self.algorithm = make_algorithm(config, self.workflow)
-        roles = self.workflow.role_counts()
-        self.map = policy_map(config.policy_words, roles)
-        self.budgets = token_budgets(config, roles)
-        self.curriculum = Curriculum(self.workflow, read_stages(config.curriculum))
+        self.plan = resolve(config)
+        self.workflow = self.plan.workflow
+        check_loggers(config)
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, self._trainable())
-        self.trained = load_policies(
-            config, sorted(set(self.map.values())), task.name, config.frozen
-        )
-        self.learners = make_learners(
-            config, self.algorithm, self.trained, self.map, roles, self.budgets.reply
-        )
+        self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
+        self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
         self.run = RunDirectory(config, self.workflow.grading())
         config = self.config = self.run.config
@@ -111,7 +89,7 @@ class Trainer:
             opened.callback(self.run.close)
             self._resume()
             self.engines = open_engines(
-                config, self.trained, self.learners, held_out, self.budgets.reply
+                config, self.trained, self.learners, held_out, self.plan.budgets.reply
             )
             opened.callback(self.engines.close)
             self.evaluation = Evaluation(
@@ -169,9 +147,9 @@ class Trainer:
 
     def iterate(self, step: int) -> MetricRow:
         """One iteration: rollouts, advantages, the optimiser steps of every policy."""
-        config = self.config
+        config, plan = self.config, self.plan
         began = time.perf_counter()
-        workflow = self.curriculum.at(step)
+        workflow = plan.curriculum.at(step)
         versions = {f"version/{name}": learner.steps for name, learner in self.learners.items()}
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
         gathered = gather(
@@ -180,21 +158,21 @@ class Trainer:
             lambda jobs: sample_jobs(self.engines, sampler, jobs),
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
-            samples=config.samples or SAMPLES[self.algorithm.sampling],
+            samples=plan.samples,
         )
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         sampled = gathered.sampled
         advantages = compute(
             sampled.rows,
-            self.algorithm.advantage,
+            plan.algorithm.advantage,
             episode_returns(sampled.records),
             self.baselines,
         )
         played = [call for record in sampled.records for call in record.calls]
         row = role_metrics(sampled.records) | form_metrics(played)
         row |= (
-            advantage_metrics(advantages, sampled.rows) | self.curriculum.metrics(step) | versions
+            advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step) | versions
         )
         if config.refill:
             row |= gathered.counts
@@ -215,7 +193,7 @@ class Trainer:
         row |= self.engines.sync()
         tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
         self.tokens += tokens
-        if self.algorithm.sampling == "tree":
+        if plan.algorithm.sampling == "tree":
             row["tree/value_calls"] = sampled.value_calls
             row["tree/value_tokens"] = sampled.value_tokens
         row["time/rollout"], row["time/learn"] = sampled_at - began, learned_at - sampled_at
@@ -241,7 +219,7 @@ class Trainer:
 
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
-        records = self.evaluation.play(self._roster(self.engines.judges))
+        records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
         scores = [record.score for record in records]
         return role_metrics(records, "eval/") | {"eval/scores": scores}
@@ -251,9 +229,9 @@ class Trainer:
         return swap_probe(
             self.evaluation.play,
             self.workflow.role_counts(),
-            self.map,
+            self.plan.policies,
             self.engines.judges,
-            self.budgets.roles,
+            self.plan.budgets.roles,
             before=self._evaluations()[-1]["eval/scores"],
         )
 
@@ -290,10 +268,10 @@ class Trainer:
         return {
             "workflow": self.workflow.name,
             "task": self.workflow.task.name,
-            "policies": self.map,
+            "policies": self.plan.policies,
             "algorithm": config.algorithm,
             "seed": config.seed,
-            "protocol": self.evaluation.protocol(self._roster(self.engines.judges)),
+            "protocol": self.evaluation.protocol(self.plan.roster(self.engines.judges)),
             "steps": last["step"],
             "accuracy_before": first["eval/reward/mean"],
             "accuracy_after": last["eval/reward/mean"],
@@ -337,13 +315,11 @@ class Trainer:
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""
-        roster = self._roster(self.engines.players)
+        roster = self.plan.roster(self.engines.players)
         return make_sampler(
-            self.config, self.algorithm, workflow, roster, seed=seed, failures=self.run.failures
-        )
-
-    def _roster(self, policies: Mapping[str, Policy]) -> Roster:
-        return Roster.from_map(self.map, policies, self.budgets.roles)
+            self.config, self.plan.algorithm, workflow, roster, seed=seed,
+            failures=self.run.failures,
+        )  # fmt: skip
 
 
 def train(

@@ -123,11 +123,11 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
 def _trouble(run: TrainingJob) -> str:
     """Why a run cannot be begun; nothing if it can."""
     from flowzoo.agents.pocket import pocket_path, read_pocket
-    from flowzoo.baselines.assemble import check_settings
+    from flowzoo.baselines.plan import resolve
 
     kind, _, words = run.config.model.partition(":")
     try:
-        check_settings(run.config)
+        resolve(run.config)
         if kind == "pocket":
             pocket_path(*read_pocket(words, run.cell.task))
     except FlowzooError as error:

@@ -7,7 +7,7 @@ the machine that trained it plays its last evaluation again with the same scores
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +18,15 @@ import torch
 from flowzoo.agents import Roster
 from flowzoo.agents.evaluation.summary import mean
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.assemble import (
-    Budgets,
-    make_algorithm,
-    make_learners,
-    make_training_workflow,
-    open_engines,
-    token_budgets,
-)
+from flowzoo.baselines.assemble import make_learners, open_engines
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import Engines, load_policies
+from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.baselines.settings.file import from_table
-from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.errors import UsageError
 from flowzoo.files import write_json
 
@@ -61,9 +54,7 @@ class FinishedRun:
     """The last policies of a run, ready to play."""
 
     data: RunData
-    map: Mapping[str, str]
-    """Role or agent -> policy."""
-    budgets: Budgets
+    plan: RunPlan
     evaluation: Evaluation
     engines: Engines
     step: int
@@ -72,7 +63,7 @@ class FinishedRun:
     @property
     def roster(self) -> Roster:
         """Who answers for which role, at the temperature of evaluations."""
-        return Roster.from_map(self.map, self.engines.judges, self.budgets.roles)
+        return self.plan.roster(self.engines.judges)
 
 
 @contextmanager
@@ -93,24 +84,21 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
         )
     if config.threads:
         torch.set_num_threads(config.threads)
-    workflow = make_training_workflow(config)
-    roles = workflow.role_counts()
-    mapping, budgets = policy_map(config.policy_words, roles), token_budgets(config, roles)
+    plan = resolve(config)
+    workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
-    names = sorted(set(mapping.values()))
-    trained = load_policies(config, names, workflow.task.name, config.frozen)
+    trained = load_policies(config, plan.names, workflow.task.name, config.frozen)
     for name, one in trained.items():
         if not one.frozen:  # before its learner, so that nobody holds on to the starting weights
             one.weights.load(info.policy_path(name))
-    algorithm = make_algorithm(config, workflow)
-    learners = make_learners(config, algorithm, trained, mapping, roles, budgets.reply)
-    engines = open_engines(config, trained, learners, held_out, budgets.reply)
+    learners = make_learners(trained, plan.learners)
+    engines = open_engines(config, trained, learners, held_out, plan.budgets.reply)
     try:
         engines.sync()
         evaluation = Evaluation(
             workflow, held_out, engines, config.deterministic, failures_path(folder)
         )
-        yield FinishedRun(data, mapping, budgets, evaluation, engines, info.step)
+        yield FinishedRun(data, plan, evaluation, engines, info.step)
     finally:
         engines.close()
 
@@ -138,9 +126,9 @@ def run_swaps(folder: Path) -> dict[str, Any]:
         swapped = swap_probe(
             run.evaluation.play,
             run.evaluation.workflow.role_counts(),
-            run.map,
+            run.plan.policies,
             run.engines.judges,
-            run.budgets.roles,
+            run.plan.budgets.roles,
             before,
         )
     record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}

@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.assemble import check_settings
 from flowzoo.baselines.matrix.cell import cell_text
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute, training_jobs
+from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
@@ -175,7 +175,7 @@ def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
     assert all(sum(one.judges(cell) for one in controls) == 1 for cell in cells)
     assert all(sum(one.judges(cell) for cell in cells) == 6 for one in controls)
     for cell in matrix.cells:
-        check_settings(cell.config)
+        resolve(cell.config)
     names = {cell.name for cell in matrix.cells}
     assert {"voting-math-paper-isolated-xs", "single-code-paper-m"} <= names
 
@@ -194,9 +194,9 @@ def test_the_pilot_is_a_part_of_the_whole_and_long_enough_for_a_rise_and_a_fall(
 
 def test_settings_that_a_run_would_refuse_are_found_without_it() -> None:
     with pytest.raises(UsageError, match="trains on held-out problems"):
-        check_settings(replace(TrainConfig(), split="all"))
+        resolve(replace(TrainConfig(), split="all"))
     with pytest.raises(UsageError, match="unknown preset"):
-        check_settings(replace(TrainConfig(), options=("preset=papr",)))
+        resolve(replace(TrainConfig(), options=("preset=papr",)))
 
 
 def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:

@@ -13,16 +13,8 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.chat.thinking import read_thinking
-from flowzoo.agents.lengths import read_lengths
-from flowzoo.baselines.assemble import (
-    learner_config,
-    make_algorithm,
-    make_training_workflow,
-    token_budgets,
-)
-from flowzoo.baselines.settings.checks import check_splits
+from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.file import config_names, load_config
-from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.trainer import train
 
 
@@ -109,19 +101,13 @@ def test_the_full_size_version_is_accepted(name: str, tmp_path: Path) -> None:
         for word in config.options
     )
     config = replace(config, options=options)
-    check_splits(config)
-    workflow = make_training_workflow(config)
-    algorithm = make_algorithm(config, workflow)
-    roles = workflow.role_counts()
-    mapping = policy_map(config.policy_words, roles)
-    policies = sorted(set(mapping.values()))
-    read_thinking(config.thinking, policies)
-    read_lengths(config.lengths, roles)
-    budgets = token_budgets(config, roles)
-    assert budgets.reply == config.max_tokens
-    assert all(lengths.prompt == config.max_prompt for lengths in budgets.roles.values())
-    for policy in policies:
-        settings = learner_config(config, algorithm, policy, mapping, roles, budgets.reply)
+    plan = resolve(config)
+    workflow = plan.workflow
+    read_thinking(config.thinking, plan.names)
+    assert plan.budgets.reply == config.max_tokens
+    assert all(lengths.prompt == config.max_prompt for lengths in plan.budgets.roles.values())
+    assert set(plan.learners) == set(plan.names)
+    for settings in plan.learners.values():
         assert settings.compute == "bfloat16"
         assert (settings.updates_per_iteration == "by_rows") == (config.updates == 0)
     problem = workflow.task.problem(0, config.split)

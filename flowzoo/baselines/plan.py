@@ -1,0 +1,197 @@
+"""What the settings of a run come to: found out and checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_type_hints
+
+from flowzoo.agents import Policy, Roster
+from flowzoo.agents.evaluation.protocol import check_selection
+from flowzoo.agents.lengths import Lengths, read_lengths, with_default
+from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
+from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
+from flowzoo.baselines.settings.checks import check_credit, check_groups, check_splits, check_used
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
+from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.errors import UsageError, unknown
+
+_SAMPLES = {"episodes": 8, "tree": 1, "joint": 1}
+"""Episodes (or trees) per problem, where the settings leave it to the algorithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Token budgets of a run."""
+
+    roles: Mapping[str, Lengths]
+    reply: int
+    """The longest reply of any role: what the policies must allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The parts of a run that need no model."""
+
+    workflow: Workflow
+    algorithm: Algorithm
+    samples: int
+    """Episodes (or trees) per problem."""
+    policies: Mapping[str, str]
+    """Role or agent -> policy."""
+    budgets: Budgets
+    curriculum: Curriculum
+    learners: Mapping[str, LearnerConfig]
+    """Policy that is trained -> settings of its learner."""
+
+    @property
+    def names(self) -> list[str]:
+        """The policies, frozen ones included."""
+        return sorted(set(self.policies.values()))
+
+    def roster(self, policies: Mapping[str, Policy]) -> Roster:
+        """Who answers for which role, given who stands behind the policies' names."""
+        return Roster.from_map(self.policies, policies, self.budgets.roles)
+
+
+def resolve(config: TrainConfig) -> RunPlan:
+    """Find out what the settings of a run come to, without loading a model.
+
+    Raises:
+        UsageError: names, choices or numbers that the run would refuse.
+    """
+    check_selection(config.eval_split)
+    check_splits(config)
+    workflow = make_training_workflow(config)
+    algorithm = make_algorithm(config, workflow)
+    roles = workflow.role_counts()
+    policies = policy_map(config.policy_words, roles)
+    budgets = token_budgets(config, roles)
+    curriculum = Curriculum(workflow, read_stages(config.curriculum))
+    learners = {
+        name: learner_config(config, algorithm, name, policies, roles, budgets.reply)
+        for name in sorted(set(policies.values()))
+        if name not in config.frozen
+    }
+    samples = samples_per_problem(config, algorithm)
+    return RunPlan(workflow, algorithm, samples, policies, budgets, curriculum, learners)
+
+
+def make_training_workflow(config: TrainConfig) -> Workflow:
+    """The environment of a run."""
+    settings = read_settings(config.options)
+    add_setting(settings, "sandbox", config.sandbox)
+    return make_workflow(config.workflow, config.task, **settings)
+
+
+def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
+    """The named algorithm with the settings' own choices in it.
+
+    Raises:
+        UsageError: an unknown name or choice; reward settings that the algorithm would not look
+            at; or settings of one way of sampling with an algorithm of another.
+    """
+    algorithm = algorithm_named(config.algorithm)
+    if config.candidates is not None and algorithm.sampling == "episodes":
+        branching = [one.name for one in ALGORITHMS.values() if one.sampling != "episodes"]
+        raise UsageError(
+            f"{algorithm.name} plays whole episodes and samples no candidates: leave out "
+            f"`candidates`, or use one of {', '.join(branching)}"
+        )
+    words = read_settings(config.advantage)
+    spec = with_words(algorithm.advantage, words)
+    if spec.target == "return_to_go" and "gamma" not in words:
+        spec = replace(spec, gamma=config.gamma)
+    chosen = {
+        name: getattr(config, name)
+        for name in ("clip_low", "clip_high", "aggregation")
+        if getattr(config, name) is not None
+    }
+    algorithm = replace(algorithm, advantage=spec, **chosen)
+    check_used(config, algorithm)
+    check_groups(config, algorithm)
+    check_credit(workflow, algorithm)
+    return algorithm
+
+
+def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
+    """`spec` with the choices that NAME=VALUE words make; a group is written `problem+role`.
+
+    Raises:
+        UsageError: an unknown name or choice.
+    """
+    kinds = get_type_hints(AdvantageSpec)
+    changes: dict[str, Any] = {}
+    for name, value in words.items():
+        if name not in kinds:
+            raise unknown("choice of the advantage", name, kinds)
+        if name in ("mean_group", "std_group"):
+            changes[name] = tuple(str(value).split("+"))
+        elif name in ("gamma", "decay", "eps"):
+            if not isinstance(value, (int, float)):
+                raise UsageError(f"`advantage` {name} must be a number, got {value!r}")
+            changes[name] = value
+        else:
+            changes[name] = "none" if value is None else value  # NAME=none is a choice of its own
+    return replace(spec, **changes)
+
+
+def samples_per_problem(config: TrainConfig, algorithm: Algorithm) -> int:
+    """Episodes (or trees) that are played of a problem in an iteration."""
+    return config.samples or _SAMPLES[algorithm.sampling]
+
+
+def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
+    """How long every role's prompts and replies may be."""
+    named = read_lengths(config.lengths, roles)
+    full, longest = with_default(named, roles, config.max_tokens)
+    if config.max_prompt:
+        full = {
+            name: Lengths(entry.prompt or config.max_prompt, entry.reply)
+            for name, entry in full.items()
+        }
+    return Budgets(full, longest)
+
+
+def learner_config(
+    config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
+    roles: Mapping[str, int], reply: int,
+) -> LearnerConfig:  # fmt: skip
+    """The settings of one policy's learner: those of the run by name, but for what follows from it.
+
+    Raises:
+        UsageError: a number out of range, or choices that exclude one another.
+    """
+    constant = 1.0
+    if algorithm.aggregation == "token-sum":  # rows * reply of an optimiser step, if all call once
+        agents = list(agent_policies(mapping, roles).values()).count(policy)
+        count = config.problems * samples_per_problem(config, algorithm) * agents
+        if not config.updates:
+            raise UsageError(
+                "token-sum divides by the rows of an optimiser step, which updates=0 (steps by the "
+                "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
+            )
+        constant = count * reply / config.updates
+    derived = {
+        "loss": LossConfig(
+            ratio=algorithm.ratio,
+            clip_low=algorithm.clip_low,
+            clip_high=algorithm.clip_high,
+            dual_clip=3.0 if algorithm.ratio else None,
+            aggregation=algorithm.aggregation,
+            constant=constant,
+            kl_coef=config.kl if config.kl is not None else algorithm.kl,
+            entropy_coef=config.entropy,
+        ),
+        "iterations": config.steps if config.schedule != "constant" else 0,
+        "updates_per_iteration": config.updates or "by_rows",
+        "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
+        "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),
+    }
+    named = {field.name for field in fields(LearnerConfig)} & {one.name for one in fields(config)}
+    return LearnerConfig(**{name: getattr(config, name) for name in named} | derived)
