@@ -47,20 +47,19 @@ $(VLLM_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart.
-HAS_VLLM = $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'
+OF_VLLM = $(PYTEST) -p no:xdist $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
 
 test: env ## Run the tests that cover every room once (about 6 minutes on 2 cores)
-	$(PYTEST) $(PARALLEL) -m "not full and not serial and not vllm"
-	$(PYTEST) -m "serial and not full and not vllm"
-	@if $(HAS_VLLM); then $(PYTEST) -p no:xdist -m "vllm and not full"; \
+	$(PARALLEL) -m "not full and not vllm"
+	@if $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'; \
+	  then $(OF_VLLM) -m "vllm and not full"; \
 	  else echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"; fi
 
 test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more; about 11 minutes on 2 cores)
-	$(PYTEST) $(PARALLEL) -m "not serial and not vllm"
-	$(PYTEST) -m "serial and not vllm"
-	FLOWZOO_REQUIRE_VLLM=1 $(PYTEST) -p no:xdist -m vllm
+	$(PARALLEL) -m "not vllm"
+	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting
