@@ -261,12 +261,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-FULL = ("isolated adapters", "two policies of one role")
+FULL = ("isolated", "isolated adapters", "two policies of one role")
 
 
 @pytest.mark.parametrize(
     "variant",
-    [pytest.param(name, marks=[pytest.mark.full] if name in FULL else []) for name in VARIANTS],
+    [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in VARIANTS],
 )
 def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     variant: str, tmp_path: Path

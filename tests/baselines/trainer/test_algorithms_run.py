@@ -165,7 +165,12 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
+)
 def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
     case: str, tmp_path: Path
 ) -> None:

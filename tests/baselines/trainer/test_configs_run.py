@@ -36,7 +36,17 @@ def tiny(name: str, out: Path) -> Any:
     )
 
 
-@pytest.mark.parametrize("name", config_names())
+FULL = (
+    "at_grpo/sudoku", "paper/eval_opt-math", "paper/orch_workers-code", "paper/orch_workers-math",
+    "paper/single-code", "paper/voting-code", "paper/voting-math",
+)  # fmt: skip
+"""Workflows and tasks that other configs have too."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in config_names()],
+)
 def test_the_pocket_version_trains(name: str, tmp_path: Path) -> None:
     config = tiny(name, tmp_path)
     summary = train(config)
