@@ -147,7 +147,7 @@ def test_an_idle_box_that_died_is_replaced_without_a_retry(
     [pid] = sandbox.box_pids()
     [idle] = sandbox._engine.boxes()  # pyright: ignore
     os.kill(pid, signal.SIGKILL)
-    assert soon(lambda: not idle.fit)  # its end has been seen
+    assert soon(lambda: not idle.reusable)  # its end has been seen
     assert sandbox.run_sync([Program("x")], [ECHO])[0].facts == {}
     assert sandbox.box_pids() != [pid]
 
