@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from typing import Any, get_args
 
 
 class FlowzooError(Exception):
@@ -45,6 +46,13 @@ def unknown(kind: str, name: object, choices: Iterable[object]) -> UsageError:
     hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     listing = ", ".join(known) or "(none)"
     return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}.")
+
+
+def check_choice(kind: str, value: object, choices: Any) -> None:
+    """Raise `UsageError` unless `value` is one of `choices`: a `Literal` alias, or a tuple."""
+    known = choices if isinstance(choices, tuple) else get_args(choices)
+    if value not in known:
+        raise unknown(kind, value, known)
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:

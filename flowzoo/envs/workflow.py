@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, get_args
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.tasks.task import Problem, Task
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.reward.code.score import code_sandbox
 from flowzoo.seeding import key_digest, key_rng
 
@@ -86,8 +86,7 @@ class Workflow:
             raise unknown(f"preset of {self.name}", self.preset, self.presets)
         if not callable(self.credit) and self.credit not in get_args(Credit):
             raise unknown("credit", self.credit, get_args(Credit))
-        if self.thoughts not in get_args(Thoughts):
-            raise unknown("thoughts", self.thoughts, get_args(Thoughts))
+        check_choice("thoughts", self.thoughts, Thoughts)
         if self.kinds and self.task.kind not in self.kinds:
             from flowzoo.envs.tasks import tasks_of
 

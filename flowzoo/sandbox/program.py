@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 
 Status = Literal["AC", "WA", "RE", "TLE", "MLE", "OLE", "CE", "SE"]
 """Accepted, wrong answer, runtime error, time, memory or output limit exceeded, compile error,
@@ -78,8 +78,7 @@ class Compare:
 
     def __post_init__(self) -> None:
         """Check the mode and the tolerances."""
-        if self.mode not in get_args(Mode):
-            raise unknown("compare mode", self.mode, get_args(Mode))
+        check_choice("compare mode", self.mode, Mode)
         for name in ("absolute", "relative"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)!r}")

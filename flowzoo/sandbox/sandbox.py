@@ -29,9 +29,9 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.box.batch import ProgramBatch
 from flowzoo.sandbox.box.engine import SandboxEngine, follow
@@ -69,8 +69,7 @@ class Sandbox:
         recycle_after: int = RECYCLE_AFTER,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if backend not in get_args(SandboxName):
-            raise unknown("sandbox backend", backend, get_args(SandboxName))
+        check_choice("sandbox backend", backend, SandboxName)
         if options and backend != "docker":
             raise UsageError(f"options are for backend='docker', not for {backend!r}")
         if (workers is not None and workers < 1) or recycle_after < 1 or cache < 0:
@@ -234,8 +233,7 @@ class Sandbox:
 
 
 def _check_on_error(on_error: OnError) -> None:
-    if on_error not in get_args(OnError):
-        raise unknown("on_error", on_error, get_args(OnError))
+    check_choice("on_error", on_error, OnError)
 
 
 _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()

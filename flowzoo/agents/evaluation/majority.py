@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.workflows.voting import majority
-from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.errors import DataError, UsageError, check_choice
 
 Match = Literal["calls", "tokens"]
 MATCHES: tuple[Match, ...] = get_args(Match)
@@ -100,8 +100,7 @@ def votes_for(budget: Mapping[str, Any], match: Match, cost: float) -> int:
     Raises:
         UsageError: an unknown unit, or one of the two reports none of it.
     """
-    if match not in get_args(Match):
-        raise unknown("budget", match, get_args(Match))
+    check_choice("budget", match, Match)
     theirs = float(budget[match])
     if not (theirs > 0 and cost > 0):
         raise UsageError(

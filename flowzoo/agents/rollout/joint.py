@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.rollout.branches import (
     Choice,
@@ -36,7 +36,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.seeding import key_rng
 
 Joint = Literal["aligned", "cross"]
@@ -65,8 +65,7 @@ class JointSettings:
     """Most joint actions of one node under `cross`; None: as many as `leaves` pays for."""
 
     def __post_init__(self) -> None:
-        if self.joint not in get_args(Joint):
-            raise unknown("joint", self.joint, get_args(Joint))
+        check_choice("joint", self.joint, Joint)
         if self.candidates < 1:
             raise UsageError(f"`candidates` must be >= 1, got {self.candidates}")
         if self.leaves < self.candidates:

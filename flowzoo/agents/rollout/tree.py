@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.rollout.branches import (
     Choice,
@@ -44,7 +44,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.seeding import key_rng
 
 Value = Literal["now", "rollout"]
@@ -73,9 +73,8 @@ class TreeSettings:
         for name in ("candidates", "value_rollouts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be >= 1, got {getattr(self, name)}")
-        for name, choices in (("value", get_args(Value)), ("select", get_args(Select))):
-            if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
+        check_choice("value", self.value, Value)
+        check_choice("select", self.select, Select)
 
 
 class Candidate(NamedTuple):

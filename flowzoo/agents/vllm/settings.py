@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 
 Placement = Literal["colocated", "split"]
 EngineDType = Literal["float32", "bfloat16", "float16"]
@@ -65,10 +65,8 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         """Check every choice."""
-        if self.placement not in get_args(Placement):
-            raise unknown("placement", self.placement, get_args(Placement))
-        if self.dtype not in get_args(EngineDType):
-            raise unknown("number format of the engine", self.dtype, get_args(EngineDType))
+        check_choice("placement", self.placement, Placement)
+        check_choice("number format of the engine", self.dtype, EngineDType)
         for name in ("max_batch", "max_step_tokens", "max_pending", "adapter_rank"):
             if getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}.")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice, unknown
 
 Target = Literal["episode", "row", "return_to_go", "node", "candidate"]
 Baseline = Literal["mean", "loo", "max", "running", "none"]
@@ -76,16 +76,12 @@ class AdvantageSpec:
 
     def __post_init__(self) -> None:
         """Check every choice."""
-        for kind, value, choices in (
-            ("target", self.target, get_args(Target)),
-            ("mean", self.mean, get_args(Baseline)),
-            ("mean_weight", self.mean_weight, get_args(Weight)),
-            ("std", self.std, get_args(Scale)),
-            ("std_weight", self.std_weight, get_args(Weight)),
-            ("singleton", self.singleton, get_args(Singleton)),
-        ):
-            if value not in choices:
-                raise unknown(kind, value, choices)
+        check_choice("target", self.target, Target)
+        check_choice("mean", self.mean, Baseline)
+        check_choice("mean_weight", self.mean_weight, Weight)
+        check_choice("std", self.std, Scale)
+        check_choice("std_weight", self.std_weight, Weight)
+        check_choice("singleton", self.singleton, Singleton)
         for name, columns in (("mean_group", self.mean_group), ("std_group", self.std_group)):
             if isinstance(columns, str) or not columns:
                 raise UsageError(f"`{name}` must be a tuple of column names, got {columns!r}.")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, get_args
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted_rows
 from flowzoo.envs.records import Call
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 
 _FILLER = 0
 """Token id at padded positions: any valid id does, since nothing looks at it."""
@@ -220,8 +220,7 @@ def _micro_batch(
 
 
 def _check(layout: str) -> None:
-    if layout not in get_args(RowLayout):
-        raise unknown("layout", layout, get_args(RowLayout))
+    check_choice("layout", layout, RowLayout)
 
 
 def _check_sizes(max_tokens: int, max_rows: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from flowzoo.baselines.learner.choices import (
     Compute,
@@ -17,7 +17,7 @@ from flowzoo.baselines.learner.choices import (
     Truncated,
 )
 from flowzoo.baselines.learner.loss import LossConfig
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,7 @@ def _check_choices(config: LearnerConfig) -> None:
         "layout": RowLayout,
     }
     for name, kind in choices.items():
-        if getattr(config, name) not in get_args(kind):
-            raise unknown(f"choice of `{name}`", getattr(config, name), get_args(kind))
+        check_choice(f"choice of `{name}`", getattr(config, name), kind)
     steps = config.updates_per_iteration
     if isinstance(steps, str) and steps != "by_rows":
         raise unknown("choice of `updates_per_iteration`", steps, ("by_rows", "a number"))

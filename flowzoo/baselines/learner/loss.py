@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from torch import Tensor
 
 from flowzoo.baselines.learner.choices import Aggregation
 from flowzoo.envs.records import Call
-from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.errors import FlowzooError, UsageError, check_choice
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):
@@ -73,8 +72,7 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         """Check every choice."""
-        if self.aggregation not in get_args(Aggregation):
-            raise unknown("aggregation", self.aggregation, get_args(Aggregation))
+        check_choice("aggregation", self.aggregation, Aggregation)
         if self.clip_low is not None and not 0 <= self.clip_low <= 1:
             raise UsageError(f"`clip_low` must be between 0 and 1, got {self.clip_low}.")
         if self.clip_high is not None and not self.clip_high >= 0:

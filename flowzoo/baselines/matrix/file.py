@@ -22,7 +22,6 @@ tokens of the most expensive workflow of its task and model. Its `steps` are a l
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -33,8 +32,8 @@ from flowzoo.agents.pocket import SCALES
 from flowzoo.baselines.matrix.cell import CONTROL, Cell
 from flowzoo.baselines.matrix.parity import check_controls, check_sharing
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import from_table
-from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.baselines.settings.file import bundled_names, from_table, read_toml
+from flowzoo.errors import UsageError, unknown
 
 FOLDER = Path(__file__).parent / "bundled"
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
@@ -57,7 +56,7 @@ class Matrix:
 
 def matrix_names() -> list[str]:
     """The bundled matrices."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return bundled_names(FOLDER)
 
 
 def load_matrix(name: str) -> Matrix:
@@ -67,15 +66,7 @@ def load_matrix(name: str) -> Matrix:
         UsageError: no such file, an unknown field, a value of another kind, or two equal cells.
         DataError: the file is not TOML.
     """
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
-    if not path.is_file():
-        if name.endswith(".toml"):
-            raise UsageError(f"there is no file {name}")
-        raise unknown("matrix", name, matrix_names())
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML: {error}") from error
+    path, table = read_toml("matrix", name, FOLDER)
     return read_matrix(table, path.stem, str(path))
 
 

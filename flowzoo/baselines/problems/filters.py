@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.envs import Call
 from flowzoo.envs.tasks.task import Task
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 
 ZeroVariance = Literal["keep", "drop"]
 PlayJobs = Callable[[Sequence[EpisodeJob]], RolloutBatch]
@@ -43,8 +43,7 @@ class FilterConfig:
 
     def __post_init__(self) -> None:
         """Check the choices."""
-        if self.zero_variance not in get_args(ZeroVariance):
-            raise unknown("choice of `zero_variance`", self.zero_variance, get_args(ZeroVariance))
+        check_choice("choice of `zero_variance`", self.zero_variance, ZeroVariance)
         if self.refills < 0:
             raise UsageError(f"`refills` must be at least 0, got {self.refills}")
 

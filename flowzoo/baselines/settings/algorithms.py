@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
 from flowzoo.baselines.learner.choices import Aggregation
@@ -59,6 +59,13 @@ _VERL = (
     "Its released code leaves a group of one its raw reward; here it gets 0. Its grouping and its "
     "deviation (sample) are the same."
 )
+_PLAIN: dict[str, Any] = {
+    "ratio": False,
+    "clip_low": None,
+    "clip_high": None,
+    "aggregation": "seq-mean-token-sum",
+}
+"""The plain policy gradient: -A logp, added up over a reply."""
 
 _TABLE = (
     Algorithm(
@@ -134,10 +141,7 @@ _TABLE = (
         "outcome is counted once per agent. The released library grows a tree instead "
         "(magrpo_tree), discounts by 0.9 by default and replaces a non-finite loss by 0.1.",
         sharing="isolated",
-        ratio=False,
-        clip_low=None,
-        clip_high=None,
-        aggregation="seq-mean-token-sum",
+        **_PLAIN,
     ),
     Algorithm(
         "magrpo_tree",
@@ -147,20 +151,14 @@ _TABLE = (
         "joint actions are averaged where the library sums them.",
         sampling="joint",
         sharing="isolated",
-        ratio=False,
-        clip_low=None,
-        clip_high=None,
-        aggregation="seq-mean-token-sum",
+        **_PLAIN,
     ),
     Algorithm(
         "rloo",
         PRESETS["rloo"],
         source="Back to Basics (arXiv 2402.14740), RLOO; in CoMLRL as MARLOO",
         differs="The paper has one call an episode and the KL inside the reward; here no KL.",
-        ratio=False,
-        clip_low=None,
-        clip_high=None,
-        aggregation="seq-mean-token-sum",
+        **_PLAIN,
     ),
     Algorithm(
         "reinforce_max",
@@ -168,20 +166,14 @@ _TABLE = (
         source="CoMLRL's MAReMax",
         differs="The baseline is the best episode of the problem, each counted once. ReMax (arXiv "
         "2310.10505), after which it is named, takes the reward of a greedy reply instead.",
-        ratio=False,
-        clip_low=None,
-        clip_high=None,
-        aggregation="seq-mean-token-sum",
+        **_PLAIN,
     ),
     Algorithm(
         "reinforce",
         PRESETS["reinforce"],
         source="Williams 1992; in CoMLRL as MAREINFORCE",
         differs="No baseline: the episode's return itself.",
-        ratio=False,
-        clip_low=None,
-        clip_high=None,
-        aggregation="seq-mean-token-sum",
+        **_PLAIN,
     ),
     Algorithm(
         "reinforce_role",
@@ -189,10 +181,7 @@ _TABLE = (
         source="After SPIRAL's role-conditioned baseline (arXiv 2506.24119)",
         differs="The running mean is one per role, moved once per batch by the batch's mean and "
         "only after it was used; SPIRAL keeps one per game and role.",
-        ratio=False,
-        clip_low=None,
-        clip_high=None,
-        aggregation="seq-mean-token-sum",
+        **_PLAIN,
     ),
 )
 

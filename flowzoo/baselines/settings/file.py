@@ -21,7 +21,30 @@ FOLDER = Path(__file__).parent / "configs"
 
 def config_names() -> list[str]:
     """The bundled files, e.g. `paper/voting-math`."""
-    return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.toml"))
+    return bundled_names(FOLDER)
+
+
+def bundled_names(folder: Path) -> list[str]:
+    """The TOML files below `folder` by the name that they are asked for with."""
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.toml"))
+
+
+def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Where the bundled file `name` of `folder` lies, or a path that ends in `.toml`; its table.
+
+    Raises:
+        UsageError: no such file.
+        DataError: the file is not TOML.
+    """
+    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise UsageError(f"there is no file {name}")
+        raise unknown(kind, name, bundled_names(folder))
+    try:
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from error
 
 
 def load_config(name: str) -> TrainConfig:
@@ -32,15 +55,7 @@ def load_config(name: str) -> TrainConfig:
         DataError: the file is not TOML.
     """
     stem, at, variant = name.partition("@")
-    path = Path(stem) if stem.endswith(".toml") else FOLDER / f"{stem}.toml"
-    if not path.is_file():
-        if stem.endswith(".toml"):
-            raise UsageError(f"there is no file {stem}")
-        raise unknown("config", stem, config_names())
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML: {error}") from error
+    path, table = read_toml("config", stem, FOLDER)
     variants = {key: table.pop(key) for key in list(table) if isinstance(table[key], dict)}
     if at and variant not in variants:
         raise unknown(f"variant in {path}", variant, variants)

@@ -78,6 +78,19 @@ def load(
     return _load(data, reader, layout, columns, found)
 
 
+def data_source(
+    data: str,
+    reader: Reader[R],
+    layout: str = "auto",
+    columns: Columns = (),
+    digest: str = "",
+) -> DataSource[R]:
+    """The source of `data`, whose content must have `digest` if one is given."""
+    if digest:
+        return reload(data, reader, layout, columns, digest)
+    return load(data, reader, layout, columns)
+
+
 @lru_cache(maxsize=16)
 def reload(
     data: str, reader: Reader[R], layout: str, columns: Columns, digest: str

@@ -206,6 +206,25 @@ def levels_named(level: int | str, highest: int) -> tuple[int, ...]:
     return tuple(range(int(match[1]), int(match[2] or match[1]) + 1))
 
 
+def read_levels(level: int | str, levels: Iterable[int]) -> tuple[int, ...]:
+    """The levels that `level` names, by `levels_named`, of those there are.
+
+    Raises:
+        UsageError: anything else.
+    """
+    known = list(levels)
+    found = levels_named(level, max(known))
+    if found:
+        return found
+    names = ", ".join(map(str, known))
+    raise UsageError(f"level {level!r}: expected one of {names}, or a range such as '1-3'.")
+
+
+def is_in(split: str, instance: str) -> bool:
+    """Whether `instance` is one of the problems of `split`, `all` included."""
+    return split in ("all", split_of(instance))
+
+
 def check_split(split: str) -> None:
     """Raise `UsageError` unless `split` is one of `SPLITS`."""
     if split not in SPLITS:

@@ -43,15 +43,16 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests, parse_levels
-from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.code.problems import LEVELS
+from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
+from flowzoo.envs.tasks.task import Problem, read_levels
 from flowzoo.envs.workflow import Workflow
 from flowzoo.envs.workflows.code_pair_expert import split_solution
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.pair import (
     AUX,
     HIGHEST,
@@ -136,13 +137,12 @@ class CodePair(Workflow):
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
             raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
-        if self.task.data is None and 3 in parse_levels(self.task.level or 1):
+        if self.task.data is None and 3 in read_levels(self.task.level or 1, LEVELS):
             raise UsageError(
                 f"{self.name} needs problems that ask for a function; those of level 3 ask for "
                 f"programs that read stdin. Take level=1 or 2, got level={self.task.level!r}."
             )
-        if self.feedback not in get_args(Feedback):
-            raise unknown("feedback", self.feedback, get_args(Feedback))
+        check_choice("feedback", self.feedback, Feedback)
         for name in ("max_turns", "shown_failures"):
             check_whole(name, getattr(self, name), 1)
 

@@ -41,14 +41,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import boxed_choice
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 
 Tools = Literal["none", "tests"]
 VERDICTS = {"correct": True, "incorrect": False}
@@ -133,8 +133,7 @@ class EvalOpt(Workflow):
         super().__post_init__()
         if self.max_rounds is not None:
             check_whole("max_rounds", self.max_rounds, 1)
-        if self.tools not in get_args(Tools):
-            raise unknown("tools", self.tools, get_args(Tools))
+        check_choice("tools", self.tools, Tools)
         if self.tools == "tests" and self.task.kind != "code":
             raise UsageError(
                 f"tools='tests' runs programs; the answers of task {self.task.name!r} are none. "

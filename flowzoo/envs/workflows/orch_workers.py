@@ -35,14 +35,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import unknown
+from flowzoo.errors import check_choice
 
 SplitBy = Literal["strategies", "subtasks"]
 WORDS = {"strategies": "STRATEGY", "subtasks": "SUBTASK"}
@@ -110,8 +110,7 @@ class OrchWorkers(Workflow):
         """Check the settings."""
         super().__post_init__()
         check_whole("max_workers", self.max_workers, 1)
-        if self.split_by not in get_args(SplitBy):
-            raise unknown("split_by", self.split_by, get_args(SplitBy))
+        check_choice("split_by", self.split_by, SplitBy)
 
     def role_counts(self) -> Mapping[str, int]:
         """As many workers as set."""

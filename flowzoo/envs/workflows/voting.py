@@ -33,14 +33,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from flowzoo.envs.script import Ask, Classes, Grade, Graded, Message, Outcome, Reply, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import boxed_number, lone_number, without_box
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import unknown
+from flowzoo.errors import check_choice
 
 Aggregate = Literal["llm", "majority"]
 
@@ -93,8 +93,7 @@ class Voting(Workflow):
         """Check the settings."""
         super().__post_init__()
         check_whole("n_votes", self.n_votes, 1)
-        if self.aggregate not in get_args(Aggregate):
-            raise unknown("aggregate", self.aggregate, get_args(Aggregate))
+        check_choice("aggregate", self.aggregate, Aggregate)
 
     def role_counts(self) -> Mapping[str, int]:
         """Generators as set; an aggregator unless votes are counted."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from textwrap import dedent
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from flowzoo.errors import unknown
+from flowzoo.errors import check_choice
 from flowzoo.reward.visible import visible
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
@@ -139,8 +139,7 @@ def score_programs(
         UsageError: unknown scoring, or an isolation that this machine does not offer.
         SandboxError: the sandbox broke, twice, under one of them: never scored as its fault.
     """
-    if scoring not in get_args(Scoring):
-        raise unknown("reward of task 'code'", scoring, get_args(Scoring))
+    check_choice("reward of task 'code'", scoring, Scoring)
     scores = [CodeScore(0.0, "none")] * len(programs)
     places = [place for place, program in enumerate(programs) if program is not None]
     if not places:

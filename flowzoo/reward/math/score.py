@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean, text_form
 from flowzoo.reward.math.compare import ListRule, PercentRule, Rules, UnitRule, same
@@ -60,18 +60,13 @@ class MathOptions:
 
     def __post_init__(self) -> None:
         """Check the choices."""
-        for name, value, choices in (
-            ("reading", self.read, get_args(MathReading)),
-            ("percent rule", self.percent, get_args(PercentRule)),
-            ("unit rule", self.units, get_args(UnitRule)),
-            ("list rule", self.lists, get_args(ListRule)),
-            ("judge", self.judge, get_args(Judging)),
-        ):
-            if value not in choices:
-                raise unknown(name, value, choices)
+        check_choice("reading", self.read, MathReading)
+        check_choice("percent rule", self.percent, PercentRule)
+        check_choice("unit rule", self.units, UnitRule)
+        check_choice("list rule", self.lists, ListRule)
+        check_choice("judge", self.judge, Judging)
         for source in self.order or ():
-            if source not in get_args(AnswerSource):
-                raise unknown("answer source", source, get_args(AnswerSource))
+            check_choice("answer source", source, AnswerSource)
         if not 1 <= self.digits <= 40:
             raise UsageError(f"digits: expected 1 to 40, got {self.digits!r}.")
         if not 0 < self.deadline <= 1.5:

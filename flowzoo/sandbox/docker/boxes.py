@@ -15,9 +15,9 @@ import socket
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.sandbox.backends import LEAST_MEMORY_MB
 from flowzoo.sandbox.docker.connection import DockerConnection
 from flowzoo.sandbox.docker.container import (
@@ -64,8 +64,7 @@ class DockerBackend:
     def __init__(
         self, image: str | None = None, runtime: str | None = None, user: BoxUser = "root"
     ) -> None:
-        if user not in get_args(BoxUser):
-            raise unknown("box user", user, get_args(BoxUser))
+        check_choice("box user", user, BoxUser)
         self._name, self._runtime = image, runtime
         self._user: BoxUser = user
         self._client, self._info = connect()

@@ -33,13 +33,23 @@ class CodeDraft(NamedTuple):
     entry: str | None
 
 
+Draft = Callable[[random.Random], CodeDraft]
+
+
 @dataclass(frozen=True, slots=True)
 class ProblemFamily:
     """A family of problems: its name, its level and how one is drawn."""
 
     name: str
     level: int
-    draft: Callable[[random.Random], CodeDraft]
+    draft: Draft
+
+
+def families(
+    level: int, *drafts: Callable[[random.Random], CodeDraft]
+) -> tuple[ProblemFamily, ...]:
+    """The families of a level, each named after the function that drafts it."""
+    return tuple(ProblemFamily(one.__name__.replace("_", " "), level, one) for one in drafts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily
+from flowzoo.envs.tasks.code.family import CodeDraft, families
 
 WORDS = (
     "apple", "pear", "plum", "fig", "grape", "lemon", "melon", "cherry", "peach", "mango",
@@ -325,11 +325,8 @@ def parse_pairs(rng: random.Random) -> CodeDraft:
     )
 
 
-LEVEL_2 = tuple(
-    ProblemFamily(function.__name__.replace("_", " "), 2, function)
-    for function in (
-        list_pipeline, list_window, list_rotate, list_runs, pairs_apart, digit_sum, recurrence,
-        count_numbers, letter_count, rewrite, shift_letters, sort_words, count_words, stock_value,
-        parse_pairs,
-    )
+LEVEL_2 = families(
+    2, list_pipeline, list_window, list_rotate, list_runs, pairs_apart, digit_sum, recurrence,
+    count_numbers, letter_count, rewrite, shift_letters, sort_words, count_words, stock_value,
+    parse_pairs,
 )  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
-from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily
+from flowzoo.envs.tasks.code.family import CodeDraft, families
 from flowzoo.envs.tasks.code.level2 import WORDS, maps, tests
 
 
@@ -23,7 +24,8 @@ def sum_lines(rng: random.Random) -> CodeDraft:
     )
 
 
-def _lines(items: list[int]) -> str:
+def _lines(items: Sequence[object]) -> str:
+    """An input whose first line says how many lines follow."""
     return "".join(f"{item}\n" for item in (len(items), *items))
 
 
@@ -53,8 +55,7 @@ def table(rng: random.Random) -> CodeDraft:
 
 def _table(rng: random.Random) -> str:
     names = rng.sample(WORDS, rng.randint(2, 6))
-    rows = "".join(f"{name} {rng.randint(5, 95)}\n" for name in names)
-    return f"{len(names)}\n{rows}"
+    return _lines([f"{name} {rng.randint(5, 95)}" for name in names])
 
 
 def commands(rng: random.Random) -> CodeDraft:
@@ -75,11 +76,8 @@ def commands(rng: random.Random) -> CodeDraft:
 
 
 def _commands(rng: random.Random) -> str:
-    count = rng.randint(2, 7)
     words = ("add", "sub", "grow")
-    return f"{count}\n" + "".join(
-        f"{rng.choice(words)} {rng.randint(1, 9)}\n" for _ in range(count)
-    )
+    return _lines([f"{rng.choice(words)} {rng.randint(1, 9)}" for _ in range(rng.randint(2, 7))])
 
 
 def grid(rng: random.Random) -> CodeDraft:
@@ -101,8 +99,7 @@ def grid(rng: random.Random) -> CodeDraft:
 
 def _grid(rng: random.Random, mark: str) -> str:
     height, width = rng.randint(2, 6), rng.randint(3, 8)
-    rows = ["".join(rng.choice((mark, ".")) for _ in range(width)) for _ in range(height)]
-    return f"{height}\n" + "".join(f"{row}\n" for row in rows)
+    return _lines(["".join(rng.choice((mark, ".")) for _ in range(width)) for _ in range(height)])
 
 
 def sentences(rng: random.Random) -> CodeDraft:
@@ -128,9 +125,9 @@ def sentences(rng: random.Random) -> CodeDraft:
 
 
 def _sentences(rng: random.Random) -> str:
-    count = rng.randint(1, 4)
-    lines = (" ".join(rng.sample(WORDS, rng.randint(1, 6))) for _ in range(count))
-    return f"{count}\n" + "".join(f"{line}\n" for line in lines)
+    return _lines(
+        [" ".join(rng.sample(WORDS, rng.randint(1, 6))) for _ in range(rng.randint(1, 4))]
+    )
 
 
 def depth(rng: random.Random) -> CodeDraft:
@@ -261,10 +258,7 @@ def change_coins(rng: random.Random) -> CodeDraft:
     )
 
 
-LEVEL_3 = tuple(
-    ProblemFamily(function.__name__.replace("_", " "), 3, function)
-    for function in (
-        sum_lines, table, commands, grid, sentences, depth, merge, reverse_polish, matrix,
-        change_coins,
-    )
+LEVEL_3 = families(
+    3, sum_lines, table, commands, grid, sentences, depth, merge, reverse_polish, matrix,
+    change_coins,
 )  # fmt: skip

@@ -24,7 +24,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, cast
 
 from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
@@ -33,16 +33,10 @@ from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
 from flowzoo.envs.tasks.code.files import CodeLayout, CodeRow, code_rows, with_prelude
 from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
-from flowzoo.envs.tasks.rows import Columns, DataSource, load, read_columns, reload
-from flowzoo.envs.tasks.task import (
-    Problem,
-    Task,
-    check_split,
-    levels_named,
-    number_by_first,
-    split_of,
-)
-from flowzoo.errors import UsageError, unknown
+from flowzoo.envs.tasks.data import DataTask, check_either
+from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
+from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
 from flowzoo.sandbox.program import Limits, Program, Test
 from flowzoo.sandbox.tier import SandboxName
@@ -55,19 +49,6 @@ _MOST_DRAWS = 10_000
 def fenced(source: str) -> str:
     """A program as a reply gives it."""
     return f"```python\n{source}\n```"
-
-
-def parse_levels(level: int | str) -> tuple[int, ...]:
-    """Levels named by `level`: 2, "2", or a range such as "1-3".
-
-    Raises:
-        UsageError: anything else.
-    """
-    found = levels_named(level, max(LEVELS))
-    if found:
-        return found
-    names = ", ".join(map(str, LEVELS))
-    raise UsageError(f"level {level!r}: expected one of {names}, or a range such as '1-3'.")
 
 
 def grading_tests(problem: Problem) -> tuple[Test, ...]:
@@ -95,7 +76,7 @@ def lines_of(answer: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class CodeTask(Task):
+class CodeTask(DataTask[CodeRow]):
     """Programming problems.
 
     Immutable and cheap to pickle: a task on a file travels as path and content digest, and is
@@ -141,44 +122,28 @@ class CodeTask(Task):
         """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
         check_seed(self.seed)
-        for option, value, choices in (
-            ("reward", self.reward, get_args(Scoring)),
-            ("sandbox", self.sandbox, get_args(SandboxName)),
-        ):
-            if value not in choices:
-                raise unknown(option, value, choices)
+        check_choice("reward", self.reward, Scoring)
+        check_choice("sandbox", self.sandbox, SandboxName)
         self.limits()
+        check_either(self, "level", "family")
         if self.data is None:
             self._check_generated()
-        else:
-            self._check_file()
+            return
+        object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "digest", self._source().digest)
 
     def _check_generated(self) -> None:
-        if self.layout != "auto" or self.columns or self.digest:
-            raise UsageError("layout, columns and digest describe a file: give data as well.")
         if self.family is not None:
             own = family_named(self.family).level
             if self.level not in (None, own, str(own)):
                 raise UsageError(f"family {self.family!r} is of level {own}, not {self.level!r}.")
             object.__setattr__(self, "level", own)
         object.__setattr__(self, "level", 1 if self.level is None else self.level)
-        parse_levels(cast("int | str", self.level))
-
-    def _check_file(self) -> None:
-        for option in ("level", "family"):
-            if getattr(self, option) is not None:
-                raise UsageError(
-                    f"{option}={getattr(self, option)!r} chooses generated problems and "
-                    f"data={self.data!r} a file: give one of the two."
-                )
-        object.__setattr__(self, "data", str(self.data))
-        object.__setattr__(self, "digest", self._source().digest)
+        read_levels(cast("int | str", self.level), LEVELS)
 
     def _source(self) -> DataSource[CodeRow]:
-        data, columns = str(self.data), cast(Columns, self.columns)
-        if self.digest:
-            return reload(data, code_rows, self.layout, columns, self.digest)
-        return load(data, code_rows, self.layout, columns)
+        columns = cast(Columns, self.columns)
+        return data_source(str(self.data), code_rows, self.layout, columns, self.digest)
 
     def limits(self) -> Limits:
         """Limits of every run of a program.
@@ -188,25 +153,9 @@ class CodeTask(Task):
         """
         return Limits(cpu_s=self.cpu_s, memory_mb=self.memory_mb)
 
-    def size(self, split: str) -> int | None:
-        """Number of rows of the file in `split`; None for generated problems."""
-        check_split(split)
-        return None if self.data is None else len(self._source().splits[split])
-
-    def problem(self, index: int, split: str = "train") -> Problem:
-        """Problem `index` of `split`; for a file, the row at that position of the split.
-
-        Raises:
-            UsageError: unknown split, or an index outside it.
-        """
-        size = self.check_index(index, split)
-        if size is None:
-            return self._generated(index, split)
-        source = self._source()
-        row = source.splits[split][index]
+    def _of_row(self, row: CodeRow, index: int, split: str, where: dict[str, Any]) -> Problem:
         meta = {
-            "source": source.name,
-            "row": row.line,
+            **where,
             "entry": row.entry,
             "public": row.public,
             "hidden": row.hidden,
@@ -218,11 +167,11 @@ class CodeTask(Task):
 
     def _generated(self, index: int, split: str) -> Problem:
         """Draw until the statement belongs to `split`, so that the item depends on its key only."""
-        levels = parse_levels(self.level or 1)
+        levels = read_levels(self.level or 1, LEVELS)
         level = levels[index % len(levels)]
         for number in range(_MOST_DRAWS):
             family, draft = self._draft(level, split, index, number)
-            if split not in ("all", split_of(draft.statement)):
+            if not is_in(split, draft.statement):
                 continue
             made = complete(family, draft)
             if made is not None:

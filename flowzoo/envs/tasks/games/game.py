@@ -13,15 +13,16 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.data import DataTask
 from flowzoo.envs.tasks.games.actions import joined, written
 from flowzoo.envs.tasks.games.files import BoardRow, board_rows
-from flowzoo.envs.tasks.rows import Columns, DataSource, load, reload
-from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
-from flowzoo.errors import UsageError, unknown
+from flowzoo.envs.tasks.rows import Columns, DataSource, data_source
+from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
@@ -58,8 +59,10 @@ class GameResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Game(Task):
+class Game(DataTask[BoardRow]):
     """A task whose answers are lists of actions.
+
+    A problem's `meta` has `board`, `solution` and the facts of the game.
 
     Raises:
         UsageError: an option out of range.
@@ -90,8 +93,7 @@ class Game(Task):
 
     def __post_init__(self) -> None:
         """Check the options that all games share and, for a file, read it."""
-        if self.reward not in get_args(GameReward):
-            raise unknown("reward", self.reward, get_args(GameReward))
+        check_choice("reward", self.reward, GameReward)
         check_seed(self.seed)
         if isinstance(self.columns, Mapping):
             object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))
@@ -112,9 +114,7 @@ class Game(Task):
 
     def _source(self) -> DataSource[BoardRow]:
         layout, columns = f"{self.name}/{self.settings()[0]}", cast(Columns, self.columns)
-        if self.digest:
-            return reload(str(self.data), board_rows, layout, columns, self.digest)
-        return load(str(self.data), board_rows, layout, columns)
+        return data_source(str(self.data), board_rows, layout, columns, self.digest)
 
     @classmethod
     @abstractmethod
@@ -160,28 +160,15 @@ class Game(Task):
     def ended(self, problem: Problem, actions: str = START) -> str:
         """Why nothing more can be done (`solved`, `deadlock`, `cap`), or an empty string."""
 
-    def size(self, split: str) -> int | None:
-        """Number of worlds of the file in `split`; None for generated ones."""
-        check_split(split)
-        return None if self.data is None else len(self._source().splits[split])
+    def _of_row(self, row: BoardRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+        return self._problem(row.made, index, split, where)
 
-    def problem(self, index: int, split: str = "train") -> Problem:
-        """Problem `index` of `split`; `meta` has `board`, `solution` and the facts of the game.
-
-        Raises:
-            UsageError: unknown split, an index outside it, or a space of worlds so small that none
-                of them belongs to the split.
-        """
-        size = self.check_index(index, split)
-        if size is not None:
-            source = self._source()
-            row = source.splits[split][index]
-            return self._problem(row.made, index, split, {"source": source.name, "row": row.line})
+    def _generated(self, index: int, split: str) -> Problem:
         settings = self.settings()
         for draw in count():
             rng = key_rng("task", self.name, *settings, split, self.seed, index, draw)
             made = self.draw(rng, split)
-            if made is not None and split in ("all", split_of(made.key)):
+            if made is not None and is_in(split, made.key):
                 where = {"source": "-".join(map(str, settings))}
                 return self._problem(made, index, split, where)
             if draw >= MOST_DRAWS:

@@ -22,7 +22,7 @@ Version history: v0, first release.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,24 +32,16 @@ from flowzoo.envs.tasks.games.actions import (
     moves_of,
     written,
 )
-from flowzoo.envs.tasks.games.files import check_square
 from flowzoo.envs.tasks.games.game import START, GameInstance, GameResult
-from flowzoo.envs.tasks.games.moves import MoveGame
+from flowzoo.envs.tasks.games.moves import MoveGame, Tile
 from flowzoo.envs.tasks.games.plan_path_kernel import PlanPathResult, distances, walk_batch
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError
 
 STEP, INVALID, GOAL, SHORTEST = -0.01, -0.1, 1.0, 0.5
 """Parts of the shaped return."""
-TILES = {
-    "#": ("██", "grey37"),
-    ".": ("· ", "dim"),
-    "P": ("@ ", "bold cyan"),
-    "+": ("@ ", "bold green"),
-    "G": ("G ", "bold green"),
-    "trail": ("• ", "yellow"),
-}
-"""How a cell is drawn."""
+TRAIL = ("• ", "yellow")
+"""How a cell is drawn that was left."""
 _WALL_DRAWS = 50
 
 
@@ -107,6 +99,13 @@ class PlanPathTask(MoveGame):
     )
 
     drawn_by: ClassVar[tuple[str, ...]] = ("density",)
+    tiles: ClassVar[Mapping[str, Tile]] = {
+        "#": Tile("wall", "██", "grey37"),
+        ".": Tile("free", "· ", "dim"),
+        "P": Tile("you", "@ ", "bold cyan"),
+        "G": Tile("goal", "G ", "bold green"),
+        "+": Tile("", "@ ", "bold green"),
+    }
 
     side: int = 10
     """Cells in a row, and rows."""
@@ -126,7 +125,7 @@ class PlanPathTask(MoveGame):
     @classmethod
     def instance(cls, rows: list[str], side: int) -> GameInstance:
         """A grid with one P and one G, and a path between them."""
-        check_square(rows, side, "#.PG")
+        cls.check_board(rows, side)
         board, marks = "\n".join(rows), "".join(rows)
         if marks.count("P") != 1 or marks.count("G") != 1:
             raise UsageError("expected exactly one P and one G on the board")
@@ -176,7 +175,7 @@ class PlanPathTask(MoveGame):
             there = neighbour(cell, move, side)
             cell = cell if there is None or marks[there] == "#" else there
         tiles = [
-            TILES["trail" if mark == "." and cell in trail else mark]
+            TRAIL if mark == "." and cell in trail else self.tiles[mark][1:]
             for cell, mark in enumerate(marks)
         ]
         return [tiles[row : row + side] for row in range(0, side * side, side)]
@@ -186,7 +185,7 @@ class PlanPathTask(MoveGame):
         width = self.side + 1
         here, goal = board.index("+" if "+" in board else "P"), problem.meta["board"].index("G")
         return (
-            f"Grid (# wall, . free, P you, G goal):\n{board}\n"
+            f"Grid ({self.legend()}):\n{board}\n"
             f"You are at row {here // width}, column {here % width}; "
             f"the goal is at row {goal // width}, column {goal % width}."
         )
@@ -213,12 +212,9 @@ class PlanPathTask(MoveGame):
         walk = self._walk(problem, actions)
         return "solved" if walk.end_distance == 0 else "cap" if walk.moves >= self.cap else ""
 
-    def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
-        """A shortest plan from where P is; wrong: with a move that misses the goal in the end."""
+    def best_moves(self, board: str, rng: random.Random) -> str:
+        """A shortest plan from where P is."""
         marks = board.replace("\n", "")
         if "+" in marks:
-            return START
-        moves = shortest(board, self.side, marks.index("P"), marks.index("G"), rng) or ""
-        if right or not moves:
-            return written([*moves])
-        return self.near_miss(problem, board, moves, rng)
+            return ""
+        return shortest(board, self.side, marks.index("P"), marks.index("G"), rng) or ""

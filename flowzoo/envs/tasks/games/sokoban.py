@@ -25,7 +25,7 @@ Version history: v0, first release.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,9 +34,8 @@ from flowzoo.envs.tasks.games.actions import (
     MOVES,
     written,
 )
-from flowzoo.envs.tasks.games.files import check_square
 from flowzoo.envs.tasks.games.game import START, GameInstance, GameResult
-from flowzoo.envs.tasks.games.moves import MoveGame
+from flowzoo.envs.tasks.games.moves import MoveGame, Tile
 from flowzoo.envs.tasks.games.sokoban_kernel import (
     SokobanLevel,
     SokobanResult,
@@ -45,21 +44,11 @@ from flowzoo.envs.tasks.games.sokoban_kernel import (
     level_of,
     run_batch,
 )
-from flowzoo.envs.tasks.task import Problem, Scene, split_of
+from flowzoo.envs.tasks.task import Problem, Scene, is_in
 from flowzoo.errors import UsageError
 
 STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0
 """Parts of the shaped return."""
-TILES = {
-    "#": ("██", "grey37"),
-    "-": ("· ", "dim"),
-    ".": ("○ ", "bold green"),
-    "$": ("■ ", "yellow"),
-    "*": ("■ ", "bold green"),
-    "@": ("@ ", "bold cyan"),
-    "+": ("@ ", "bold cyan"),
-}
-"""How a cell is drawn."""
 
 
 def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> str | None:
@@ -103,6 +92,15 @@ class SokobanTask(MoveGame):
     )
 
     drawn_by: ClassVar[tuple[str, ...]] = ("boxes", "density", "longest")
+    tiles: ClassVar[Mapping[str, Tile]] = {
+        "#": Tile("wall", "██", "grey37"),
+        "-": Tile("floor", "· ", "dim"),
+        ".": Tile("goal", "○ ", "bold green"),
+        "$": Tile("box", "■ ", "yellow"),
+        "*": Tile("box on goal", "■ ", "bold green"),
+        "@": Tile("you", "@ ", "bold cyan"),
+        "+": Tile("you on goal", "@ ", "bold cyan"),
+    }
 
     side: int = 6
     """Cells in a row, and rows, the surrounding wall included."""
@@ -141,7 +139,7 @@ class SokobanTask(MoveGame):
     def instance(cls, rows: list[str], side: int) -> GameInstance:
         """A walled board with one player, as many goals as boxes, and a solution."""
         rows = [row.replace(" ", "-") for row in rows]
-        check_square(rows, side, "#-.$*@+")
+        cls.check_board(rows, side)
         board = "\n".join(rows)
         edge = rows[0] + rows[-1] + "".join(row[0] + row[-1] for row in rows)
         boxes, goals = (sum(map(board.count, symbols)) for symbols in ("$*", ".*+"))
@@ -167,7 +165,7 @@ class SokobanTask(MoveGame):
         for number, (r, c) in enumerate(cells):
             rows[r][c] = "#" if number < self.walls else "."
         walls_and_goals = "\n".join("".join(row) for row in rows)
-        if split not in ("all", split_of(walls_and_goals)):
+        if not is_in(split, walls_and_goals):
             return None
         level = SokobanLevel(walls_and_goals)
         states = level.states(1, min(self.longest or self.cap, self.cap))
@@ -185,14 +183,11 @@ class SokobanTask(MoveGame):
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
         """The board."""
         rows = self.state(problem, answer or START).split("\n")
-        return [[TILES[symbol] for symbol in row] for row in rows]
+        return [[self.tiles[symbol][1:] for symbol in row] for row in rows]
 
     def describe(self, problem: Problem, board: str, actions: str) -> str:
         """The board with its legend."""
-        return (
-            "Sokoban (# wall, - floor, . goal, $ box, * box on goal, @ you, + you on goal):\n"
-            f"{board}"
-        )
+        return f"Sokoban ({self.legend()}):\n{board}"
 
     def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
         """Make all moves in one compiled pass."""
@@ -220,10 +215,7 @@ class SokobanTask(MoveGame):
             return "deadlock"
         return "cap" if run.moves >= self.cap else ""
 
-    def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
-        """A shortest solution of the board as it is; wrong: with a mistake that leaves it open."""
+    def best_moves(self, board: str, rng: random.Random) -> str:
+        """A shortest solution of the board as it is."""
         level = level_of(bare(board))
-        moves = solution(level, level.state(board), rng) or ""
-        if right or not moves:
-            return written([*moves])
-        return self.near_miss(problem, board, moves, rng)
+        return solution(level, level.state(board), rng) or ""

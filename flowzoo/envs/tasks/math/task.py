@@ -18,15 +18,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.data import DataTask, check_either
 from flowzoo.envs.tasks.math.files import MathLayout, MathRow, math_rows
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
-from flowzoo.envs.tasks.rows import Columns, DataSource, load, read_columns, reload
-from flowzoo.envs.tasks.task import Problem, Task, check_split, levels_named, split_of
-from flowzoo.errors import UsageError
+from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
+from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
@@ -37,20 +37,6 @@ _AS_GIVEN = MathOptions(read="answer")
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _DELTAS = (-10, -3, -2, -1, 1, 2, 3, 10)
-
-
-def parse_levels(level: int | str) -> tuple[int, ...]:
-    """Levels named by `level`: 2, "2", or a range such as "1-3".
-
-    Raises:
-        UsageError: anything else.
-    """
-    found = levels_named(level, max(LEVELS))
-    if found:
-        return found
-    raise UsageError(
-        f"level {level!r}: expected one of {', '.join(map(str, LEVELS))}, or a range such as '1-3'."
-    )
 
 
 def is_right(answer: str, gold: str) -> bool:
@@ -74,8 +60,10 @@ def wrong_answer(gold: str, rng: random.Random) -> str:
 
 
 @dataclass(frozen=True)
-class MathTask(Task):
+class MathTask(DataTask[MathRow]):
     """Mathematics problems with one final answer.
+
+    A problem's `meta` has `solution`, and `level` (generated) or `source` and `row`, its line.
 
     Immutable and cheap to pickle: a task on a file travels as path and content digest, and is
     read again where it arrives.
@@ -111,59 +99,30 @@ class MathTask(Task):
         """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
         check_seed(self.seed)
+        check_either(self, "level")
         if self.data is None:
-            if self.layout != "auto" or self.columns or self.digest:
-                raise UsageError("layout, columns and digest describe a file: give data as well.")
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
-            parse_levels(self.level or 0)
+            read_levels(self.level or 0, LEVELS)
             return
-        if self.level is not None:
-            raise UsageError(
-                f"level={self.level!r} chooses generated problems and data={self.data!r} a file: "
-                "give one of the two."
-            )
         object.__setattr__(self, "data", str(self.data))
-        columns = cast(Columns, self.columns)
-        source = (
-            reload(str(self.data), math_rows, self.layout, columns, self.digest)
-            if self.digest
-            else load(str(self.data), math_rows, self.layout, columns)
-        )
-        object.__setattr__(self, "digest", source.digest)
+        object.__setattr__(self, "digest", self._source().digest)
 
     def _source(self) -> DataSource[MathRow]:
         columns = cast(Columns, self.columns)
-        return reload(str(self.data), math_rows, self.layout, columns, self.digest)
+        return data_source(str(self.data), math_rows, self.layout, columns, self.digest)
 
-    def size(self, split: str) -> int | None:
-        """Number of rows of the file in `split`; None for generated problems."""
-        check_split(split)
-        return None if self.data is None else len(self._source().splits[split])
-
-    def problem(self, index: int, split: str = "train") -> Problem:
-        """Problem `index` of `split`; for a file, the row at that position of the split.
-
-        `meta` has `solution`, and `level` (generated) or `source` and `row`, its line (files).
-
-        Raises:
-            UsageError: unknown split, or an index outside it.
-        """
-        size = self.check_index(index, split)
-        if size is None:
-            return self._generated(index, split)
-        source = self._source()
-        row = source.splits[split][index]
-        meta = {"source": source.name, "row": row.line, "solution": row.solution}
+    def _of_row(self, row: MathRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+        meta = {**where, "solution": row.solution}
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
     def _generated(self, index: int, split: str) -> Problem:
         """Draw until the text belongs to `split`: the item stays a function of its key alone."""
         assert self.level is not None
-        levels = parse_levels(self.level)
+        levels = read_levels(self.level, LEVELS)
         level = levels[index % len(levels)]
         for draw in count():
             made = generate(level, self._rng(level, split, index, draw))
-            if split in ("all", split_of(made.text)):
+            if is_in(split, made.text):
                 meta = {
                     "source": f"level-{self.level}",
                     "level": level,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from flowzoo.envs.tasks.rows import DataSource, load, objects, reload
+from flowzoo.envs.tasks.rows import DataSource, data_source, load, objects, reload
 from flowzoo.envs.tasks.search.index import Bm25
 from flowzoo.errors import DataError
 from flowzoo.reward.text.qa import normalise
@@ -96,7 +96,7 @@ def questions(data: str, digest: str = "") -> DataSource[QuestionRow]:
     Raises:
         DataError: a bad row, with its line, or another content.
     """
-    return reload(data, question_rows, "auto", (), digest) if digest else load(data, question_rows)
+    return data_source(data, question_rows, digest=digest)
 
 
 def corpus_digest(corpus: str) -> str:

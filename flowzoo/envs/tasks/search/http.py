@@ -14,12 +14,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from flowzoo.envs.script import Found, Passage
 from flowzoo.envs.tasks.search.index import LONGEST_QUERY
-from flowzoo.errors import RetrieverError, UsageError, unknown
+from flowzoo.errors import RetrieverError, UsageError, check_choice
 
 Field = Literal["queries", "query"]
 BATCH = 256
@@ -83,8 +83,7 @@ class HttpRetriever:
         """Check the settings."""
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise UsageError(f"retriever {self.url!r}: expected a URL such as http://host/retrieve")
-        if self.field not in get_args(Field):
-            raise unknown("field of a retriever", self.field, get_args(Field))
+        check_choice("field of a retriever", self.field, Field)
         if self.timeout_s <= 0 or self.attempts < 1 or self.pause_s < 0:
             raise UsageError(
                 f"retriever: timeout_s > 0, attempts >= 1 and pause_s >= 0 are needed, got "

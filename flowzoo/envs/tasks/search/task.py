@@ -23,23 +23,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flowzoo.envs.script import Found, Graded
 from flowzoo.envs.settings import check_seed
+from flowzoo.envs.tasks.data import DataTask
 from flowzoo.envs.tasks.rows import DataSource
 from flowzoo.envs.tasks.search.files import QuestionRow, corpus_digest, corpus_index, questions
 from flowzoo.envs.tasks.search.http import Field, HttpRetriever
 from flowzoo.envs.tasks.search.index import Bm25, Retriever
 from flowzoo.envs.tasks.search.world import Question, World, draw_question, world
-from flowzoo.envs.tasks.task import (
-    Problem,
-    Task,
-    check_split,
-    levels_named,
-    number_by_first,
-    split_of,
-)
+from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError
 from flowzoo.reward.text.qa import exact_match, f1, normalise
@@ -80,8 +74,12 @@ def world_index(seed: int, split: str, passages: int) -> Bm25:
 
 
 @dataclass(frozen=True)
-class SearchTask(Task):
+class SearchTask(DataTask[QuestionRow]):
     """Questions with a knowledge base to search in.
+
+    A problem's `meta` has `golds` (all accepted answers), `gold_ids` (passages that are needed, in
+    order of the hops; empty if a file does not say), `solution`, and for generated problems
+    `start`, `relations` and `level`.
 
     Raises:
         UsageError: a bad option, options of generated problems together with a file, or a file
@@ -158,35 +156,11 @@ class SearchTask(Task):
             )
         object.__setattr__(self, "digest", found)
 
-    def size(self, split: str) -> int | None:
-        """Number of rows of the file in `split`; None for generated problems."""
-        check_split(split)
-        return None if self.data is None else len(self._questions().splits[split])
-
-    def problem(self, index: int, split: str = "train") -> Problem:
-        """Problem `index` of `split`.
-
-        `meta` has `golds` (all accepted answers), `gold_ids` (passages that are needed, in order of
-        the hops; empty if a file does not say), `solution`, and for generated problems `start`,
-        `relations` and `level`.
-
-        Raises:
-            UsageError: unknown split, or an index outside it.
-        """
-        size = self.check_index(index, split)
-        if size is None:
-            return self._generated(index, split)
-        source = self._questions()
-        row = source.splits[split][index]
-        meta = {
-            "source": source.name,
-            "row": row.line,
-            "golds": row.golds,
-            "gold_ids": row.gold_ids,
-        }
+    def _of_row(self, row: QuestionRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+        meta = {**where, "golds": row.golds, "gold_ids": row.gold_ids}
         return Problem(self.name, split, self.seed, index, row.text, row.golds[0], meta)
 
-    def _questions(self) -> DataSource[QuestionRow]:
+    def _source(self) -> DataSource[QuestionRow]:
         return questions(str(self.data), self.digest.partition(":")[0])
 
     def _generated(self, index: int, split: str) -> Problem:
@@ -196,7 +170,7 @@ class SearchTask(Task):
         for draw in count():
             rng = key_rng("task", self.name, level, split, self.seed, index, draw)
             asked = draw_question(made, level, rng)
-            if split in ("all", split_of(asked.text)):
+            if is_in(split, asked.text):
                 return self._asked(asked, made, level, split, index)
         raise AssertionError("unreachable")
 

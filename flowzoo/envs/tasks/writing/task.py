@@ -27,15 +27,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed
-from flowzoo.envs.tasks.rows import DataSource, first, load, objects, reload
-from flowzoo.envs.tasks.task import Problem, Task, check_split, number_by_first, split_of
+from flowzoo.envs.tasks.data import DataTask
+from flowzoo.envs.tasks.rows import DataSource, data_source, first, objects
+from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.tasks.writing.texts import draw
 from flowzoo.envs.text import visible
-from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.errors import DataError, UsageError, check_choice
 from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.prose import sentences
@@ -90,8 +91,10 @@ def source_rows(
 
 
 @dataclass(frozen=True)
-class WritingTask(Task):
+class WritingTask(DataTask[SourceRow]):
     """Sources for two writers.
+
+    A problem's `gold` is the model's first text, empty for a file.
 
     Raises:
         UsageError: an unknown form or reward, or a column without a file.
@@ -118,48 +121,28 @@ class WritingTask(Task):
 
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
-        if self.form not in get_args(Form):
-            raise unknown("form", self.form, get_args(Form))
-        if self.reward not in get_args(WritingReward):
-            raise unknown("reward", self.reward, get_args(WritingReward))
+        check_choice("form", self.form, Form)
+        check_choice("reward", self.reward, WritingReward)
         check_seed(self.seed)
         if self.data is None:
             if self.column is not None or self.digest:
                 raise UsageError("column and digest describe a file: give data as well.")
             return
         object.__setattr__(self, "data", str(self.data))
-        object.__setattr__(self, "digest", self._posts().digest)
+        object.__setattr__(self, "digest", self._source().digest)
 
-    def size(self, split: str) -> int | None:
-        """Number of rows of the file in `split`; None for generated problems."""
-        check_split(split)
-        return None if self.data is None else len(self._posts().splits[split])
+    def _source(self) -> DataSource[SourceRow]:
+        columns = (("text", self.column),) if self.column else ()
+        return data_source(str(self.data), source_rows, columns=columns, digest=self.digest)
 
-    def _posts(self) -> DataSource[SourceRow]:
-        data, columns = str(self.data), (("text", self.column),) if self.column else ()
-        if self.digest:
-            return reload(data, source_rows, "auto", columns, self.digest)
-        return load(data, source_rows, "auto", columns)
-
-    def problem(self, index: int, split: str = "train") -> Problem:
-        """Problem `index` of `split`. `gold` is the model's first text, empty for a file.
-
-        Raises:
-            UsageError: unknown split, or an index outside it.
-        """
-        size = self.check_index(index, split)
-        if size is None:
-            return self._generated(index, split)
-        source = self._posts()
-        post = source.splits[split][index]
-        meta = {"source": source.name, "row": post.line}
-        return Problem(self.name, split, self.seed, index, post.text, "", meta)
+    def _of_row(self, row: SourceRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+        return Problem(self.name, split, self.seed, index, row.text, "", where)
 
     def _generated(self, index: int, split: str) -> Problem:
         for number in count():
             key = ("task", self.name, self.form, split, self.seed, index, number)
             made = draw(self.form, key_rng(*key))
-            if split in ("all", split_of(made.source)):
+            if is_in(split, made.source):
                 meta = {"source": self.form, "solution": join_texts(made.first, made.second)}
                 return Problem(self.name, split, self.seed, index, made.source, made.first, meta)
         raise AssertionError("unreachable")

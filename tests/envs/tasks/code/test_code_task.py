@@ -13,7 +13,9 @@ import pytest
 
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.code.task import CodeTask, fenced, parse_levels
+from flowzoo.envs.tasks.code.problems import LEVELS
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.task import read_levels
 from flowzoo.errors import UsageError
 
 TASK = CodeTask()
@@ -128,7 +130,7 @@ def test_wrong_options(options: dict[str, object], message: str) -> None:
 
 
 def test_levels() -> None:
-    assert [parse_levels(level) for level in (1, "2", "1-3")] == [(1,), (2,), (1, 2, 3)]
+    assert [read_levels(level, LEVELS) for level in (1, "2", "1-3")] == [(1,), (2,), (1, 2, 3)]
     levels = [CodeTask(level="1-3").problem(index).meta["level"] for index in range(6)]
     assert levels == [1, 2, 3, 1, 2, 3]
     with pytest.raises(UsageError, match="index -1"):
