@@ -70,7 +70,7 @@ def test_engine_and_learner_agree_after_every_step(calm: Path) -> None:
 @pytest.mark.vllm
 @pytest.mark.full
 def test_engine_and_learner_agree_for_an_adapter_that_moves_far(tmp_path: Path) -> None:
-    train(config(tmp_path, lora_rank=8, lr=5e-3))
+    train(config(tmp_path, lora_rank=8, lr=5e-3, problems=4))
     check_agreement(tmp_path, ["shared"])
 
 
