@@ -126,7 +126,7 @@ class Sampler:
         self.workflow, self.roster, self.seed = workflow, roster, seed
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
-        self.on_failure = 0
+        self.failed = 0
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its `RolloutBatch`."""
@@ -176,7 +176,7 @@ class Sampler:
 
     def fail(self, error: WorkflowError, key: str) -> None:
         """Count a failed episode, save it if asked, and stop if told to."""
-        self.on_failure += 1
+        self.failed += 1
         if self.failures is not None:
             self.failures.parent.mkdir(parents=True, exist_ok=True)
             line = {
