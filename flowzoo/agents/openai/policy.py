@@ -8,19 +8,24 @@ request is sent, is kept in no attribute, and is cut out of every error text.
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from flowzoo.agents.openai.endpoint import (
+    EndpointError,
+    EndpointStats,
+    api_key,
+    chat_url,
+    import_httpx,
+    retry_after,
+)
 from flowzoo.agents.openai.wire import read_completion, refused_for_length, shorter
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, encodable, reply_cap
 from flowzoo.envs.script import Message
-from flowzoo.errors import FlowzooError, UsageError, missing_extra
+from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int, key_rng
 
 if TYPE_CHECKING:
@@ -30,41 +35,6 @@ _log = logging.getLogger("flowzoo")
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 300.0
 _TOO_LONG = -2.0
-
-
-class EndpointError(FlowzooError, RuntimeError):
-    """An endpoint failed for good: the message names URL, status and what the server said."""
-
-
-@dataclass(slots=True)
-class EndpointStats:
-    """What an endpoint has done so far; token counts as the server reports them."""
-
-    requests: int = 0
-    retries: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    filtered: int = 0
-    """Replies that the server cut for their content."""
-    shortened: int = 0
-    """Prompts that the server found too long, and that were shortened until it did not."""
-
-
-def retry_after(header: str | None, now: float) -> float:
-    """Seconds a `Retry-After` header asks to wait (a number or an HTTP date); 0 if it says nothing.
-
-    `now` is the time in seconds since the epoch.
-    """
-    if header is None:
-        return 0.0
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(header).timestamp() - now
-        except ValueError:
-            return 0.0
-    return seconds if 0.0 < seconds < float("inf") else 0.0
 
 
 class OpenAIPolicy:
@@ -138,7 +108,7 @@ class OpenAIPolicy:
         self._cap_field = "max_tokens"
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._httpx = _import_httpx()
+        self._httpx = import_httpx()
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order. The first failure cancels the others.
@@ -289,47 +259,3 @@ class OpenAIPolicy:
     def __repr__(self) -> str:
         """Name, model and URL; never the key."""
         return f"OpenAIPolicy({self.name!r}, model={self.model!r}, url={self._url!r})"
-
-
-def chat_url(base_url: str) -> str:
-    """The chat-completions URL below `base_url`.
-
-    Raises:
-        UsageError: not an http(s) URL, or one that holds a password or a query, which would end
-            up in logs and records.
-    """
-    try:
-        parts = urlsplit(base_url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of urlsplit, and of a port that is no number
-        parts, valid = urlsplit(""), False
-    if not valid:
-        raise UsageError(
-            f"expected an endpoint URL such as http://localhost:8000/v1, got {base_url!r}."
-        )
-    if parts.username or parts.password or parts.query:
-        raise UsageError(
-            "the endpoint URL must hold no user, password or query (they would be recorded); "
-            "put the key into the environment variable named by api_key_env."
-        )
-    return base_url.rstrip("/") + "/chat/completions"
-
-
-def api_key(variable: str) -> str:
-    """The key in the environment variable `variable`, or an empty string.
-
-    Raises:
-        UsageError: the key holds characters that no HTTP header can.
-    """
-    key = os.environ.get(variable, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"the key in {variable} holds characters other than printable ASCII.")
-    return key
-
-
-def _import_httpx() -> Any:
-    try:
-        import httpx
-    except ImportError as error:
-        raise missing_extra("httpx", "openai", "the endpoint policy") from error
-    return httpx

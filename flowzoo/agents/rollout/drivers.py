@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from flowzoo.agents.names import role_of
 from flowzoo.agents.policy import Key, Request
 from flowzoo.agents.rollout.engine import EffectBatch, Play, RequestBatch, Response
 from flowzoo.agents.roster import Roster
-from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem
-from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs import Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Effect, EffectResult, Found, Ran
-from flowzoo.errors import UsageError
 
 
 class OpenTurn(NamedTuple):
@@ -165,131 +162,6 @@ class EpisodeDriver:
     def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
         """See `Driver`."""
         return record(self.episode, engine_fields(answers))
-
-
-def chat(obs: Any) -> list[Message]:
-    """The messages of an observation: flowzoo's `{"messages": [...]}`, a chat, or a string.
-
-    Raises:
-        UsageError: anything else; give the rollout an `observe=` function then.
-    """
-    if isinstance(obs, Mapping) and "messages" in obs:
-        obs = obs["messages"]
-    if isinstance(obs, str):
-        return [{"role": "user", "content": obs}]
-    if isinstance(obs, (list, tuple)) and all(isinstance(message, Mapping) for message in obs):
-        return [dict(message) for message in obs]
-    raise UsageError(
-        f"cannot read an observation of type {type(obs).__name__} as chat messages; pass "
-        "observe=(observation -> list of messages)"
-    )
-
-
-class AECDriver:
-    """Drives any AEC environment through `last` and `step`, one agent at a time.
-
-    The environment must have been reset. Its steps run on the event loop's thread.
-    """
-
-    def __init__(
-        self, env: Any, problem: str, key: str, observe: Callable[[Any], list[Message]] = chat
-    ) -> None:
-        """Take over `env`; `problem` is the reference used in request keys."""
-        self.problem = problem
-        self._env, self._key, self._observe = env, key, observe
-        self._returns: dict[str, float] = dict.fromkeys(env.possible_agents, 0.0)
-        self._calls: list[Call] = []
-        self._turns: dict[str, int] = {}
-        self._open: OpenTurn | None = None
-        self._truncated = False
-        self._next()
-
-    def _next(self) -> None:
-        env = self._env
-        self._open = None
-        while env.agents:
-            agent = env.agent_selection
-            obs, reward, terminated, truncated, _ = env.last()
-            self._returns[agent] += float(reward)
-            if not (terminated or truncated):
-                turn = self._turns.get(agent, 0)
-                self._turns[agent] = turn + 1
-                messages = self._observe(obs)
-                quotes = tuple(call.reply for call in self._calls)
-                self._open = OpenTurn(
-                    len(self._calls), agent, role_of(agent), turn, messages, quotes=quotes
-                )
-                return
-            self._truncated |= bool(truncated)
-            env.step(None)
-
-    def open_turns(self) -> list[OpenTurn]:
-        """See `Driver`."""
-        return [self._open] if self._open else []
-
-    def effects(self) -> Sequence[tuple[Problem, Effect]]:
-        """None: an AEC environment does its own work."""
-        return ()
-
-    def reply(self, agent: str, text: str) -> None:
-        """See `Driver`."""
-        turn = self._open
-        if turn is None or turn.agent != agent:
-            raise UsageError(f"{agent} has no open turn")
-        self._calls.append(
-            Call(
-                problem=self.problem,
-                episode=self._key,
-                agent=agent,
-                role=turn.role,
-                slot=0,
-                turn=turn.turn,
-                phase=turn.call,
-                messages=tuple(turn.messages),
-                reply=text,
-                strict=True,
-                lenient=True,
-                truth=None,
-                parts={},
-                reward=0.0,
-                state_hash="",
-                prompts="",
-            )
-        )
-        self._env.step(text)
-        self._next()
-
-    def resolve(self, results: Sequence[EffectResult]) -> None:
-        """Never called, since there are no effects."""
-        raise UsageError("an AEC environment has no effects to resolve")
-
-    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
-        """The environment's own record if it is one of ours, else what `last` told.
-
-        For other environments the score is the mean return of the agents, and every call is paid
-        its agent's return.
-        """
-        core = getattr(self._env, "unwrapped", self._env)
-        if isinstance(core, WorkflowEnv):
-            done = core.record()
-            calls = tuple(replace(call, episode=self._key) for call in done.calls)
-            return with_answers(replace(done, episode=self._key, calls=calls), answers)
-        returns = self._returns
-        finished = EpisodeRecord(
-            workflow=str(self._env),
-            task="",
-            problem=self.problem,
-            episode=self._key,
-            text="",
-            gold="",
-            score=sum(returns.values()) / max(1, len(returns)),
-            answer=None,
-            truncated=self._truncated,
-            facts={},
-            returns=returns,
-            calls=tuple(replace(call, reward=returns[call.agent]) for call in self._calls),
-        )
-        return with_answers(finished, answers)
 
 
 def drive(

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
-from flowzoo.errors import unknown
+from flowzoo.errors import check_choice, unknown
 from flowzoo.reward.listed import names
+from flowzoo.reward.math.boxes import PERCENT_AFTER, last_box
 
 ExtractMode = Literal["strict", "lenient", "auto"]
 AnswerSource = Literal["box", "phrase", "hashes", "span", "whole", "number"]
@@ -33,10 +34,7 @@ TAIL: Final = 50_000
 """Characters at the end of a reply that are looked at."""
 _SHORT: Final = 200
 """A text up to this long may be a bare answer."""
-_JOINT: Final = 60
-_MAX_JOINED: Final = 64
 
-_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _PHRASE = re.compile(
     r"(?:answer|réponse|respuesta|antwort|答案)(?:\s{0,3}(?:is|est|es|ist|是|为)\b|\s?[::])",
     re.IGNORECASE,
@@ -48,7 +46,6 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _LAST_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
-_PERCENT_AFTER = re.compile(r"\s?\$?\s?(?:\\?%|pct\b|percent)")
 _CLOSER = "I hope it is correct"
 _CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*(?:user|assistant|system)?\s*)+$")
 _MATH = re.compile(
@@ -61,10 +58,6 @@ _DENIED = re.compile(
 """A last sentence that rejects its number."""
 _INTRODUCTION = re.compile(r"[^\W\d_]\s*:")
 _DISPLAY = re.compile(r"\\begin\{([a-z]*matrix)\}")
-_JOINT_NOISE = re.compile(
-    r"\\text\{([^{}]*)\}|\\(?:quad|qquad|,|;|:| |\(|\)|\[|\])|for part \(?\w\)?|[$\s.+&~(){}\[\]]"
-)
-_JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _TYPESET = re.compile(r"\\[A-Za-z]+(?:\{[A-Za-z* ]*\})?")
 _ANSWER_WORDS: Final = names(
@@ -103,8 +96,7 @@ def extract(
     if order is not None:
         chosen = tuple(order)
         for source in chosen:
-            if source not in get_args(AnswerSource):
-                raise unknown("answer source", source, get_args(AnswerSource))
+            check_choice("answer source", source, AnswerSource)
     tail = without_thinking(text) if len(text) > TAIL or "think>" in text else text
     if tail is None:
         return None
@@ -153,121 +145,11 @@ def _without_marks(text: str) -> str:
     return bare[: -len(_CLOSER)].rstrip() if bare.endswith(_CLOSER) else text
 
 
-def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
-    r"""Whether `text` has a balanced box, and the content of the last one (None if blank).
-
-    With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one line
-    give the list of their contents. Where a box is open to the end of the scanned text, an earlier
-    box that contains it is open too, so only the text before it has to be scanned for the next
-    candidate: linear in all.
-    """
-    box = text.rfind("\\boxed{")
-    if box >= 0:  # the plain case, without the loop: the last box, and no brace or command in it
-        close_at = text.find("}", box)
-        inside = text[box + 7 : close_at]
-        is_last = text.find("boxed", close_at) < 0 and text.find("\\fbox", close_at) < 0
-        is_plain = close_at >= 0 and is_last and "{" not in inside and "\\" not in inside
-        if is_plain and text.find("box", max(box - 80, 0), box) < 0:
-            inside = inside.strip()
-            return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
-    found = _last_box(text, len(text))
-    if found is None:
-        return False, None
-    start, close_at, inside = found
-    joined = _joined_boxes(text, start, inside)
-    if joined is not None:
-        return True, joined
-    return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
-
-
 def boxed_percent(text: str) -> str | None:
     """`extract(text, "auto")`, where a percent sign right behind the box belongs to the answer."""
     tail = without_thinking(text)
     found, answer = (False, None) if tail is None else last_box(tail, with_percent=True)
     return answer if found else extract(text, "auto")
-
-
-def _percent(text: str, end: int, inside: str) -> str:
-    r"""The content, with the percent sign that may stand right behind the box."""
-    following = _PERCENT_AFTER.match(text, end, end + 12)
-    return f"{inside}\\%" if following and inside and inside[-1].isdigit() else inside
-
-
-def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
-    """Start, closing brace and content of the last balanced box before `end`."""
-    while True:
-        box = text.rfind("boxed", 0, end)
-        frame = text.rfind("\\fbox", max(box, 0), end)
-        start = max(box, frame)
-        if start < 0:
-            return None
-        open_at = start + 5
-        while text[open_at : open_at + 1] in (" ", "\n", "\t"):
-            open_at += 1
-        is_box = start == frame or _is_command(text, start)
-        if is_box and text[open_at : open_at + 1] == "{":
-            close_at = _closing(text, open_at, end)
-            if close_at >= 0:
-                return start, close_at, text[open_at + 1 : close_at].strip()
-        end = start
-
-
-def _is_command(text: str, start: int) -> bool:
-    r"""Whether `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write."""
-    return text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
-
-
-def _joined_boxes(text: str, start: int, inside: str) -> str | None:
-    """The list of the boxes joined to the one at `start`, or None if it stands alone."""
-    parts = [inside]
-    while len(parts) < _MAX_JOINED:
-        close_at = text.rfind("}", max(start - _JOINT, 0), start)
-        if close_at < 0 or text.rfind("\n", close_at, start) >= 0 or not inside:
-            break
-        before = _box_closed_at(text, close_at, start)
-        if before is None:
-            break
-        start, inside = before
-        parts.append(inside)
-    parts.reverse()
-    distinct = list(dict.fromkeys(part for part in parts if part))
-    return ", ".join(distinct) if len(parts) > 1 and distinct else None
-
-
-def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
-    """The box before `start` if nothing but a joint stands between."""
-    found = _last_box(text, start)
-    if found is None:
-        return None
-    begin, closed, inside = found
-    joint = text[closed + 1 : start]
-    if closed > close_at or len(joint) > _JOINT or "\n" in joint:
-        return None
-    joint = joint.removesuffix("\\").removesuffix("\\")
-    plain = _JOINT_NOISE.sub(lambda match: (match[1] or "").replace(" ", ""), joint)
-    plain = re.sub(r"forpart\w|forpart\(\w\)", "", plain)
-    if _JOINT_WORDS.fullmatch(plain) is None:
-        return None
-    return begin, inside
-
-
-def _closing(text: str, open_at: int, end: int) -> int:
-    """Index of the brace that closes the one at `open_at`, or -1. Escaped braces do not count."""
-    first = text.find("}", open_at, end)
-    if first < 0:
-        return -1
-    if text.find("{", open_at + 1, first) < 0 and text.find("\\", open_at, first) < 0:
-        return first
-    depth = 0
-    for match in _BRACES.finditer(text, open_at, end):
-        token = match[0]
-        if token == "{":
-            depth += 1
-        elif token == "}":
-            depth -= 1
-            if depth == 0:
-                return match.start()
-    return -1
 
 
 def answer_phrase(text: str) -> str | None:
@@ -348,7 +230,7 @@ def _last_item(sentence: str) -> str | None:
         matrix = _DISPLAY.search(sentence)
         return sentence[matrix.start() :] if matrix else None
     body = next(group for group in last.groups() if group is not None).strip()
-    percent = _PERCENT_AFTER.match(sentence, last.end())
+    percent = PERCENT_AFTER.match(sentence, last.end())
     return f"{body}\\%" if percent and body[-1:].isdigit() else body
 
 

@@ -3,49 +3,33 @@ r"""Operands of an expression: numbers, names, functions, fractions, roots, brac
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.binders import Binders, determinant
 from flowzoo.reward.math.cursor import AnswerSyntaxError, number
+from flowzoo.reward.math.functions import Functions
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
-    HALF,
-    MINUS_ONE,
     ExprNode,
     call,
     const,
     divide,
     mul,
     num,
-    power,
-    rational,
     sym,
 )
+from flowzoo.reward.math.vocabulary import (
+    CALLED,
+    CONSTANTS,
+    FUNCTIONS,
+    GREEK,
+    SAME,
+    is_function,
+    is_name,
+)
 
-_FUNCTIONS: Final = names(
-    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
-    "arsinh arcosh artanh ln exp log lg"
-)
-_SAME: Final = {
-    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
-    "arcsinh": "arsinh", "arccosh": "arcosh", "arctanh": "artanh", "asinh": "arsinh",
-    "acosh": "arcosh", "atanh": "artanh", "ceiling": "ceil", "Abs": "abs", "arctg": "arctan",
-    "cosec": "csc", "lb": "log2",
-}  # fmt: skip
-_CALLED: Final = names("abs floor ceil max min gcd lcm det binom")
-_INVERSE: Final = {
-    "sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
-    "csc": "arccsc", "sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh",
-}  # fmt: skip
-GREEK: Final = names(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu "
-    "nu xi rho sigma tau phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi "
-    "Psi Omega ell hbar aleph wp"
-)
-_CONSTANTS: Final = {"pi": "pi", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf"}
 _ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
+
 _NO_OPERAND: Final = names(
     "ldots dots cdots vdots ddots begin end rightarrow Rightarrow implies iff leq geq neq in "
     "notin approx equiv sim prime not circ star oplus otimes forall exists cup cap setminus "
@@ -53,35 +37,9 @@ _NO_OPERAND: Final = names(
 )
 TIMES: Final = frozenset(("*", "cdot", "times"))
 _PRODUCT_LETTERS = re.compile(r"[b-df-hj-np-tv-z]{3,5}|[abcxyz]{3}")
-_ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
 
 
-def _is_name(word: str) -> bool:
-    name = _SAME.get(word, word)
-    return name in _CONSTANTS or name in GREEK or name in _FUNCTIONS or name in ("sqrt", "abs")
-
-
-def is_function(word: str) -> bool:
-    """Whether a word or command is the name of a function."""
-    name = _SAME.get(word, word)
-    return name in _FUNCTIONS or name in _CALLED or name == "sqrt"
-
-
-def _exact_log(value: ExprNode, base: ExprNode) -> ExprNode | None:
-    """The logarithm of a power of a rational base, where it is a whole number."""
-    number_, root = rational(value), rational(base)
-    if number_ is None or root is None or number_ <= 0 or root <= 1:
-        return None
-    reached, count = Fraction(1), 0
-    target = number_ if number_ >= 1 else 1 / number_
-    while reached < target and count < 256:
-        reached, count = reached * root, count + 1
-    if reached != target:
-        return None
-    return num(count if number_ >= 1 else -count)
-
-
-class Operands(Binders):
+class Operands(Functions):
     """The part of the parser that reads one operand."""
 
     def starts_atom(self) -> bool:
@@ -145,11 +103,11 @@ class Operands(Binders):
     def word(self, text: str) -> ExprNode:
         """A run of letters: a function, a name, or single letters that multiply."""
         self.at += 1
-        name = _SAME.get(text, text)
+        name = SAME.get(text, text)
         if is_function(name):
             return self.function(name)
-        if text in _CONSTANTS and len(text) > 1:
-            return const(_CONSTANTS[text])
+        if text in CONSTANTS and len(text) > 1:
+            return const(CONSTANTS[text])
         if self.integrals and text[0] == "d" and (variable := self.differential(text)):
             return sym(f"d:{variable}")
         if len(text) == 1:
@@ -182,8 +140,8 @@ class Operands(Binders):
     def text(self, content: str) -> ExprNode:
         """The content of a text command as a function or a symbol."""
         self.at += 1
-        name = _SAME.get(content, content)
-        if name in _FUNCTIONS or name in _CALLED:
+        name = SAME.get(content, content)
+        if name in FUNCTIONS or name in CALLED:
             return self.function(name)
         if len(content) == 1 and content.isalpha():
             return self.letter(content)
@@ -193,14 +151,14 @@ class Operands(Binders):
 
     def command(self, name: str) -> ExprNode:
         """The operand that a command, just read, begins."""
-        same = _SAME.get(name, name)
-        if same in _FUNCTIONS or same in _CALLED or name == "sqrt":
+        same = SAME.get(name, name)
+        if same in FUNCTIONS or same in CALLED or name == "sqrt":
             return self.fraction("binom") if same == "binom" else self.function(same)
         special = self.special(name)
         if special is not None:
             return special
-        if name in _CONSTANTS:
-            return const(_CONSTANTS[name])
+        if name in CONSTANTS:
+            return const(CONSTANTS[name])
         if name in ("e", "i"):
             return const(name)
         if name in _ACCENTS:
@@ -251,7 +209,7 @@ class Operands(Binders):
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = MathToken("n", token.text[1:], False)
             return num(int(token.text[0]))
-        if token.kind == "w" and len(token.text) > 1 and not _is_name(token.text):
+        if token.kind == "w" and len(token.text) > 1 and not is_name(token.text):
             self.tokens[self.at] = MathToken("w", token.text[1:], False)
             return self.single(token.text[0])
         return self.atom()
@@ -269,102 +227,3 @@ class Operands(Binders):
         top = self.argument()
         bottom = self.argument()
         return divide(top, bottom) if kind == "frac" else call("binom", [top, bottom])
-
-    def root(self) -> ExprNode:
-        """A root: its degree in brackets, then the radicand."""
-        degree: ExprNode | None = None
-        token = self.peek()
-        if token and token.text == "[" and token.kind == "p":
-            degree = self.group()
-        radicand = self.radicand()
-        return power(radicand, HALF if degree is None else power(degree, MINUS_ONE))
-
-    def radicand(self) -> ExprNode:
-        """The radicand of a root; all digits of a number belong to it."""
-        token = self.peek()
-        if token is not None and token.kind == "n":
-            self.at += 1
-            return num(number(token.text))
-        return self.argument()
-
-    def function(self, name: str) -> ExprNode:
-        """A function by name, with its power and its argument."""
-        if name == "sqrt":
-            return self.root()
-        self.deeper()
-        exponent: ExprNode | None = None
-        base: ExprNode | None = None
-        while self.next_text() in ("^", "_") and self.tokens[self.at].kind == "p":
-            self.at += 1
-            if self.tokens[self.at - 1].text == "^":
-                exponent = self.script()
-            else:
-                base = self.argument_whole()
-        if exponent is not None and exponent.key == "-1" and name in _INVERSE:
-            name, exponent = _INVERSE[name], None
-        node = self.applied(name, self.arguments(), base)
-        self.depth -= 1
-        return node if exponent is None else power(node, exponent)
-
-    def arguments(self) -> list[ExprNode]:
-        """The arguments of a function, in brackets or loose."""
-        token = self.peek()
-        if token is None:
-            raise AnswerSyntaxError
-        if token.kind == "p" and token.text in ("(", "[", "{"):
-            close_at = self.partner[self.at]
-            if close_at < 0 or close_at >= self.end:
-                raise AnswerSyntaxError
-            commas = self.commas(self.at + 1, close_at)
-            self.at += 1
-            return [self.inside(idx) for idx in [*commas, close_at]]
-        return [self.loose_argument()]
-
-    def loose_argument(self) -> ExprNode:
-        r"""The argument of a function without brackets: `2x` in `\sin 2x`."""
-        factors: list[ExprNode] = []
-        while self.at < self.end:
-            token = self.tokens[self.at]
-            if factors and (token.kind != "n" and not self.is_loose(token)):
-                break
-            if token.text in _ATOM_ENDS and token.kind == "p":
-                if token.text == "-" and not factors:
-                    self.at += 1
-                    factors.append(MINUS_ONE)
-                    continue
-                break
-            if not self.starts_atom():
-                break
-            factors.append(self.power())
-        if not factors:
-            raise AnswerSyntaxError
-        return mul(factors)
-
-    def is_loose(self, token: MathToken) -> bool:
-        """Whether a token goes on in the argument of a function without brackets."""
-        name = _SAME.get(token.text, token.text)
-        if token.kind == "w":
-            return name not in _FUNCTIONS
-        if token.kind == "c":
-            return token.text in GREEK or token.text in ("pi", "sqrt", "frac")
-        return False
-
-    def applied(self, name: str, args: list[ExprNode], base: ExprNode | None) -> ExprNode:
-        """The function `name` of its arguments; `base` is the subscript of a logarithm."""
-        if name in ("max", "min", "gcd", "lcm"):
-            return call(name, args)
-        if name == "binom" and len(args) == 2:
-            return call(name, args)
-        if name == "det" and args[0].op == "call" and args[0].args[0] == "matrix":
-            rows = args[0].args[1:]
-            return determinant([row.args[1:] for row in rows]) or call("det", rows)
-        if len(args) != 1 and not (name == "log" and len(args) == 2 and base is None):
-            raise AnswerSyntaxError
-        if name == "exp":
-            return power(const("e"), args[0])
-        if name in ("log", "lg"):
-            base = args[1] if len(args) == 2 else base or num(10)
-            if base.key == "#e":
-                return call("ln", args[:1])
-            return _exact_log(args[0], base) or divide(call("ln", args[:1]), call("ln", [base]))
-        return call(name, args)

@@ -6,10 +6,11 @@ import re
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.reward.math.answer import decimal_comma, is_list_like, read_answer, read_as_list
+from flowzoo.reward.math.boxes import last_box
 from flowzoo.reward.math.choice import choice_of, chosen, spoken_choice
 from flowzoo.reward.math.clean import is_one_group
 from flowzoo.reward.math.compare import Rules, same
-from flowzoo.reward.math.extract import TAIL, extract, last_box
+from flowzoo.reward.math.extract import TAIL, extract
 from flowzoo.reward.math.meaning import ParsedAnswer
 
 PairOutcome = Literal["equal", "different", "open", "too_big"]

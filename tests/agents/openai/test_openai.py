@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from flowzoo.agents.openai import policy as openai
-from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, chat_url, retry_after
+from flowzoo.agents.openai.endpoint import EndpointError, chat_url, retry_after
+from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Policy, Request, Sampling
 from flowzoo.errors import UsageError
 

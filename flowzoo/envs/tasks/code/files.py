@@ -23,18 +23,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import doctest
 import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from flowzoo.envs.tasks.code.examples import docstring_examples
 from flowzoo.envs.tasks.code.io import io_tests
 from flowzoo.envs.tasks.rows import check_layout, first, objects, text_of
 from flowzoo.errors import DataError
 from flowzoo.reward.code.score import extract_code
-from flowzoo.sandbox.program import CallTest, CheckTest, Compare, Test
+from flowzoo.sandbox.program import CallTest, CheckTest, Test
 
 CodeLayout = Literal["auto", "humaneval", "mbpp", "apps"]
 Names = dict[str, tuple[str, ...]]
@@ -61,13 +61,6 @@ _COLUMNS: dict[str, Names] = {
 }
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
-_QUOTES = re.compile(r'"""|\'\'\'')
-_EXAMPLE = re.compile(
-    r"^[ \t]*(?:>>>|For|\*|-|[0-9]+\.)?[ \t]*(\w+\(.*\))[ \t]*"
-    r"(?:==?>?|➞|->|➔|returns?|should return)[ \t]*(.+?)[ \t]*[.;,]?$",
-    re.MULTILINE,
-)
-_EQUAL = Compare("number")
 
 SOLUTION_PRELUDE = """\
 from bisect import *
@@ -195,36 +188,6 @@ def _humaneval(where: str, line: int, record: dict[str, Any], names: Names, prom
         f"{prompt.strip(chr(10))}\n{solution}" if solution else "",
         prelude,
     )
-
-
-def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
-    """The examples that call `entry` with plain data and expect plain data.
-
-    Doctests, and lines such as `f(2) == 4` or `f(2) ➞ 4`; they are parsed, never executed.
-    """
-    try:
-        # The last example runs into the quotes that end the docstring.
-        shown = [
-            (item.source, _QUOTES.split(item.want)[0])
-            for item in doctest.DocTestParser().get_examples(prompt)
-        ]
-    except ValueError:  # they are not indented alike
-        shown = []
-    shown += [match.groups() for match in _EXAMPLE.finditer(prompt)]  # type: ignore[misc]
-    tests = (_example(call.strip(), expected.strip(), entry) for call, expected in shown)
-    return tuple(test for test in tests if test is not None)
-
-
-def _example(call: str, expected: str, entry: str) -> CallTest | None:
-    try:
-        made = ast.parse(call, mode="eval").body
-        if not isinstance(made, ast.Call) or ast.unparse(made.func) != entry:
-            return None
-        args = tuple(ast.literal_eval(arg) for arg in made.args)
-        options = {str(item.arg): ast.literal_eval(item.value) for item in made.keywords}
-        return CallTest(args, ast.literal_eval(expected), options, _EQUAL)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
 
 
 def _mbpp(where: str, line: int, record: dict[str, Any], names: Names, text: str) -> CodeRow:

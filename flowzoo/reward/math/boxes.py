@@ -1,0 +1,128 @@
+r"""The last balanced `\boxed{...}` or `\fbox{...}` of a text, by a backward scan.
+
+Boxes side by side on one line, joined by commas or and/or only, are one list.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_JOINT: Final = 60
+_MAX_JOINED: Final = 64
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+PERCENT_AFTER = re.compile(r"\s?\$?\s?(?:\\?%|pct\b|percent)")
+_JOINT_NOISE = re.compile(
+    r"\\text\{([^{}]*)\}|\\(?:quad|qquad|,|;|:| |\(|\)|\[|\])|for part \(?\w\)?|[$\s.+&~(){}\[\]]"
+)
+_JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
+
+
+def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
+    r"""Whether `text` has a balanced box, and the content of the last one (None if blank).
+
+    With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one line
+    give the list of their contents. Where a box is open to the end of the scanned text, an earlier
+    box that contains it is open too, so only the text before it has to be scanned for the next
+    candidate: linear in all.
+    """
+    box = text.rfind("\\boxed{")
+    if box >= 0:  # the plain case, without the loop: the last box, and no brace or command in it
+        close_at = text.find("}", box)
+        inside = text[box + 7 : close_at]
+        is_last = text.find("boxed", close_at) < 0 and text.find("\\fbox", close_at) < 0
+        is_plain = close_at >= 0 and is_last and "{" not in inside and "\\" not in inside
+        if is_plain and text.find("box", max(box - 80, 0), box) < 0:
+            inside = inside.strip()
+            return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
+    found = _last_box(text, len(text))
+    if found is None:
+        return False, None
+    start, close_at, inside = found
+    joined = _joined_boxes(text, start, inside)
+    if joined is not None:
+        return True, joined
+    return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
+
+
+def _percent(text: str, end: int, inside: str) -> str:
+    r"""The content, with the percent sign that may stand right behind the box."""
+    following = PERCENT_AFTER.match(text, end, end + 12)
+    return f"{inside}\\%" if following and inside and inside[-1].isdigit() else inside
+
+
+def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
+    """Start, closing brace and content of the last balanced box before `end`."""
+    while True:
+        box = text.rfind("boxed", 0, end)
+        frame = text.rfind("\\fbox", max(box, 0), end)
+        start = max(box, frame)
+        if start < 0:
+            return None
+        open_at = start + 5
+        while text[open_at : open_at + 1] in (" ", "\n", "\t"):
+            open_at += 1
+        is_box = start == frame or _is_command(text, start)
+        if is_box and text[open_at : open_at + 1] == "{":
+            close_at = _closing(text, open_at, end)
+            if close_at >= 0:
+                return start, close_at, text[open_at + 1 : close_at].strip()
+        end = start
+
+
+def _is_command(text: str, start: int) -> bool:
+    r"""Whether `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write."""
+    return text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
+
+
+def _joined_boxes(text: str, start: int, inside: str) -> str | None:
+    """The list of the boxes joined to the one at `start`, or None if it stands alone."""
+    parts = [inside]
+    while len(parts) < _MAX_JOINED:
+        close_at = text.rfind("}", max(start - _JOINT, 0), start)
+        if close_at < 0 or text.rfind("\n", close_at, start) >= 0 or not inside:
+            break
+        before = _box_closed_at(text, close_at, start)
+        if before is None:
+            break
+        start, inside = before
+        parts.append(inside)
+    parts.reverse()
+    distinct = list(dict.fromkeys(part for part in parts if part))
+    return ", ".join(distinct) if len(parts) > 1 and distinct else None
+
+
+def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
+    """The box before `start` if nothing but a joint stands between."""
+    found = _last_box(text, start)
+    if found is None:
+        return None
+    begin, closed, inside = found
+    joint = text[closed + 1 : start]
+    if closed > close_at or len(joint) > _JOINT or "\n" in joint:
+        return None
+    joint = joint.removesuffix("\\").removesuffix("\\")
+    plain = _JOINT_NOISE.sub(lambda match: (match[1] or "").replace(" ", ""), joint)
+    plain = re.sub(r"forpart\w|forpart\(\w\)", "", plain)
+    if _JOINT_WORDS.fullmatch(plain) is None:
+        return None
+    return begin, inside
+
+
+def _closing(text: str, open_at: int, end: int) -> int:
+    """Index of the brace that closes the one at `open_at`, or -1. Escaped braces do not count."""
+    first = text.find("}", open_at, end)
+    if first < 0:
+        return -1
+    if text.find("{", open_at + 1, first) < 0 and text.find("\\", open_at, first) < 0:
+        return first
+    depth = 0
+    for match in _BRACES.finditer(text, open_at, end):
+        token = match[0]
+        if token == "{":
+            depth += 1
+        elif token == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return -1
