@@ -208,32 +208,36 @@ class JointRollout(Sampler):
         root = yield from self.grow(job, episode, self.settings.leaves, JointBranch())
         return self.sampled(job, root)
 
-    def grow(self, job: EpisodeJob, episode: Episode, budget: int, trail: JointBranch) -> Play:
+    def grow(
+        self, job: EpisodeJob, episode: Episode, budget: int, joint_branch: JointBranch
+    ) -> Play:
         """The tree below `episode`, which has no effects pending; returns a node or a leaf.
 
         Args:
             job: what is played.
             episode: where the tree starts.
             budget: most leaves of the tree, at least 1.
-            trail: how the episode was reached.
+            joint_branch: how the episode was reached.
         """
         if episode.done:
-            done = record(episode, engine_fields(trail.answers))
-            return JointLeaf(done, trail.row_keys, returns_of(done.calls))
+            done = record(episode, engine_fields(joint_branch.answers))
+            return JointLeaf(done, joint_branch.row_keys, returns_of(done.calls))
         count = min(self.settings.candidates, budget)
         key = (self.seed, job.problem.id, job.sample)
-        place = path_text(trail.path)
+        place = path_text(joint_branch.path)
         phase = yield from sample_phase(self.roster, episode, key, count, (place,))
         choices = self.choices(count, len(phase.turns), budget, (*key, place))
-        trails = [trail.then(phase, choice, number) for number, choice in enumerate(choices)]
+        joint_branches = [
+            joint_branch.then(phase, choice, number) for number, choice in enumerate(choices)
+        ]
         branches = [
             fork_with_replies(episode, phase, choice, f"{job.key}/{path_text(further.path)}")
-            for choice, further in zip(choices, trails, strict=True)
+            for choice, further in zip(choices, joint_branches, strict=True)
         ]
         yield from resolve_effects(branches)
-        parts = zip(branches, split_budget(budget, len(choices)), trails, strict=True)
+        parts = zip(branches, split_budget(budget, len(choices)), joint_branches, strict=True)
         children = yield PlayBatch([self.grow(job, *part) for part in parts])
-        return JointNode(trail.path, phase, choices, children)
+        return JointNode(joint_branch.path, phase, choices, children)
 
     def choices(
         self, count: int, agents: int, budget: int, key: tuple[str | int, ...]

@@ -1,8 +1,9 @@
-"""Where a vLLM engine lives, as one interface: sequences in, tokens out, weights replaced in place.
+"""Where a vLLM engine runs, as one interface: sequences in, tokens out, weights replaced in place.
 
-Three homes implement `VLLMBackend`: a thread of this process, an engine in processes of its own,
-and a server behind HTTP. All of them answer with `concurrent.futures.Future`, so that coroutines
-await replies (`asyncio.wrap_future`) and the trainer, which has no event loop, waits for them.
+Three back-ends implement `VLLMBackend`: a thread of this process, an engine in processes of its
+own, and a server behind HTTP. All of them answer with `concurrent.futures.Future`, so that
+coroutines await replies (`asyncio.wrap_future`) and the trainer, which has no event loop, waits for
+them.
 Cancelling a future takes its request out of the engine.
 """
 

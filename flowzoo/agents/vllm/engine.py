@@ -40,7 +40,7 @@ _NUMBERS = itertools.count(1)
 
 
 def open_backend(path: str, settings: EngineSettings) -> VLLMBackend:
-    """The home that `settings.placement` names, started.
+    """The back-end that `settings.placement` names, started.
 
     Raises:
         UsageError: vLLM cannot load the model, or refuses the settings.
@@ -64,15 +64,15 @@ class VLLMEngine:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        open_home: Callable[[], VLLMBackend],
+        open_backend: Callable[[], VLLMBackend],
         *,
         context: int = 0,
     ) -> None:
-        """Read the tokenizer and the end tokens of the model at `path`, and start the home.
+        """Read the tokenizer and the end tokens of the model at `path`, and start the back-end.
 
         Args:
             path: folder or hub id of the model.
-            open_home: starts the home; called again by `restart`.
+            open_backend: starts the back-end; called again by `restart`.
             context: most tokens of prompt and reply; 0: the model's own limit.
 
         Raises:
@@ -86,9 +86,9 @@ class VLLMEngine:
         self.context = min(context or limit, limit)
         self.version = 0
         self.adapters: dict[str, Adapter] = {}
-        self._open = open_home
+        self._open = open_backend
         self._files = tempfile.TemporaryDirectory(prefix="flowzoo-adapters-", dir=shared_memory())
-        self.home: VLLMBackend = open_home()
+        self.backend: VLLMBackend = open_backend()
 
     @classmethod
     def local(
@@ -104,11 +104,11 @@ class VLLMEngine:
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
         """Queue `jobs` together; see `VLLMBackend.submit`."""
-        return self.home.submit(jobs)
+        return self.backend.submit(jobs)
 
     def load_weights(self, tensors: Tensors) -> int:
         """Replace all weights (names as in the model's files) and return the new version."""
-        self.home.load_weights(tensors, self.version + 1)
+        self.backend.load_weights(tensors, self.version + 1)
         self.version += 1
         return self.version
 
@@ -123,11 +123,11 @@ class VLLMEngine:
         adapter = Adapter(f"{name}@{number}", number, Path(self._files.name) / f"{name}@{number}")
         adapter.folder.mkdir()
         save(adapter.folder)
-        self.home.load_adapter(adapter)
+        self.backend.load_adapter(adapter)
         old = self.adapters.get(name)
         self.adapters[name] = adapter
         if old is not None:
-            self.home.drop_adapter(old)
+            self.backend.drop_adapter(old)
             shutil.rmtree(old.folder)
         return adapter
 
@@ -143,16 +143,16 @@ class VLLMEngine:
         return found
 
     def restart(self) -> None:
-        """Start a fresh home in place of a dead one; weights and adapters must be synced again."""
-        self.home.close()
+        """Start a fresh back-end in place of a dead one, which has no weights or adapters yet."""
+        self.backend.close()
         for adapter in self.adapters.values():
             shutil.rmtree(adapter.folder, ignore_errors=True)
         self.adapters = {}
-        self.home = self._open()
+        self.backend = self._open()
 
     def close(self) -> None:
-        """End the home and remove the adapters' files; calling it twice is harmless."""
-        self.home.close()
+        """End the back-end and remove the adapters' files; calling it twice is harmless."""
+        self.backend.close()
         self._files.cleanup()
 
 

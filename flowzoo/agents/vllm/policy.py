@@ -4,7 +4,7 @@ Prompts are rendered and tokenized here, and engines get and give token ids: wha
 never tokenized again, and the log-probs are those of the distribution sampled from. Each request
 has a seed of its own, so its sample does not depend on the batch, up to the float noise of the
 logits. The same class serves an engine of this process, one in its own processes, and a server:
-the difference is the engine's home.
+the difference is the engine's back-end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A running `vllm serve` as the home of an engine: token ids in, token ids and log-probs out.
+"""A running `vllm serve` as the back-end of an engine: token ids in, token ids and log-probs out.
 
 The completions endpoint takes prompts as ids and returns the sampled ids, so nothing is tokenized
 twice. New weights reach the server as a file in a folder that both see (the same machine, or a

@@ -102,14 +102,14 @@ class VLLMEngines:
     def before_rollout(self) -> None:
         """See `Engines`: what a prompt finds in the cache moves its floats."""
         for engine in self._engines.values():
-            engine.home.reset_cache()
+            engine.backend.reset_cache()
 
     def before_learning(self) -> None:
         """See `Engines`."""
         self._restarts = self._config.engine_restarts
         if self._config.engine_sleep:
             for engine in self._engines.values():
-                engine.home.sleep(1 if engine.adapters or engine in self._keeps else 2)
+                engine.backend.sleep(1 if engine.adapters or engine in self._keeps else 2)
             self._asleep = True
 
     def sync(self) -> MetricRow:
@@ -132,7 +132,7 @@ class VLLMEngines:
         started = time.perf_counter()
         if self._asleep:
             for engine in self._engines.values():
-                engine.home.wake()
+                engine.backend.wake()
             self._asleep = False
         for name, learner in self._learners.items():
             if learner.weights.is_adapter:
@@ -168,7 +168,7 @@ class VLLMEngines:
             _log.warning("%s; it is started again and the step repeated", error)
             try:
                 for engine in self._engines.values():
-                    if not engine.home.alive:
+                    if not engine.backend.alive:
                         engine.restart()
                 return self._sync()
             except EngineDeadError as again:

@@ -149,17 +149,17 @@ class ToolPlanner(Workflow):
         while True:
             turns += 1
             prompt = game.prompt_at(problem, done)
-            offer = yield from self.propose(prompt, done)
+            proposal = yield from self.propose(prompt, done)
             plan = yield Ask(
-                "planner_0", self.planner_prompt(prompt, offer), game.answer, game.answer_lenient
+                "planner_0", self.planner_prompt(prompt, proposal), game.answer, game.answer_lenient
             )
             decided = self.read(plan)
             done = game.join(done, decided or START)
             grade = yield Grade(done, of=plan)
             yield InterimScore(grade.score)
-            counts["ran"] += offer.has_run
-            counts["parsed"] += offer.has_list
-            counts["agreed"] += offer.has_list and offer.actions == decided
+            counts["ran"] += proposal.has_run
+            counts["parsed"] += proposal.has_list
+            counts["agreed"] += proposal.has_list and proposal.actions == decided
             end = game.ended(problem, done)
             if end or turns == self.max_turns:
                 break
@@ -189,16 +189,16 @@ class ToolPlanner(Workflow):
         yield Truth(tool, value.score, form=(made.has_run + made.has_list) / 2)
         return made
 
-    def planner_prompt(self, prompt: str, offer: ToolProposal) -> str:
+    def planner_prompt(self, prompt: str, proposal: ToolProposal) -> str:
         """What the planner sees: the world as it is, and all that the tool of this turn did."""
-        if offer.ran is None:
+        if proposal.ran is None:
             return self.prompts["planner_alone"].format(prompt=prompt, report=report(None))
         return self.prompts["planner"].format(
             prompt=prompt,
-            program=shortened(offer.program),
-            report=report(offer.ran),
-            output=shortened(offer.ran.output.strip()) or "(nothing)",
-            actions=offer.actions or "none",
+            program=shortened(proposal.program),
+            report=report(proposal.ran),
+            output=shortened(proposal.ran.output.strip()) or "(nothing)",
+            actions=proposal.actions or "none",
         )
 
     def expert(

@@ -1,4 +1,4 @@
-"""Batches of jobs, and the ledger that knows which of their jobs wait for a worker."""
+"""Batches of jobs, and the queue that knows which of their jobs wait for a worker."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._closing = False
         self._ended = False
-        self._ledger = JobQueue()
+        self._jobs = JobQueue()
         self._zygote: PoolZygote | None = None
         self._failures = 0
         self._typical = AHEAD_SECONDS / 2  # seconds a job takes, a running mean
@@ -142,14 +142,14 @@ class Dispatcher:
         finally:
             with self._lock:
                 self._ended = True
-            self._ledger.add(self._inbox)
+            self._jobs.add(self._inbox)
             self._end(failure)
 
     def _turn(self) -> None:
         """Take in batches, hand out jobs, sleep until something happens, act on it."""
         with self._lock:
             fresh, self._inbox = self._inbox, deque()
-        self._ledger.add(fresh)
+        self._jobs.add(fresh)
         self._grow()
         self._hand_out()
         for fd, events in self._sleep():
@@ -227,7 +227,7 @@ class Dispatcher:
     def _grow(self) -> None:
         """Start the zygote and as many workers as there is work for."""
         busy = sum(1 for channel in self.channels.values() if channel.queue)
-        wanted = min(self.settings.workers, self._ledger.waiting() + busy)
+        wanted = min(self.settings.workers, self._jobs.waiting() + busy)
         while len(self.channels) < wanted and self._start_worker():
             pass
 
@@ -247,7 +247,7 @@ class Dispatcher:
 
     def _hand_out(self) -> None:
         """Give jobs to the idle workers and, when none is idle or starting, send jobs ahead."""
-        if not (waiting := self._ledger.waiting()):
+        if not (waiting := self._jobs.waiting()):
             return
         share = math.ceil(waiting / self.settings.workers)
         order = sorted(self.channels.values(), key=lambda channel: len(channel.queue))
@@ -259,7 +259,7 @@ class Dispatcher:
                 continue
             left = self.settings.recycle_after - channel.served - held
             if (most := min(window - held, share, left)) > 0:
-                taken = self._ledger.take(most, AHEAD_BYTES)
+                taken = self._jobs.take(most, AHEAD_BYTES)
                 if taken is None:
                     return
                 channel.send_jobs(*taken)
@@ -290,7 +290,7 @@ class Dispatcher:
         if not channel.queue or reply.id != channel.queue[0].id:
             return False
         status = STATUS.get(reply.kind, "crashed")
-        self._ledger.settle(channel.queue.popleft(), Result(status, reply.value, reply.seconds))
+        self._jobs.settle(channel.queue.popleft(), Result(status, reply.value, reply.seconds))
         self._typical += 0.1 * (max(reply.seconds, 1e-6) - self._typical)
         self._failures = 0
         channel.served += 1
@@ -325,7 +325,7 @@ class Dispatcher:
             self._zygote.reap(channel.pid)
         if verdict is not None and channel.queue:
             spent = time.monotonic() - channel.started
-            self._ledger.settle(channel.queue.popleft(), Result(verdict, b"", spent))
+            self._jobs.settle(channel.queue.popleft(), Result(verdict, b"", spent))
         self._take_back(channel, keep=0)
         if self._zygote is not None:
             self._start_worker()
@@ -355,7 +355,7 @@ class Dispatcher:
                 ticket = channel.queue[0]
                 if ticket.idx in ticket.batch.retried:
                     spent = time.monotonic() - channel.started
-                    self._ledger.settle(channel.queue.popleft(), Result("crashed", b"", spent))
+                    self._jobs.settle(channel.queue.popleft(), Result("crashed", b"", spent))
                 ticket.batch.retried.add(ticket.idx)
             self._take_back(channel, keep=0)
         self.channels.clear()
@@ -363,7 +363,7 @@ class Dispatcher:
     def _take_back(self, channel: WorkerConnection, keep: int) -> None:
         """Let all jobs of a worker wait again but the first `keep`, in their order."""
         while len(channel.queue) > keep:
-            self._ledger.put_back(channel.queue.pop())
+            self._jobs.put_back(channel.queue.pop())
 
     def _count_failure(self, what: str) -> None:
         self._failures += 1
@@ -386,4 +386,4 @@ class Dispatcher:
             self._zygote.close()
         self._wake_in.close()
         self._wake_out.close()
-        self._ledger.fail(failure)
+        self._jobs.fail(failure)

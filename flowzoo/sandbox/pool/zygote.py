@@ -73,14 +73,14 @@ def run_zygote(control_fd: int, parent: int, setup: str, memory_bytes: int) -> N
         report(control, {"error": describe(error).decode()})
         os._exit(1)
     silence()
-    nursery = ForkServer(control, handler, memory_bytes)
+    server = ForkServer(control, handler, memory_bytes)
     gc.collect()
     gc.freeze()  # or each collection in a worker would write to, and so copy, every page
     report(control, {"ready": True})
     try:
-        nursery.serve(parent)
+        server.serve(parent)
     finally:
-        nursery.kill_all()
+        server.kill_all()
         os._exit(0)
 
 

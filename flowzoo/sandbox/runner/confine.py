@@ -41,7 +41,7 @@ class Confinement(NamedTuple):
 
 
 class ConfinementPlan:
-    """How programs are confined here; from it the walls are made.
+    """How programs are confined here; from it a `Confinement` is made.
 
     Args:
         mode: of the box.
@@ -117,13 +117,13 @@ def set_limits(seconds: int, memory: int, files: int, threads: int) -> None:
         setrlimit(RLIMIT_AS, (memory, memory))
 
 
-def confine(walls: Confinement) -> None:
+def confine(confinement: Confinement) -> None:
     """Everything that does not depend on the job.
 
     Raises:
         OSError: a step is refused; no program must be run.
     """
-    user, calls, program, places = walls
+    user, calls, program, places = confinement
     setsid()
     if user is not None:
         setresgid(user, user, user)

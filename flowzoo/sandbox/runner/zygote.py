@@ -128,23 +128,23 @@ class ZygoteServer:
         jobs: stream from which copies take their job.
         control: stream to the runner.
         place: where programs stand.
-        walls: what confines them.
+        confinement: what confines them.
         proc: descriptor of a /proc that knows this process, where there is one.
     """
 
     def __init__(
-        self, jobs: _socket.socket, control: _socket.socket, place: Workspace, walls: Confinement,
-        proc: int | None,
+        self, jobs: _socket.socket, control: _socket.socket, place: Workspace,
+        confinement: Confinement, proc: int | None,
     ) -> None:  # fmt: skip
         self._jobs, self._control = jobs, control
-        self._place, self._walls = place, walls
+        self._place, self._confinement = place, confinement
         self._number = 0
         self._files_mb = 0
         self._score, self._own_score = open_score(proc)
 
     def serve(self) -> ProcessTask:
         """Make copies until the runner is gone; comes back in a copy that has a task."""
-        receive, walls, private = self._jobs.recvmsg, self._walls, self._place.private
+        receive, confinement, private = self._jobs.recvmsg, self._confinement, self._place.private
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # no copy has to take it apart
         gc.collect()
         gc.freeze()
@@ -160,7 +160,7 @@ class ZygoteServer:
             text = plain_line(f"{type(error).__name__}: {error}")
             self._control.sendall(END.pack(b"X", 0, 0.0, len(text), False) + text)
             os._exit(1)
-        return await_task(receive, walls, self._number, private)
+        return await_task(receive, confinement, self._number, private)
 
     def _fork(self) -> int:
         """A copy; it is what the kernel kills first when memory is short."""
@@ -226,7 +226,7 @@ def open_score(proc: int | None) -> tuple[int, bytes]:
 
 
 def await_task(
-    receive: Callable[..., Any], walls: Confinement, own: int, private: str
+    receive: Callable[..., Any], confinement: Confinement, own: int, private: str
 ) -> ProcessTask:
     """In the copy with the number `own`: be confined, wait for a job, take what it brings.
 
@@ -234,7 +234,7 @@ def await_task(
     """
     trouble = b""
     try:
-        confine(walls)
+        confine(confinement)
     except BaseException as error:
         trouble = plain_line(f"{type(error).__name__}: {error}")
     while True:

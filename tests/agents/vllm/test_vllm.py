@@ -1,4 +1,4 @@
-"""One set of tests for every home of a vLLM engine: thread, own processes, server."""
+"""One set of tests for every back-end of a vLLM engine: thread, own processes, server."""
 
 from __future__ import annotations
 
@@ -385,16 +385,16 @@ def test_weights_at_work_cannot_be_changed(thread_engine: VLLMEngine, model: Any
     for future in futures:
         future.cancel()
     thread_engine.load_weights(model.state_dict())
-    assert thread_engine.home.alive
+    assert thread_engine.backend.alive
 
 
-def break_once(home: Any, error: BaseException) -> None:
+def break_once(backend: Any, error: BaseException) -> None:
     """Let the next step of an engine fail."""
 
     def step() -> Any:
         raise error
 
-    home._engine.step = step
+    backend._engine.step = step
 
 
 def check_death(
@@ -402,12 +402,12 @@ def check_death(
 ) -> None:
     """Every request of an engine whose step fails says so, and whatever comes after."""
     player = policy(engine, max_tokens=8)
-    break_once(engine.home, error)
+    break_once(engine.backend, error)
     futures = engine.submit(player.jobs(asks(8)))
     for future in futures:
         with pytest.raises(kind, match=said):
             future.result(120)
-    assert not engine.home.alive
+    assert not engine.backend.alive
     with pytest.raises(kind, match=said):
         player.answer(asks(1))
     with pytest.raises(kind, match=said):
@@ -498,7 +498,7 @@ def test_a_killed_engine_process_is_noticed_and_replaced(
     ends = [future.exception(120) for future in futures]
     assert isinstance(ends[-1], EngineDeadError)
     assert all(end is None or isinstance(end, EngineDeadError) for end in ends)
-    assert not split.home.alive
+    assert not split.backend.alive
     split.restart()
     after = player.answer(asks(2))
     assert [row.output_ids for row in after] == [row.output_ids for row in before]
@@ -506,4 +506,4 @@ def test_a_killed_engine_process_is_noticed_and_replaced(
 
 def test_engines_start_beside_compiled_kernels(thread_engine: VLLMEngine) -> None:
     assert "llvmlite.binding" in sys.modules  # what numba loads, before any engine of this file
-    assert thread_engine.home.alive
+    assert thread_engine.backend.alive

@@ -128,15 +128,15 @@ def example(test: CallTest | StdinTest, entry: str | None) -> str:
     return f"Input:\n{test.stdin}Output:\n{test.expected.rstrip()}"
 
 
-def fails(program: ast.Module, instance: CodeInstance) -> Literal["wrong", "stuck", "no"]:
+def fails(program: ast.Module, instance: CodeInstance) -> Literal["wrong", "error", "no"]:
     """Whether a program of ours fails the hidden tests: by wrong outputs alone, by an error, no."""
-    verdict: Literal["wrong", "stuck", "no"] = "no"
+    verdict: Literal["wrong", "error", "no"] = "no"
     for test in instance.hidden:
         given = test.args if isinstance(test, CallTest) else test.stdin
         try:
             found = outcome(program, instance.entry, given)
         except InterpreterError:
-            return "stuck"
+            return "error"
         if repr(found) != repr(test.expected):
             verdict = "wrong"
     return verdict

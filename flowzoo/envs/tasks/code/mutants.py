@@ -121,14 +121,14 @@ def wrong_program(instance: CodeInstance, rng: random.Random) -> str:
     The last resort is a function that returns None, or a program that prints nothing.
     """
     total = count_changes(instance.source)
-    stuck = ""
+    unfinished = ""
     for number in rng.sample(range(total), min(total, MOST_TRIED)):
         tree = variant(instance.source, number)
         verdict = fails(tree, instance)
         if verdict == "wrong":
             return ast.unparse(tree)
-        stuck = stuck or (ast.unparse(tree) if verdict == "stuck" else "")
-    return stuck or nothing(instance.entry)
+        unfinished = unfinished or (ast.unparse(tree) if verdict == "error" else "")
+    return unfinished or nothing(instance.entry)
 
 
 def nothing(entry: str | None) -> str:
