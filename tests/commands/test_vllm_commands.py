@@ -16,7 +16,7 @@ from flowzoo.commands.shared import PolicyOptions, build_roster
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def run(*words: str) -> str:

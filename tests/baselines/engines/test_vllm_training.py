@@ -193,8 +193,8 @@ def test_an_engine_that_is_not_there_is_an_error_and_not_another_engine(
 ) -> None:
     import sys
 
-    for name in ("vllm_thread", "vllm_convert"):
-        monkeypatch.delitem(sys.modules, f"flowzoo.agents.{name}", raising=False)
+    for name in ("thread", "convert"):
+        monkeypatch.delitem(sys.modules, f"flowzoo.agents.vllm.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"--engine transformers.*flowzoo\[vllm"):
         Trainer(config(tmp_path))

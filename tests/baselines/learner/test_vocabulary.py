@@ -100,14 +100,14 @@ import re, sys, torch
 def peak_kib():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 torch.set_num_threads(1)
-from flowzoo.baselines.learner.vocabulary import chosen_logps
+from flowzoo.baselines.learner.vocabulary import target_logps
 states, head = torch.randn(4096, 16, requires_grad=True), torch.nn.Linear(16, 16384, bias=False)
 which, targets = torch.arange(4096), torch.randint(0, 16384, (4096,))
 before = peak_kib()
 if sys.argv[1] == "plain":
     logps = head(states).log_softmax(-1)[which, targets]
 else:
-    logps = chosen_logps(states, head, which, targets, 1.0, "none", int(sys.argv[1])).logps
+    logps = target_logps(states, head, which, targets, 1.0, "none", int(sys.argv[1])).logps
 logps.sum().backward()
 print((peak_kib() - before) / 1024)
 """
