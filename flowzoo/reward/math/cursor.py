@@ -153,5 +153,5 @@ class TokenCursor:
         raise NotImplementedError
 
     def argument_whole(self) -> ExprNode:
-        """An argument in which a number is not split into digits: see `math_operands`."""
+        """An argument in which a number is not split into digits: see `operands`."""
         raise NotImplementedError
