@@ -1,0 +1,36 @@
+"""What a worker does after new weights, on stand-ins of its model; no vLLM needed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flowzoo.agents.vllm.worker import repack_tied_head
+
+torch = pytest.importorskip("torch")
+
+
+def repacked(tied: str, device: str = "cpu", packs: bool = True) -> list[Any]:
+    """The heads packed anew: of a model whose head is its embedding, shares or has weights."""
+    weight, found = torch.zeros(3, 2, device=device), []
+    method = SimpleNamespace(process_weights_after_loading=found.append) if packs else None
+    embedding = SimpleNamespace(weight=weight, quant_method=method)
+    own = torch.ones(3, 2, device=device) if tied == "no" else weight
+    head = embedding if tied == "same" else SimpleNamespace(weight=own, quant_method=method)
+    model = SimpleNamespace(lm_head=head, model=SimpleNamespace(embed_tokens=embedding))
+    repack_tied_head(model)
+    assert all(item is head for item in found)
+    return found
+
+
+@pytest.mark.parametrize(("tied", "times"), [("same", 1), ("shares", 1), ("no", 0)])
+def test_a_head_is_packed_anew_if_it_is_the_embedding(tied: str, times: int) -> None:
+    assert len(repacked(tied)) == times
+
+
+def test_other_heads_are_left_alone() -> None:
+    assert repacked("same", device="meta") == []
+    assert repacked("same", packs=False) == []
+    repack_tied_head(SimpleNamespace())
