@@ -42,6 +42,7 @@ class Endpoint:
             body["messages"][-1]["content"].upper()
         )
         self.active = self.peak = 0
+        self.pause = 0.0
         self.lock = threading.Lock()
         endpoint = self
 
@@ -65,7 +66,10 @@ class Endpoint:
                     for name, value in {**headers, "Content-Length": str(len(data))}.items():
                         self.send_header(name, value)
                     self.end_headers()
-                    self.wfile.write(data)
+                    size = 1 if endpoint.pause else max(1, len(data))
+                    for start in range(0, len(data), size):
+                        self.wfile.write(data[start : start + size])
+                        time.sleep(endpoint.pause)
                 except OSError:
                     pass  # the client hung up, as some tests make it
 
@@ -231,6 +235,13 @@ async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) 
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(EndpointError, match=f"{url}/chat/completions failed: Connect"):
             await run(OpenAIPolicy("m", url, retries=0), ask("gone"))
+
+
+async def test_an_answer_that_trickles_in_has_the_same_time_limit(endpoint: Endpoint) -> None:
+    """Every byte comes in time, the answer does not."""
+    endpoint.pause = 0.01
+    with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
+        await run(OpenAIPolicy("m", endpoint.url, timeout_s=0.2, retries=0), ask("slow"))
 
 
 async def test_an_unbearable_retry_after_ends_at_once(

@@ -298,6 +298,25 @@ def test_a_role_without_an_immediate_reward_is_named_with_the_remedy():
         grown(Chain(TASK, credit=lambda parts: parts["team"]))
 
 
+def test_a_standing_from_before_the_reply_is_no_value_of_it():
+    """The writer's candidates are told apart by it, the reviewer's all find the same one."""
+
+    @dataclass(frozen=True)
+    class Reviewed(Workflow):
+        name: ClassVar[str] = "reviewed_v0"
+        roles: ClassVar[dict[str, int]] = {"writer": 1, "reviewer": 1}
+
+        def play(self, problem):
+            draft = yield Ask("writer_0", "write", str)
+            yield InterimScore(value(draft.text))
+            yield Ask("reviewer_0", draft.text, str)
+            final = yield Ask("writer_0", "again", str)
+            return Outcome(final.text, value(final.text))
+
+    with pytest.raises(UsageError, match="role 'reviewer' in reviewed_v0 cannot be valued at once"):
+        grown(Reviewed(TASK))
+
+
 def test_a_rollout_plays_every_candidate_to_its_end_and_counts_what_that_takes():
     policy = Numbers()
     workflow = Planned(TASK, credit="mix")

@@ -228,7 +228,7 @@ def test_truncated_replies(rule: Any, moved: bool) -> None:
     calls = [replace(with_own_logps(model, make_calls(1), 1.0)[0], finish="length")]
     before = copy.deepcopy(model.state_dict())
     learner = Learner(model, LearnerConfig(truncated=rule, weight_decay=0.0))
-    metrics = learner.update(calls, [1.0 if rule == "train" else 0.0])
+    metrics = learner.update(calls, [0.0 if rule == "penalise" else 1.0])
     assert metrics["learn/truncated"] == 1
     assert metrics["learn/skipped"] == (0 if moved else 1)
     same = all(torch.equal(before[name], value) for name, value in model.state_dict().items())

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.tasks import TASKS, make_task, register_task
+from flowzoo.envs.tasks import SPLITS, TASKS, make_task, register_task, split_of
 from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.task import is_in
 from flowzoo.errors import UsageError
 
 
@@ -42,6 +43,21 @@ def test_seed_and_index_are_checked() -> None:
         make_task("math").problem(-1)
     with pytest.raises(UsageError, match="validation"):
         make_task("math").problem(0, "vali")
+
+
+def test_a_generated_problem_belongs_to_the_split_it_was_asked_from() -> None:
+    for name in ("math", "search"):
+        task = make_task(name)
+        for split in SPLITS[:4]:
+            texts = [task.problem(index, split).text for index in range(12)]
+            assert {split_of(text) for text in texts} == {split}
+        assert len({split_of(task.problem(index, "all").text) for index in range(48)}) > 1
+
+
+def test_an_instance_is_in_its_own_split_and_in_all() -> None:
+    for number in range(20):
+        found = [split for split in SPLITS if is_in(split, f"instance {number}")]
+        assert sorted(found) == sorted([split_of(f"instance {number}"), "all"])
 
 
 def test_registration(monkeypatch: pytest.MonkeyPatch) -> None:

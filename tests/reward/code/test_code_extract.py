@@ -20,7 +20,7 @@ def block(text: str, label: str = "python") -> str:
     ("reply", "program"),
     [
         (block("a = 1"), "a = 1"),
-        (f"First {block('a = 1')}\nthen\n{block('b = 2')}\nDone.", "b = 2"),
+        (f"First\n{block('a = 1')}\nthen\n{block('b = 2')}\nDone.", "b = 2"),
         (block("a = 1", "py") + "\n" + block("x", "text"), "a = 1"),
         (block("a = 1", "Python3"), "a = 1"),
         (block("a = 1", ""), "a = 1"),

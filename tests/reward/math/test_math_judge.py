@@ -10,6 +10,8 @@ from flowzoo.reward import MathOptions, score_batch
 from flowzoo.reward.math import judge as math_judge
 from flowzoo.reward.math.judge import is_light, judge
 from flowzoo.reward.math.worker import check_antlr, setup
+from flowzoo.sandbox.pool import worker_pool
+from flowzoo.sandbox.pool.protocol import Result
 
 HEAVY = [
     "2^{2^{2}}",
@@ -91,6 +93,17 @@ def test_guards_after_a_true(monkeypatch: pytest.MonkeyPatch) -> None:
     assert math_judge._passes("[1,2]", "1 <= |x| <= 2")
     assert not math_judge._passes("1,2,3", "1,2")
     assert not math_judge._passes("x^2+5=0", "x^2+1=0")
+
+
+def test_a_true_of_the_worker_counts_only_past_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Agrees:
+        def submit_batch(self, jobs: list[bytes], deadline: float) -> list[Result]:
+            return [Result("ok", b"1")] * len(jobs)
+
+    monkeypatch.setattr(worker_pool, "shared_pool", lambda *args, **kwargs: Agrees())
+    monkeypatch.setattr(math_judge, "_known", {})
+    pairs = [("[1,2]", "1 <= |x| <= 2"), ("1,2,3", "1,2"), ("x^2+5=0", "x^2+1=0")]
+    assert judge(pairs, 1.0) == ["equal", "different", "different"]
 
 
 def test_options_are_checked() -> None:

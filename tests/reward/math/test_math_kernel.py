@@ -64,9 +64,12 @@ def test_both_paths_give_the_same_verdicts(rows: list[tuple[str, str]]) -> None:
 
 
 def test_the_kernel_decides_the_plain_case() -> None:
-    rows = [("so \\boxed{42}", "42"), ("so \\boxed{-42.50}.", "-42.5"), ("so \\boxed{7}", "8")]
+    rows = [
+        ("so \\boxed{42}", "42"), ("so \\boxed{-42.50}.", "-42.5"), ("so \\boxed{7}", "8"),
+        ("so \\boxed{5}", "0.5"), ("so \\boxed{-4.2}", "-42"),
+    ]  # fmt: skip
     golds = [plain_gold(gold) for _, gold in rows]
-    assert judge_plain([pred for pred, _ in rows], golds) == [2, 2, 1]  # type: ignore[arg-type]
+    assert judge_plain([pred for pred, _ in rows], golds) == [2, 2, 1, 1, 1]  # type: ignore[arg-type]
     assert judge_plain(["no box", "\\boxed{x}"], [(1, 0), (1, 0)]) == [0, 0]
 
 

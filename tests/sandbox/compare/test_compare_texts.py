@@ -44,6 +44,7 @@ def path(request, monkeypatch):
         ("a\0b", "a", TOKENS, False),
         ("0.3333333", "0.33333333333", NUMBER, True),
         ("0.3333", "0.33333333333", NUMBER, False),
+        ("1.0000015", "1.0", NUMBER, False),
         ("1e3", "1000.0", NUMBER, True),
         ("2.", "2", NUMBER, True),
         (".5", "0.5", NUMBER, True),

@@ -55,6 +55,7 @@ NAN = float("nan")
         (None, False, EXACT, False),
         (0.1 + 0.2, 0.3, NUMBER, True),
         (0.31, 0.3, NUMBER, False),
+        (1.0000015, 1.0, NUMBER, False),
         (3, 3.0, NUMBER, True),
         (3.0, 3, NUMBER, True),
         (10**9 + 1, 10**9, NUMBER, False),
