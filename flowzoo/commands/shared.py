@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.specs import EngineName
@@ -243,3 +246,14 @@ def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
             progress.update(bar, advance=1, note=f"accuracy {100 * score / count:.1f} %")
 
         yield advance
+
+
+def own_name() -> str:
+    """What to type for this program: `flowzoo`, or its path where the name is not its own.
+
+    `make train` runs it in an environment that is not activated.
+    """
+    script, found = Path(sys.argv[0]), shutil.which("flowzoo")
+    if script.name != "flowzoo" or (found and Path(found).resolve() == script.resolve()):
+        return "flowzoo"
+    return shlex.quote(str(script))

@@ -15,7 +15,7 @@ from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.commands.shared import quiet_transformers
+from flowzoo.commands.shared import own_name, quiet_transformers
 
 if TYPE_CHECKING:
     from flowzoo.envs import Workflow
@@ -106,7 +106,7 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
-    print(f"report       flowzoo report {shlex.quote(str(root))}")
+    print(f"report       {own_name()} report {shlex.quote(str(root))}")
 
 
 def step_note(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,26 @@
+"""What a command tells its user to type next can be typed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flowzoo.commands.shared import own_name
+
+
+def test_the_name_is_enough_where_it_is_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "my env" / "bin" / "flowzoo"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(script)])
+    monkeypatch.setenv("PATH", os.defpath)
+    assert own_name() == f"'{script}'"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert own_name() == "flowzoo"
+    monkeypatch.setattr("sys.argv", ["/somewhere/flowzoo/cli.py"])
+    assert own_name() == "flowzoo"
