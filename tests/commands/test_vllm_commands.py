@@ -63,6 +63,7 @@ def test_gpu_scripts_run_here_at_tiny_size(
         assert found[key] < 1e-3
 
 
+@pytest.mark.full
 def test_the_learner_script_runs_here_at_tiny_size(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     file = tmp_path / "out.json"

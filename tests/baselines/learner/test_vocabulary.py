@@ -124,6 +124,7 @@ def peak(way: str) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.full
 def test_memory_is_that_of_a_chunk() -> None:
     plain, chunked = peak("plain"), peak("256")
     assert plain > 400

@@ -116,6 +116,7 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase)
     assert alone[0] != alone[1]
 
 
+@pytest.mark.full
 def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
     tmp_path: Path,
 ) -> None:

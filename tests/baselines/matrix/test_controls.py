@@ -116,6 +116,7 @@ def test_other_problems_an_unfinished_run_and_other_words_are_refused(
         match_control(runs / "control", runs / "vote" / "seed-0", ["call"])  # type: ignore[list-item]
 
 
+@pytest.mark.full
 def test_the_command_says_where_it_wrote_or_why_not(runs: Path, warm: Callable[..., Any]) -> None:
     words = ["flowzoo.baselines.matrix.controls", "--match", "calls"]
     good = [*words, "--run", str(runs / "control"), "--like", str(runs / "vote" / "seed-0")]

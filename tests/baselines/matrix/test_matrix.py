@@ -260,6 +260,7 @@ def alive(folder: Path) -> list[int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
+@pytest.mark.full
 def test_what_was_killed_goes_on_and_what_is_finished_stays(
     tmp_path: Path, hold_before: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

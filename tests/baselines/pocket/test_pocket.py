@@ -358,6 +358,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, small_corpus: None) -> Path:
     return out
 
 
+@pytest.mark.full
 def test_the_same_settings_make_the_same_files(
     made: Path, tmp_path: Path, small_corpus: None
 ) -> None:

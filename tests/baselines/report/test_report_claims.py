@@ -102,6 +102,7 @@ def test_pairs_that_are_too_small_or_unlike_are_left_out() -> None:
     assert cliff_claim([], {}).verdict == "undecided"
 
 
+@pytest.mark.full
 def test_the_peak_claim_errs_as_rarely_as_its_level_says() -> None:
     """Seeds and problems both vary, and there is no difference."""
     rng, wrong = np.random.default_rng(5), 0

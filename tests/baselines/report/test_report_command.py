@@ -101,6 +101,7 @@ def test_a_folder_without_runs_is_status_2(
     assert "no run was found" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_plots_of_a_run_and_of_a_matrix_are_files(make_run: MakeRun, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     make_run(tmp_path / "m" / "a$b_c" / "seed-0", items=40, gradients=True)

@@ -122,6 +122,7 @@ def may_mount(folder: Path) -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.full
 def test_a_full_disk(tmp_path: Path) -> None:
     """On a real file system of 700 KiB, filled up but for less and more room than is needed."""
     if not may_mount(tmp_path):

@@ -191,6 +191,7 @@ def test_a_run_that_breaks_counts_as_failed(tmp_path: Path, offline: Any) -> Non
     assert list(history(path)) == [0]
 
 
+@pytest.mark.full
 def test_wandb_may_be_switched_on_for_the_rest_of_a_run(tmp_path: Path, offline: Any) -> None:
     for steps, project in ((1, ""), (2, "zoo")):
         train(TrainConfig(**{**SMALL, "steps": steps}, wandb=project, out=str(tmp_path)))
