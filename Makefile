@@ -57,7 +57,7 @@ test: env ## Run the tests that cover every room once (about 6 minutes on 2 core
 	  then $(OF_VLLM) -m "vllm and not full"; \
 	  else echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"; fi
 
-test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more; about 11 minutes on 2 cores)
+test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
 	$(PARALLEL) -m "not vllm"
 	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm
 
