@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.probe import constant, proportional, same_function
+from flowzoo.reward.math.numeric.probe import constant, proportional, same_function
 from flowzoo.reward.math.tree import ExprNode, const, mul, num, power, rational, sym, symbols
 
 PercentRule = Literal["exact", "either"]

@@ -10,7 +10,7 @@ from typing import Final
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
-from flowzoo.reward.math.probe import constant
+from flowzoo.reward.math.numeric.probe import constant
 from flowzoo.reward.math.tokens import MathTokens
 from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, rational, symbols
 from flowzoo.reward.math.vocabulary import is_function

@@ -7,7 +7,7 @@ grow: numbers stay below `MAX_BITS` bits, and an operation that would exceed the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -144,22 +144,32 @@ def mentions(node: ExprNode, names: frozenset[str]) -> bool:
 
 def replace(node: ExprNode, name: str, value: ExprNode) -> ExprNode:
     """The tree with the symbol `name` replaced by `value`."""
-    if node.op == "sym":
-        return value if node.args[0] == name else node
-    if node.op in ("num", "const"):
+    return substitute(node, {name: value})
+
+
+def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
+    """The tree with free symbols replaced; what becomes exact is computed."""
+    op, args = node.op, node.args
+    if op == "sym":
+        return values.get(args[0], node)
+    if op in ("num", "const"):
         return node
-    args: list[Any] = [
-        replace(arg, name, value) if isinstance(arg, ExprNode) else arg for arg in node.args
+    if op == "bind" and args[1] in values:
+        inner = {name: value for name, value in values.items() if name != args[1]}
+        limits = [substitute(arg, values) for arg in args[3:]]
+        return bind(args[0], args[1], [substitute(args[2], inner), *limits])
+    new: list[Any] = [
+        substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args
     ]
-    if node.op == "add":
-        return add(args)
-    if node.op == "mul":
-        return mul(args)
-    if node.op == "pow":
-        return power(args[0], args[1])
-    if node.op == "bind":
-        return bind(args[0], args[1], args[2:])
-    return call(args[0], args[1:])
+    if op == "add":
+        return add(new)
+    if op == "mul":
+        return mul(new)
+    if op == "pow":
+        return power(new[0], new[1])
+    if op == "bind":
+        return bind(new[0], new[1], new[2:])
+    return call(new[0], new[1:])
 
 
 def _key(node: ExprNode) -> str:
