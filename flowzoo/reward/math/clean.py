@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from flowzoo.reward.listed import names
+from flowzoo.reward.math.vocabulary import COMMANDS
 
 
 def table(pairs: str) -> dict[str, str]:
@@ -27,12 +28,16 @@ _RENAMED = table(
     "lt:< gt:> lbrack:[ rbrack:] lparen:( rparen:) lbrace:{ rbrace:} to:rightarrow dbinom:binom "
     "tbinom:binom vert:| lvert:| rvert:| mid:| textbar:| cdotp:cdot ast:cdot exponentialE:e "
     "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus land:text{and} "
+    "wedge:text{and} lor:text{or} vee:text{or} implies:Rightarrow iff:Rightarrow "
+    "Longrightarrow:Rightarrow Leftrightarrow:Rightarrow "
     "lgroup:( rgroup:) lcub:{ rcub:} textdegree:degree approxeq:approx simeq:approx "
     "thickapprox:approx "
     "operatorname*:operatorname Pr:P hbox:text textpi:pi colon:: degrees:degree euro:€ pounds:£"
 )
 _PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
-_SPACES = ("quad", "qquad", "enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
+_SPACES = ("enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
+_GAPS = ("quad", "qquad")
+"""Wide spaces, kept as line ends are: several equations may stand beside one another."""
 _COMMANDS: dict[str, str] = {
     **{
         f"\\{name}": (other[1:] if other.startswith("\\") else other)
@@ -44,15 +49,17 @@ _COMMANDS: dict[str, str] = {
     "\\rbrace": "\\}",
     **{f"\\{name}": "" for name in _DROPPED},
     **{f"\\{name}": " " for name in _SPACES},
+    **{f"\\{name}": "\n" for name in _GAPS},
     "\\%": "%",
     "\\#": "#",
     "\\&": "&",
     "\\textdollar": "\\$",
     "\\percent": "%",
+    "\\newline": "\\\\ ",
 }
 _GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
 _SIGNS = (
-    "π:pi ∞:infty ≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
+    "π:pi ∞:infty ∨:lor ∧:land ≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
     "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow"
@@ -75,7 +82,9 @@ _DEGREES = re.compile(
 )
 _REALS = re.compile(r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))(?!\s*[\^_])")
 _CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
-_DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}!,;])")
+_DOUBLED = re.compile(
+    rf"\\\\(?=(?:{'|'.join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set('!()[]')))})(?![A-Za-z])|[{{}}!,;])"
+)
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(
     r"\\(?:boxed|fbox|beginboxed|text|textbf|textit|textrm|mathrm|mathbf|mbox|mathit|bm|emph|underline)\s*\{(.*)\}",
@@ -110,6 +119,8 @@ def clean(text: str) -> str:
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
         text = _DOLLAR.sub(" ", text)
     text = text.replace("{,}", ",")
+    if "\n" in text:
+        return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
     return _SPACE_RUN.sub(" ", text).strip()
 
 

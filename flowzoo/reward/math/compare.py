@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.numeric.probe import constant, proportional, same_function
+from flowzoo.reward.math.numeric.probe import decimal, proportional, same_function
 from flowzoo.reward.math.tree import ExprNode, const, mul, num, power, rational, sym, symbols
 
 PercentRule = Literal["exact", "either"]
@@ -185,26 +185,21 @@ def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]
 
 def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
     """Whether one is a decimal of enough digits and the other a number that rounds to it."""
-    for decimal, exact in ((a, b), (b, a)):
-        if decimal.digits < digits or decimal.node is None or exact.node is None:
+    for written, exact in ((a, b), (b, a)):
+        if written.digits < digits or written.node is None or exact.node is None:
             continue
-        if exact.digits and not decimal.digits >= 15:
+        if exact.digits:
             continue
-        shown, meant = rational(decimal.node), rational(exact.node)
+        shown, meant = rational(written.node), rational(exact.node)
         if shown is None or not 1e-90 < abs(shown) < 1e90:
             continue
-        digits_shown = decimal.digits
         if meant is None:
-            approximate = constant(exact.node)
-            if approximate is None or abs(approximate.imag) > 1e-12:
-                continue
-            meant, digits_shown = Fraction(approximate.real), min(digits_shown, 15)
-        elif _is_short(meant):  # it needs no rounding; what is left is the noise of doubles
-            noise = abs(shown) * Fraction(4, 10**16)
-            if shown.denominator > 10**6 and abs(shown - meant) <= noise:
-                return True
+            meant = decimal(exact.node, written.digits)
+        elif _is_short(meant):
+            continue  # it needs no rounding
+        if meant is None:
             continue
-        place = math.floor(math.log10(abs(shown))) + 1 - digits_shown
+        place = math.floor(math.log10(abs(shown))) + 1 - written.digits
         if abs(shown - meant) <= Fraction(10) ** place / 2:
             return True
     return False

@@ -56,6 +56,9 @@ def _gold_answer(gold: str) -> str:
     text = gold.strip()
     if "####" in text:
         return extract(text, order=("hashes",)) or text
+    lines = text.splitlines()
+    if len(text) <= _SHORT and len(lines) > 1 and all(_EQUATION.fullmatch(line) for line in lines):
+        return text
     if len(text) <= _SHORT and "\n" not in text and not text.startswith(("Thus", "So ", "The ")):
         return text
     return extract(text, order=("phrase", "hashes", "whole", "span")) or text
@@ -112,6 +115,8 @@ def _other_readings(
         return number is not None and same(number, gold.answer, rules)
     return False
 
+
+_EQUATION = re.compile(r"[^=]{1,40}=[^=.]{1,80}")
 
 # What the parser here does not read and the judge might: bars inside bars, relations, set notation.
 _FORMULA = re.compile(

@@ -111,12 +111,17 @@ class _Parser(Operands):
         return False
 
     def is_split_number(self, first: int) -> bool:
-        """Two numbers side by side are no product: `4 2` is neither 8 nor 42."""
+        """Two numbers side by side are no product: `4 2` is neither 8 nor 42, but `2^6 3^5` is."""
         token = self.tokens[self.at]
+        if token.spaced == 2:
+            raise AnswerSyntaxError  # another line
         if token.kind != "n":
             return False
         if self.tokens[self.at - 1].kind == "n" and self.at > first:
-            raise AnswerSyntaxError
+            is_power = self.tokens[self.at - 2].text in ("^", "**") and self.at - 2 > first
+            following = self.peek(1)
+            if not is_power or following is None or following.text not in ("^", "**"):
+                raise AnswerSyntaxError
         return False
 
     def mixed(self) -> ExprNode | None:
@@ -169,6 +174,8 @@ class _Parser(Operands):
             elif token.text == "'" and node.op == "sym":
                 self.at += 1
                 node = sym(f"{node.args[0]}'")
+            elif token.text == "(" and node.op in ("sym", "pow") and self.is_applied(node):
+                node = self.applied_to(node)
             else:
                 return node
         return node

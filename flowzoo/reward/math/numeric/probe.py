@@ -27,7 +27,17 @@ from flowzoo.reward.math.numeric.points import (
     whole_points,
 )
 from flowzoo.reward.math.numeric.precise import precise
-from flowzoo.reward.math.tree import ExprNode, mentions, mul, num, rational, substitute, symbols
+from flowzoo.reward.math.tree import (
+    ExprNode,
+    applied_letters,
+    mentions,
+    mul,
+    num,
+    rational,
+    substitute,
+    symbols,
+    unapplied,
+)
 
 _DIGITS: Final = (30, 70, 150)
 _SHRINKS: Final = -25
@@ -56,6 +66,11 @@ def same_function(a: ExprNode, b: ExprNode) -> bool | None:
     names = symbols(a) | symbols(b)
     if not names:
         return _same_constant(a, b)
+    if "@" in a.key or "@" in b.key:
+        # A letter that is a function on one side and a factor on the other is a factor.
+        factors = (applied_letters(a) | applied_letters(b)) & names
+        if factors:
+            return same_function(unapplied(a, factors), unapplied(b, factors))
     whole = frozenset(name for name in names if is_whole(name))
     is_stepped = mentions(a, _STEPPED) or mentions(b, _STEPPED)
     verdict = None if is_stepped else _agree(a, b, _points(a, b))
@@ -129,6 +144,22 @@ def constant(node: ExprNode) -> complex | None:
     except (UnreliableValueError, OverflowError):
         return None
     return found if abs(found) < 1e300 else None
+
+
+def decimal(node: ExprNode, digits: int) -> Fraction | None:
+    """The real value of a tree without symbols, near enough to round to `digits` digits."""
+    if symbols(node):
+        return None
+    try:
+        found = precise(node, COMPLEX[0], digits + 15)
+    except UnreliableValueError:
+        return None
+    if getattr(found, "imag", 0) != 0:
+        return None
+    sign, mantissa, exponent, _ = found.real._mpf_
+    if abs(exponent) > 20_000:
+        return None
+    return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** exponent
 
 
 def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
