@@ -30,6 +30,7 @@ from flowzoo.reward.math.tree import (
     symbols,
 )
 from flowzoo.reward.math.units import read_unit
+from flowzoo.reward.math.words import date_form, spelled_out
 
 MAX_CHARS: Final = 2_000
 MAX_DIGITS: Final = 256
@@ -67,6 +68,11 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
     try:
         if _DATE.fullmatch(cleaned):
             return ParsedAnswer("text", text)
+        if len(cleaned) < 60 and cleaned[:1].isalnum():
+            date = date_form(cleaned)
+            if date:
+                return ParsedAnswer("text", date)
+            cleaned = spelled_out(cleaned)
         source = tokenize(rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands)
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
@@ -144,7 +150,10 @@ class _Reader(RelationReader):
         parts = self.parts(start, end, [idx for idx, _ in cuts])
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
-        return _listed([self.read(a, b) for a, b in parts], flat=True)
+        found = _listed([self.read(a, b) for a, b in parts], flat=True)
+        words = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
+        is_both = words == {"and"} and all(item.is_range for item in found.items)
+        return found._replace(shape="and") if is_both else found
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """Non-empty slices between cuts; only an Oxford comma may leave an empty one."""

@@ -85,6 +85,7 @@ _CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
 _DOUBLED = re.compile(
     rf"\\\\(?=(?:{'|'.join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set('!()[]')))})(?![A-Za-z])|[{{}}!,;])"
 )
+_INCHES = re.compile(r"(?<=\d)''(?!')")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(
     r"\\(?:boxed|fbox|beginboxed|text|textbf|textit|textrm|mathrm|mathbf|mbox|mathit|bm|emph|underline)\s*\{(.*)\}",
@@ -114,6 +115,8 @@ def clean(text: str) -> str:
         text = _SUPERSCRIPT.sub(_caret, text)
         text = _COMMAND.sub(_spelled, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
+    if "''" in text:
+        text = _INCHES.sub('"', text)
     if ".m" in text or ".M" in text:
         text = _CLOCK.sub(r" \1m", text)
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
@@ -197,6 +200,7 @@ _TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}
 _NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
+_ARTICLE = re.compile(r"^(?:an?|the) (?=[a-z]{3})", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
 
 
@@ -212,6 +216,7 @@ def text_form(cleaned: str) -> str:
     if text[:1] == "'" == text[-1:]:
         text = text.strip("'")
     if _LETTERS.fullmatch(text):
+        text = _ARTICLE.sub("", text, count=1)
         return text.casefold() if len(text) > 1 else text
     text = _NOISE.sub(lambda match: match[1] or "", text)
     return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")

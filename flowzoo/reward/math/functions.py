@@ -6,8 +6,9 @@ from fractions import Fraction
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.binders import Binders, determinant
+from flowzoo.reward.math.binders import Binders
 from flowzoo.reward.math.cursor import AnswerSyntaxError
+from flowzoo.reward.math.matrices import determinant
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
     HALF,

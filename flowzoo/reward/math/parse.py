@@ -11,13 +11,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 from flowzoo.reward.math.cursor import AnswerSyntaxError
+from flowzoo.reward.math.matrices import negative, product, raised, total
 from flowzoo.reward.math.operands import TIMES, Operands
 from flowzoo.reward.math.tokens import MathTokens
 from flowzoo.reward.math.tree import (
     MINUS_ONE,
     AnswerTooLargeError,
     ExprNode,
-    add,
     call,
     const,
     mul,
@@ -68,9 +68,9 @@ class _Parser(Operands):
         while True:
             sign = self.accept("+", "-", "pm", "mp")
             if not sign:
-                return add(terms)
+                return total(terms)
             term = self.product()
-            terms.append(term if self.signum(sign) > 0 else neg(term))
+            terms.append(term if self.signum(sign) > 0 else negative(term))
 
     def product(self) -> ExprNode:
         minus = 1
@@ -90,8 +90,8 @@ class _Parser(Operands):
                 factors.append(self.power())
             else:
                 break
-        node = mul(factors)
-        return node if minus > 0 else neg(node)
+        node = product(factors)
+        return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:
         """A factor that may have a sign, as after `*` and `^`."""
@@ -161,7 +161,7 @@ class _Parser(Operands):
                 self.at += 1
                 if self.accept("'") or self.next_text() == "prime":
                     raise AnswerSyntaxError
-                node = power(node, self.script())
+                node = raised(node, self.script())
             elif token.text == "!" and token.kind == "p":
                 self.at += 1
                 node = call("factorial", [node])

@@ -11,8 +11,9 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.numeric.probe import constant, same_function
+from flowzoo.reward.math.ranges import solved_range
 from flowzoo.reward.math.tokens import MathTokens
-from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, rational, symbols
+from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, symbols
 from flowzoo.reward.math.vocabulary import is_function
 
 _ROUGHLY: Final = 0.05
@@ -172,6 +173,8 @@ class RelationReader(ABC):
         if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
             relation = ("=", add((nodes[0], neg(nodes[1]))))
         label = self._label(*sides[0]) or self.measure(*sides[0])
+        if nodes[0] is not None and _is_computable(nodes[0]):
+            label = ""  # `\\Gamma(3) = 3` is right or wrong
         last = self._label(*sides[-1])
         is_reversed = bool(last) and last not in "ei" and not label and len(sides) == 2
         if label or is_reversed:
@@ -189,7 +192,7 @@ class RelationReader(ABC):
             found = self.read(*sides[-1])
             if found.kind == "scalar" and found.node is not None and not symbols(found.node):
                 return found._replace(label=CLOSED)
-        is_chain = len(sides) > 2 and _consistent(nodes) and None not in nodes
+        is_chain = len(sides) > 2 and None not in nodes[:-1]
         # The last side counts where the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
@@ -220,10 +223,12 @@ class RelationReader(ABC):
                 if token.text in _UNSOLVED or (token.kind == "c" and not token.text.isalpha()):
                     return ""
                 found, idx = True, self.partner[idx + 1]
-            elif token.kind == "n" or token.text in _OPERATIONS:
-                pass
             elif token.text == "|" and following is not None and following.text in ("z", "w"):
                 found, idx = True, idx + 1
+            elif token.text == "m" and following is not None and following.text == "angle":
+                pass
+            elif token.kind == "n" or token.text in _OPERATIONS:
+                pass
             else:
                 return ""
             idx += 1
@@ -264,10 +269,9 @@ class RelationReader(ABC):
             left, right, op, sides = right, left, op.replace(">", "<"), sides[::-1]
         if left is not None and right is not None:
             relation = (op, add((left, neg(right))))
-            if op != "!=" and left.op == "call" and left.args[0] == "abs" and rational(right):
-                name, shape = left.args[1].key, "[]" if op == "<=" else "()"
-                ends = (ParsedAnswer("scalar", node=neg(right)), ParsedAnswer("scalar", node=right))
-                return ParsedAnswer("seq", "", None, ends, shape, "", name, True, 0, relation)
+            solved = solved_range(left, right, op)
+            if solved is not None:
+                return solved._replace(relation=relation)
         infinity = ParsedAnswer("scalar", node=const("inf"))
         minus = ParsedAnswer("scalar", node=neg(const("inf")))
         for idx in (0, 1):
@@ -284,6 +288,11 @@ class RelationReader(ABC):
         if relation is None:
             raise AnswerSyntaxError
         return ParsedAnswer("relation", relation=relation)
+
+
+def _is_computable(node: ExprNode) -> bool:
+    """Whether a left-hand side has a value of its own, so that it names nothing."""
+    return not symbols(node) and "@" not in node.key and node.key not in ("#e", "#i")
 
 
 def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 0.0) -> bool:

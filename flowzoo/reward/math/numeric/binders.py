@@ -39,6 +39,7 @@ class Evaluating(Protocol):
     context: Any
     digits: int
     left: int
+    vanishes: bool
 
     def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
         """The value of a tree."""
@@ -86,7 +87,12 @@ def integral(
             if primitive is not None:
                 ends = [of.value(replace(primitive, variable, end), bound) for end in limits]
                 return ends[1] - ends[0]
-        return None if of.digits > _QUADRATURE else _quadrature(of, variable, body, limits, bound)
+    except (ZeroDivisionError, UnreliableValueError):
+        return None
+    if of.digits > _QUADRATURE:
+        raise UnreliableValueError
+    try:
+        return _quadrature(of, variable, body, limits, bound)
     except (ZeroDivisionError, UnreliableValueError):
         return None
 
@@ -103,11 +109,13 @@ def _quadrature(
     ]
     if any(context.im(end) != 0 for end in ends):
         return None
-    before, of.left = of.left, _QUADRATURE_WORK
-    found, error = context.quad(
-        lambda at: of.value(body, {**inner, variable: at}), ends, error=True, maxdegree=8
-    )
-    of.left = before
+    before, of.left, of.vanishes = of.left, _QUADRATURE_WORK, True
+    try:
+        found, error = context.quad(
+            lambda at: of.value(body, {**inner, variable: at}), ends, error=True, maxdegree=8
+        )
+    finally:
+        of.left, of.vanishes = before, False
     return found if error <= context.mpf(10) ** -(of.digits) * max(abs(found), 1) else None
 
 

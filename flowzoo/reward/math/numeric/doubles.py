@@ -215,7 +215,7 @@ def span(first: Fraction | None, last: Fraction | None) -> range:
     """
     if first is None or last is None or first.denominator != 1 or last.denominator != 1:
         raise UnreliableValueError
-    if last - first >= _SUM_TERMS or abs(first) > 10**9:
+    if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:
         raise UnreliableValueError
     return range(int(first), int(last) + 1)
 

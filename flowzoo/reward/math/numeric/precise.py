@@ -69,6 +69,7 @@ class Evaluation:
         """With `digits` digits to rely on; more are `held` where a computation loses many."""
         self.point, self.digits, self.context = point, digits, _context(held or digits)
         self.left = _WORK
+        self.vanishes = False  # whether powers too small to hold are zero, as under an integral
         self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
 
     def number(self, value: Any) -> Any:
@@ -131,6 +132,8 @@ class Evaluation:
             if context.re(exponent) > 0:
                 return context.zero
             raise UnreliableValueError
+        if self.vanishes and context.re(exponent * context.log(base)) < -1e6:
+            return context.zero
         if abs(exponent) * abs(context.log(abs(base))) > 1e12 or abs(context.im(exponent)) > 1e9:
             raise UnreliableValueError
         return context.power(base, exponent)

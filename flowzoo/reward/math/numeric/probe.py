@@ -42,6 +42,8 @@ from flowzoo.reward.math.tree import (
 _DIGITS: Final = (30, 70, 150)
 _SHRINKS: Final = -25
 """Powers of ten by which a difference that is zero shrinks at least from one precision to next."""
+_SLACK: Final = 5
+"""Last digits of a precision that rounding may touch."""
 _ENOUGH: Final = 3
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
@@ -236,7 +238,7 @@ def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
             first, second = precise(a, point, digits), precise(b, point, digits)
         except UnreliableValueError:
             break
-        apart.append((abs(first - second), max(abs(first), abs(second))))
+        apart.append((abs(first - second), max(abs(first), abs(second)), digits))
         if len(apart) > 1:
             verdict = _settled(apart[-2], apart[-1])
             if verdict is False or (verdict and len(apart) == len(_DIGITS)):
@@ -253,14 +255,10 @@ def _has_value(node: ExprNode, point: ProbePoint) -> bool | None:
     return True
 
 
-def _settled(coarse: tuple[Any, Any], fine: tuple[Any, Any]) -> bool | None:
+def _settled(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | None:
     """Whether a difference went away with the rounding (True), or stayed (False)."""
-    (before, _), (after, size) = coarse, fine
-    if after == 0:
-        return True
-    if before == 0:
-        return None if after < size * 10.0**_SHRINKS else False
-    if after < before * 10.0**_SHRINKS:
+    (before, _, _), (after, size, digits) = coarse, fine
+    if after <= before * 10.0**_SHRINKS or after < size * 10.0 ** (_SLACK - digits):
         return True
     return False if abs(after - before) < after * 1e-3 else None
 
