@@ -73,7 +73,9 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
             if date:
                 return ParsedAnswer("text", date)
             cleaned = spelled_out(cleaned)
-        source = tokenize(rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands)
+        source = tokenize(
+            rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands
+        )
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
         found = _Reader(source).read(0, len(source.tokens))

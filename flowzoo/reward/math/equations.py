@@ -58,7 +58,9 @@ def split_relations(
     seen = {_text(tokens, start, relations[0])}
     for left, right in pairwise(relations):
         inside = [idx for idx in top if left < idx < right]
-        cut = _hard_cut(tokens, inside) or _soft_cut(tokens, inside, right, seen, is_name, is_closed)
+        cut = _hard_cut(tokens, inside) or _soft_cut(
+            tokens, inside, right, seen, is_name, is_closed
+        )
         if cut is None:
             continue
         slices.append((begin, cut[0]))

@@ -148,7 +148,9 @@ class Functions(Binders):
             return True
         inside = self.tokens[self.at + 1 : close_at]
         is_point = len(inside) == 1 and (inside[0].kind == "n" or len(inside[0].text) == 1)
-        is_point = is_point or (len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n")
+        is_point = is_point or (
+            len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n"
+        )
         if node.op == "pow" and letter not in _LETTERS:
             return False
         if letter not in _LETTERS and len(letter) < 3:

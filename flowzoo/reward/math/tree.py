@@ -186,9 +186,7 @@ def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
         inner = {name: value for name, value in values.items() if name != args[1]}
         limits = [substitute(arg, values) for arg in args[3:]]
         return bind(args[0], args[1], [substitute(args[2], inner), *limits])
-    new: list[Any] = [
-        substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args
-    ]
+    new: list[Any] = [substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args]
     return _rebuilt(op, new, node)
 
 

@@ -29,7 +29,7 @@ from flowzoo.reward.math.tree import (
 _MOST_TERMS: Final = 380
 _QUADRATURE: Final = 100
 """Digits up to which quadrature is tried."""
-_QUADRATURE_WORK: Final = 12_000
+_QUADRATURE_WORK: Final = 15_000
 _SIDES: Final = (1, -1)
 
 
@@ -70,7 +70,7 @@ def series(
             if abs(term) <= small * abs(total) / 10:
                 return total
         last = term
-    return None
+    raise UnreliableValueError  # it converges, but not fast enough for so many digits
 
 
 def integral(

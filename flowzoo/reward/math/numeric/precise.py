@@ -214,9 +214,7 @@ class Evaluation:
     ) -> Any:
         """A short finite sum or product."""
         inner = deeper(bound, max(len(terms), 1))
-        values = [
-            self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms
-        ]
+        values = [self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms]
         return self.context.fsum(values) if name == "sum" else self.context.fprod(values)
 
     def standing(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:

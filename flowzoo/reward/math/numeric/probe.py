@@ -39,7 +39,7 @@ from flowzoo.reward.math.tree import (
     unapplied,
 )
 
-_DIGITS: Final = (30, 70, 150)
+_DIGITS: Final = (20, 50, 120)
 _SHRINKS: Final = -25
 """Powers of ten by which a difference that is zero shrinks at least from one precision to next."""
 _SLACK: Final = 5
