@@ -37,19 +37,21 @@ from pathlib import Path
 import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.rollout.episodes import Sampler
-from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
+from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
+from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
+from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory, earlier_settings
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
@@ -82,9 +84,10 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading())
+        self.run = RunDirectory(config, self.workflow.grading(), self.plan.hooks.record())
         config = self.config = self.run.config
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self.stopped = ""
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
             self._resume()
@@ -123,6 +126,8 @@ class Trainer:
     def finished(self) -> bool:
         """Whether the last step was the last."""
         budget = self.config.token_budget
+        if self.stopped:
+            return True
         return self.step >= self.config.steps or (0 < budget <= self.tokens and self.step >= 0)
 
     def _advance(self, step: int, started: float) -> MetricRow:
@@ -132,8 +137,11 @@ class Trainer:
         if step > 0:
             row |= self.iterate(step)
         self.step = step
+        if step == 0 or self.finished or step % config.eval_every == 0:
+            row |= self.evaluate(step)
+        row |= self.call_back(row)
         due = step == 0 or self.finished
-        if due or step % config.eval_every == 0:
+        if due and "eval/scores" not in row:
             row |= self.evaluate(step)
         row["tokens/total"] = self.tokens
         self.seconds = time.perf_counter() - started
@@ -159,16 +167,12 @@ class Trainer:
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,
+            informative=self.informative,
         )
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         sampled = gathered.sampled
-        advantages = compute(
-            sampled.rows,
-            plan.algorithm.advantage,
-            episode_returns(sampled.records),
-            self.baselines,
-        )
+        advantages = plan.judge(sampled, self.baselines)
         played = [call for record in sampled.records for call in record.calls]
         row = role_metrics(sampled.records) | form_metrics(played)
         row |= (
@@ -202,6 +206,11 @@ class Trainer:
             self.run.save_transcripts("train", step, sampled.records)
         return row
 
+    def informative(self, sampled: RolloutBatch) -> set[str]:
+        """Keys of the jobs that some policy would learn from; running means stay as they are."""
+        values = self.plan.judge(sampled, self.baselines.copy()).values
+        return informative_jobs(sampled.rows, values, self.plan.learners)
+
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> MetricRow:
@@ -216,6 +225,19 @@ class Trainer:
             path = self.run.save_rows(step, error.calls)
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
             raise
+
+    def call_back(self, row: MetricRow) -> MetricRow:
+        """Show the step to the callbacks, and do what they say; returns what they log."""
+        logged: MetricRow = {}
+        for callback in self.plan.hooks.callbacks:
+            scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+            control = StepControl(self.step, row | logged, self.history, self.config, scales)
+            callback(control)
+            logged |= control.logged
+            self.stopped = self.stopped or control.stopped
+            for name, factor in control.scales.items():
+                self.learners[name].lr_scale = factor
+        return logged
 
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
@@ -245,6 +267,7 @@ class Trainer:
             "seconds": self.seconds,
             "cursor": self.stream.cursor,
             "baselines": self.baselines.state_dict(),
+            "stopped": self.stopped,
             "config": asdict(config),
         }
         checkpoint.save(
@@ -282,7 +305,7 @@ class Trainer:
             "updates": sum(learner.steps for learner in self.learners.values()),
             "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
-        }
+        } | ({"stopped": self.stopped} if self.stopped else {})
 
     def close(self) -> None:
         """End the engines, close the files, let others have the directory; `train` does it."""
@@ -311,6 +334,7 @@ class Trainer:
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
+            self.stopped = found.state.get("stopped", "")
         self.history = self.run.rewind(self.step)
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:

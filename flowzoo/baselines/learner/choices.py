@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
+Clipping = Literal["objective", "weight"]
 Compute = Literal["float32", "bfloat16"]
 Correction = Literal["none", "renormalise"]
 KlEstimate = Literal["corrected", "plain"]
 LrSchedule = Literal["constant", "linear", "cosine"]
 OldLogp = Literal["sampler", "recomputed"]
+Ratio = Literal["token", "sequence", "none"]
 RowLayout = Literal["packed", "padded"]
 ScheduleClock = Literal["iteration", "update"]
-Truncated = Literal["train", "mask", "penalise"]
+Truncated = Literal["train", "mask", "penalise", "shape"]

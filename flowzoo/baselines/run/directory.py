@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from flowzoo.baselines.settings.config import TrainConfig
@@ -81,11 +82,20 @@ def earlier_settings(root: Path) -> dict[str, Any] | None:
 class RunDirectory:
     """The files of one run."""
 
-    def __init__(self, config: TrainConfig, grading: Mapping[str, Any]) -> None:
-        """Open or create the directory of `config`; `grading` is the task's, for the record.
+    def __init__(
+        self,
+        config: TrainConfig,
+        grading: Mapping[str, Any],
+        hooks: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Open or create the directory of `config`.
+
+        `grading` is the task's, for the record; `hooks` are digests of the functions that the
+        settings name.
 
         Raises:
-            UsageError: it holds a run with other settings, or another process trains there.
+            UsageError: it holds a run with other settings or functions, or another process trains
+                there.
         """
         self.root = config.directory
         self.checkpoints = self.root / "checkpoints"
@@ -99,7 +109,10 @@ class RunDirectory:
         settings = json.loads(json.dumps(asdict(self.config)))
         if before is not None:
             self._check_same(before, settings)
+            self._check_hooks(hooks)
         record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
+        if hooks:
+            record["provenance"]["hooks"] = dict(hooks)
         write_json(self.root / "run.json", record)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -117,6 +130,16 @@ class RunDirectory:
                 f"{self.root} holds a run with other settings ({'; '.join(changed)}): "
                 "choose another --out, or repeat the run's own settings to resume it"
             )
+
+    def _check_hooks(self, hooks: Mapping[str, str]) -> None:
+        record = json.loads((self.root / "run.json").read_text(encoding="utf-8"))
+        before = record.get("provenance", {}).get("hooks", {})
+        for name, digest in hooks.items():
+            if before.get(name) != digest:
+                raise UsageError(
+                    f"{self.root} holds a run with another version of the function {name} (its "
+                    "file has changed): restore the file, or choose another --out"
+                )
 
     def close(self) -> None:
         """Let other processes have the directory; ending the process does so as well."""

@@ -28,6 +28,7 @@ _LEAST_ZERO = (
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "probe_every", "eval_every", "checkpoint_every",
+    "dual_clip", "length_cache",
 )  # fmt: skip
 
 FEWEST_INTERVALS = 5
