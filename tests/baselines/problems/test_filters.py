@@ -131,10 +131,13 @@ def batch(*rows: dict[str, Any]) -> RolloutBatch:
     for number, row in enumerate(rows):
         changes = {"score": 0.0, "problem": "p", **row}
         score, key = changes.pop("score"), f"{changes['problem']}#{number}"
+        usual = {
+            "policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}
+        }  # fmt: skip
         call = Call(
             episode=key, agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(), reply="",
             strict=True, lenient=True, truth=None, state_hash="", prompts="",
-            **{"policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}, **changes},
+            **usual | changes,
         )  # fmt: skip
         calls.append(call)
         records.append(
