@@ -38,7 +38,7 @@ SMALLER = {
 
 
 def smoke(folder: Path, whole: bool) -> str:
-    """The bundled matrix, or its first cells and the control with fewer evaluations and problems."""
+    """The bundled matrix, or its first cells and the control, with fewer evaluations."""
     if whole:
         return "smoke"
     text = (files(matrix) / "bundled" / "smoke.toml").read_text(encoding="utf-8")
