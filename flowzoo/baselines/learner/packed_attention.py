@@ -17,7 +17,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from flowzoo.agents.hf.attention import LEARNING
+from flowzoo.agents.hf.attention import LEARNING, text_config
 from flowzoo.baselines.learner.prefix_tree import AttentionBucket, Packing
 from flowzoo.errors import UsageError
 
@@ -109,10 +109,11 @@ def use_packed_attention(model: PreTrainedModel) -> None:
     Raises:
         UsageError: it has layers of another kind than full attention.
     """
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    config = text_config(model)
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise UsageError(
             f"packed rows need full attention in every layer, but {type(model).__name__} has "
             f'{sorted(kinds)}: use layout="padded".'
         )
-    model.config._attn_implementation = LEARNING
+    config._attn_implementation = LEARNING
