@@ -21,7 +21,6 @@ from flowzoo.agents.hf.sampling import draw, uniforms
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
 
-
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 
@@ -54,7 +53,7 @@ class _DecodeBatch:
         distinct = list(dict.fromkeys(row.prompt for row in rows))
         unique = {prompt: place for place, prompt in enumerate(distinct)}
         self.model, self.device = model, model.device
-        self.cache = new_cache(model)
+        self.cache: Any = new_cache(model)
         self.recurrent = "cache_params" in inspect.signature(model.forward).parameters
         self.mask = _left_mask([len(prompt) for prompt in unique], self.device)
         ids = torch.zeros(self.mask.shape, dtype=torch.long)

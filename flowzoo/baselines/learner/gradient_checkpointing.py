@@ -43,7 +43,7 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
             "`gradient_checkpointing`, and lower `microbatch_tokens` if memory runs out."
         )
     for layer in layers:
-        layer._gradient_checkpointing_func = partial(_again, layer)
+        layer.__dict__["_gradient_checkpointing_func"] = partial(_again, layer)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.gradient_checkpointing import enable_checkpointing, layers_of
-from flowzoo.baselines.learner.hidden_states import last_hidden, use_packed_rows
+from flowzoo.baselines.learner.hidden_states import last_hidden, reads_packed_rows, use_packed_rows
 from flowzoo.baselines.learner.output_head import head_of
 from flowzoo.baselines.learner.vocabulary import Entropy, target_logps
 
@@ -78,7 +78,7 @@ def prepare(
     """
     model.eval()
     head_of(model)  # looked at now, so that a family without support is refused here
-    if layout == "packed":
+    if layout == "packed" and not reads_packed_rows(model):
         use_packed_rows(model)
     if gradient_checkpointing:
         enable_checkpointing(model)

@@ -2,8 +2,8 @@
 
 Most families multiply with the vocabulary and are done. Some scale the logits (Cohere, Granite,
 Falcon-H1, MiniCPM3) or cap them with a tanh (Gemma 2 and later, NanoChat), under names and in
-directions of their own: Granite divides by `logits_scaling`, HyperCLOVA X multiplies by it. Which it
-is, the model's own forward pass decides: what the configuration names is tried, and taken if it
+directions of their own: Granite divides by `logits_scaling`, HyperCLOVA X multiplies by it. The
+model's own forward pass decides which it is: what the configuration names is tried, and taken if it
 gives the model's own logits, on states that are stretched until a cap would show.
 """
 
@@ -124,7 +124,8 @@ def _own_logits(model: PreTrainedModel, linear: nn.Linear, ids: Tensor, stretch:
 def _candidates(model: PreTrainedModel) -> list[tuple[float, float | None]]:
     """Scales and caps that the configuration may mean, the plain head first."""
     config = model.config.get_text_config(decoder=True)
-    scales, caps = [1.0], [None]
+    scales: list[float] = [1.0]
+    caps: list[float | None] = [None]
     for name in _SCALES:
         value = getattr(config, name, None)
         if isinstance(value, (int, float)) and value:

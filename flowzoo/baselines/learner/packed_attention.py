@@ -55,10 +55,7 @@ def packed_attention(
     refused = ("sliding_window", "softcap", "s_aux")
     extra = [name for name in refused if kwargs.get(name) is not None]
     if extra or kwargs.get("dropout"):
-        raise UsageError(
-            f"{type(module).__name__} attends with {extra or ['dropout']}, which packed rows do "
-            'not support: use layout="padded".'
-        )
+        raise UsageError(f"{type(module).__name__} attends with {', '.join(extra) or 'dropout'}")
     _, heads, count, head_dim = query.shape
     groups = key.shape[1]
     # (N, heads * head_dim): a gathered token is one contiguous piece of memory.
@@ -112,8 +109,5 @@ def use_packed_attention(model: PreTrainedModel) -> None:
     config = text_config(model)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
-        raise UsageError(
-            f"packed rows need full attention in every layer, but {type(model).__name__} has "
-            f'{sorted(kinds)}: use layout="padded".'
-        )
+        raise UsageError(f"its layers are {', '.join(sorted(kinds))}, and not full_attention alone")
     config._attn_implementation = LEARNING

@@ -38,7 +38,8 @@ class TargetLogps(NamedTuple):
 
 class LogitForm(NamedTuple):
     """What is done to the products z with the vocabulary: cap * tanh(scale * z / cap) / temperature
-    with a cap, scale * z / temperature without one."""
+    with a cap, scale * z / temperature without one.
+    """
 
     temperature: float
     scale: float

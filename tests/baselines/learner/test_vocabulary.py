@@ -121,7 +121,8 @@ before = peak_kib()
 if sys.argv[1] == "plain":
     logps = head(states).log_softmax(-1)[which, targets]
 else:
-    logps = target_logps(states, OutputHead(head), which, targets, 1.0, "none", int(sys.argv[1])).logps
+    head, chunk = OutputHead(head), int(sys.argv[1])
+    logps = target_logps(states, head, which, targets, 1.0, "none", chunk).logps
 logps.sum().backward()
 print((peak_kib() - before) / 1024)
 """
