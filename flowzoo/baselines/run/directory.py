@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
@@ -70,7 +71,7 @@ def failures_path(root: Path) -> Path:
 class RunDirectory:
     """The files of one run."""
 
-    def __init__(self, config: TrainConfig, grading: Mapping[str, Any]) -> None:
+    def __init__(self, config: TrainConfig | SftConfig, grading: Mapping[str, Any]) -> None:
         """Open or create the directory of `config`; `grading` is the task's, for the record.
 
         Raises:
@@ -88,7 +89,7 @@ class RunDirectory:
         before: dict[str, Any] | None = None
         if path.exists() and begun:  # a run that never began binds nobody
             before = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
-        self.config = config.settled(before)
+        self.config: Any = config.settled(before)
         settings = json.loads(json.dumps(asdict(self.config)))
         if before is not None:
             self._check_same(before, settings)
