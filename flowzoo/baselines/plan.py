@@ -187,6 +187,7 @@ def learner_config(
             constant=constant,
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
+            kl_estimate=config.kl_estimate,
         ),
         "iterations": config.steps if config.schedule != "constant" else 0,
         "updates_per_iteration": config.updates or "by_rows",

@@ -7,6 +7,7 @@ from typing import Literal
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 Compute = Literal["float32", "bfloat16"]
 Correction = Literal["none", "renormalise"]
+KlEstimate = Literal["corrected", "plain"]
 LrSchedule = Literal["constant", "linear", "cosine"]
 OldLogp = Literal["sampler", "recomputed"]
 RowLayout = Literal["packed", "padded"]

@@ -110,6 +110,10 @@ def _needs(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, s
         ),
         "pass_rates": (bool(config.difficulty), "of `difficulty`, whose problems it chooses from"),
         "truncation_penalty": (config.truncated == "penalise", "of truncated=penalise"),
+        "kl_estimate": (
+            bool(algorithm.kl if config.kl is None else config.kl) or bool(config.role_kl),
+            "of a KL term (`kl` or `role_kl`)",
+        ),
         "importance_cap": (config.old_logp == "recomputed", "of old_logp=recomputed"),
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),

@@ -77,13 +77,19 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
         """These settings with the steps between evaluations and checkpoints that they leave open.
 
-        `before` holds those of the run that is continued: it keeps its own, however long it is now.
+        `before` holds those of the run that is continued: it keeps its own, however long it is now,
+        and the estimate of its KL term, which was the plain one before there was a choice.
         """
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
         evaluations = self.eval_every or known.get("eval_every") or usual
         checkpoints = self.checkpoint_every or known.get("checkpoint_every") or min(10, evaluations)
-        return replace(self, eval_every=evaluations, checkpoint_every=checkpoints)
+        estimate = self.kl_estimate
+        if before and "kl_estimate" not in before and (self.kl or self.role_kl):
+            estimate = "plain"
+        return replace(
+            self, eval_every=evaluations, checkpoint_every=checkpoints, kl_estimate=estimate
+        )
 
     @property
     def policy_words(self) -> tuple[str, ...]:

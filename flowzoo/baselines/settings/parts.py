@@ -19,6 +19,7 @@ from flowzoo.baselines.learner.choices import (
     Aggregation,
     Compute,
     Correction,
+    KlEstimate,
     LrSchedule,
     OldLogp,
     RowLayout,
@@ -177,7 +178,7 @@ class LossOptions:
     aggregation: Aggregation | None = None
     """How tokens are added up; None: the algorithm's."""
     kl: float | None = None
-    """Weight of the k3 divergence from the starting weights; None: the algorithm's."""
+    """Weight of the KL divergence from the starting weights; None: the algorithm's."""
     role_kl: tuple[str, ...] = ()
     """Weights of single roles that differ from `kl`, as ROLE=WEIGHT."""
     entropy: float = 0.0
@@ -191,6 +192,9 @@ class LossOptions:
     """Largest importance weight of a token with `old_logp` recomputed."""
     correction: Correction = "none"
     """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
+    kl_estimate: KlEstimate = "corrected"
+    """How `kl` is estimated from sampled tokens: `corrected` weighs k3 by the probability ratio to
+    the sampler, `plain` does not. A run of an older version that is continued stays `plain`."""
 
 
 @dataclass(frozen=True)
