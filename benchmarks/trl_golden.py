@@ -113,6 +113,7 @@ class Recording(GRPOTrainer):
         return found[0]
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        """The trainer's own, noted."""
         loss = super().compute_loss(*args, **kwargs)
         self.losses = [*getattr(self, "losses", []), loss.item()]
         return loss
@@ -125,6 +126,7 @@ class Norms(TrainerCallback):
         self.found: list[float] = []
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Note what is logged."""
         if "grad_norm" in (logs or {}):
             self.found.append(float(logs["grad_norm"]))
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
@@ -84,7 +85,7 @@ class RunDirectory:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: TrainConfig | SftConfig,
         grading: Mapping[str, Any],
         hooks: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -105,7 +106,7 @@ class RunDirectory:
         self.transcripts.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.root)
         before = earlier_settings(self.root)
-        self.config = config.settled(before)
+        self.config: Any = config.settled(before)
         settings = json.loads(json.dumps(asdict(self.config)))
         if before is not None:
             self._check_same(before, settings)
@@ -118,8 +119,8 @@ class RunDirectory:
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         # What a setting that came later does by default is what an older version did without it;
         # where it is not, `settled` has found what that was.
-        usual = json.loads(json.dumps(asdict(TrainConfig())))
-        known = {**usual, "kl_estimate": settings["kl_estimate"], **old}
+        usual = json.loads(json.dumps(asdict(type(self.config)())))
+        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
         changed = [
             f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()
