@@ -227,7 +227,8 @@ def load_hook(kind: type[T], option: str, name: str) -> T:
     module = _file_module(option, where) if where.endswith(".py") else _module(option, where)
     function = getattr(module, attribute, None)
     if function is None:
-        known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        functions = inspect.getmembers(module, inspect.isfunction)
+        known = [key for key, one in functions if one.__module__ == module.__name__]
         there = f"; it has {', '.join(known[:8])}" if known else ""
         raise UsageError(f"--{option} {name}: {where} has no {attribute!r}{there}.")
     if not callable(function):
