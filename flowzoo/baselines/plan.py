@@ -188,7 +188,7 @@ def learner_config(
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
         ),
-        "iterations": config.steps if config.schedule != "constant" else 0,
+        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
         "updates_per_iteration": config.updates or "by_rows",
         "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),
