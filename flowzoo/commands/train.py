@@ -59,6 +59,8 @@ def run(options: Options) -> int:
     note = pocket_note(trainer.workflow, options.settings.model)
     if note:
         print(note, file=sys.stderr, flush=True)
+    for note in trainer.notes:
+        print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
         if trainer.run.aside.folder is not None:

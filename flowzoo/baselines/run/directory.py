@@ -33,7 +33,8 @@ from flowzoo.baselines.run.history import (
     rewind,
 )
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import free_path, sealed, write_json, writing
@@ -107,7 +108,11 @@ class RunDirectory:
     """The files of one run."""
 
     def __init__(
-        self, config: TrainConfig, grading: Mapping[str, Any], *, anew: bool = False
+        self,
+        config: TrainConfig | SftConfig,
+        grading: Mapping[str, Any],
+        *,
+        anew: bool = False,
     ) -> None:
         """Open or create the directory of `config`; nothing in it is changed before `begin`.
 
@@ -136,7 +141,7 @@ class RunDirectory:
         try:
             self._earlier = earlier_run(self.root)
             before = None if self._earlier is None else self._earlier.settings
-            self.config = config.settled(before)
+            self.config: Any = config.settled(before)
             settings = json.loads(json.dumps(asdict(self.config)))
             if before is not None:
                 self._check_same(before, settings)
@@ -148,11 +153,14 @@ class RunDirectory:
         }  # fmt: skip
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        usual = json.loads(json.dumps(asdict(TrainConfig())))  # of settings that are newer
+        # What a setting that came later does by default is what an older version did without it;
+        # where it is not, `settled` has found what that was.
+        usual = json.loads(json.dumps(asdict(type(self.config)())))
+        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
         changed = [
-            f"{name} {old.get(name, usual[name])!r} -> {value!r}"
+            f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()
-            if name not in _PLACE and old.get(name, usual[name]) != value
+            if name not in _PLACE and known[name] != value
         ]
         if changed:
             raise UsageError(
