@@ -52,7 +52,8 @@ def earlier_run(root: Path) -> Earlier | None:
         DataError: neither can be read.
         UsageError: a file there cannot be read now.
     """
-    begun = _begun(root)
+    with reading(root):
+        begun = _begun(root)
     path = root / RECORD
     try:
         record = read_sealed(path)
@@ -180,8 +181,7 @@ def clear_summary(root: Path, aside: Aside, step: int) -> None:
 def _begun(root: Path) -> bool:
     """Whether something was measured or learnt in `root`."""
     path = root / METRICS
-    with reading(path):
-        rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
+    rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
     return rows or bool(step_folders(root / "checkpoints")) or any(measured(root))
 
 

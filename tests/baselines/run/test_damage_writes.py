@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import SaveError
 
 pytestmark = pytest.mark.xdist_group("damage")  # they share runs
@@ -32,12 +33,19 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 FULL = [
-    (100, "aside/1/metrics.jsonl"),
+    ("killed", 100, "aside/1/metrics.jsonl could"),  # the row that is done again
+    pytest.param("killed", 3000, "run/metrics.jsonl could", marks=pytest.mark.full),  # the others
+    pytest.param("killed", 6500, "transcripts/train-000003.jsonl could", marks=pytest.mark.full),
+    ("killed", 8600, "run/metrics.jsonl could"),  # in the middle of a new row
+    pytest.param("killed", 40_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
+    pytest.param("killed", 1_500_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
+    pytest.param("finished", 100, "run.json could", marks=pytest.mark.full),
 ]
 
 
-@pytest.mark.parametrize(("size", "file"), FULL)
+@pytest.mark.parametrize(("state", "size", "file"), FULL)
 def test_a_disk_that_is_full(
+    state: str,
     size: int,
     file: str,
     tmp_path: Path,
@@ -48,8 +56,9 @@ def test_a_disk_that_is_full(
 ) -> None:
     """The run stops with one line that names the file, and goes on when there is room again."""
     root = tmp_path / "run"
-    shutil.copytree(small_runs / "killed", root)
+    shutil.copytree(small_runs / state, root)
     measured = what_was_measured(root)
+    quiet_transformers()  # its bars would go to a file, which may not grow either
     with largest_file(size), pytest.raises(SaveError) as stopped:
         train(small_run(root))
     said = str(stopped.value)
@@ -58,6 +67,29 @@ def test_a_disk_that_is_full(
     measured |= what_was_measured(root)
     train(small_run(root))
     assert measured.lost_in(root) == 0
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
+
+
+def test_death_before_the_first_checkpoint(
+    tmp_path: Path,
+    small_run: Callable[..., Any],
+    small_runs: Path,
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    """The one moment at which a run with metrics begins anew by itself, keeping them."""
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / "killed", root)
+    (root / "checkpoints" / "step-00000000").rename(root / "checkpoints" / ".partial-step-00000000")
+    shutil.rmtree(root / "checkpoints" / "step-00000002")
+    for path in root.glob("transcripts/*[1-9].jsonl"):
+        path.unlink()
+    metrics = root / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes().splitlines(keepends=True)[0])
+    measured = what_was_measured(root)
+    train(small_run(root))
+    assert measured.lost_in(root) == 0
+    assert (root / "aside" / "1" / "transcripts" / "eval-000000.jsonl").is_file()
     assert repeated_rows(root) == repeated_rows(small_runs / "finished")
 
 
@@ -115,3 +147,32 @@ def test_death_at_any_moment_of_mending(
     assert measured.lost_in(root) == 0
     assert repeated_rows(root) == repeated_rows(small_runs / "finished")
     assert [path.name for path in root.glob("checkpoints/torn-*")] == ["torn-step-00000004"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "target",
+    ["checkpoints/torn-step-00000004", "aside/1/transcripts/train-000003.jsonl", "metrics.jsonl",
+     "run.json"],
+)  # fmt: skip
+def test_kill_9_while_a_run_is_mended(
+    target: str,
+    tmp_path: Path,
+    warm: Callable[..., Any],
+    kill_before: Callable[[list[str], Path], None],
+    small_runs: Path,
+    small_words: Callable[[Path], list[str]],
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / "finished", root)
+    os.truncate(root / "checkpoints/step-00000004/random.pt", 10)
+    measured = what_was_measured(root)
+    command = ["flowzoo.cli", *small_words(root)]
+    kill_before(command, root / target)
+    assert measured.lost_in(root) == 0
+    done = warm(command).finish()
+    assert done.returncode == 0, done.stderr
+    assert measured.lost_in(root) == 0
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
