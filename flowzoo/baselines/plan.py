@@ -196,7 +196,7 @@ def learner_config(
             entropy_coef=config.entropy,
             kl_estimate=config.kl_estimate,
         ),
-        "iterations": config.steps if config.schedule != "constant" else 0,
+        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
         "layout": "padded" if config.layout == "padded" else "packed",
         "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",

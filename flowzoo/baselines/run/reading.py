@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import read_rows
+from flowzoo.files import read_json, read_rows
 
 Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
@@ -153,18 +153,6 @@ def read_run(folder: Path, name: str) -> RunData:
         rows=rows,
         summary=read_json(summary) if summary.exists() else None,
     )
-
-
-def read_json(path: Path) -> Any:
-    """What the file at `path` says.
-
-    Raises:
-        DataError: it is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
 
 
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser

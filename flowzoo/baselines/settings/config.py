@@ -27,7 +27,7 @@ _LEAST_ZERO = (
     "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
-    "truncation_penalty", "probe_every", "eval_every", "checkpoint_every",
+    "truncation_penalty", "probe_every", "schedule_steps", "eval_every", "checkpoint_every",
 )  # fmt: skip
 
 BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_routers": True}
@@ -71,18 +71,25 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         low, high = self.pass_rates
         if not 0 <= low <= high <= 1:
             raise UsageError(f"`pass_rates` must be 0 <= low <= high <= 1, got {low} and {high}")
-        if self.schedule != "constant" and self.steps <= self.warmup:
+        length, name = (self.steps, "steps")
+        if self.schedule_steps:
+            length, name = (self.schedule_steps, "schedule_steps")
+        if self.schedule != "constant" and length <= self.warmup:
             raise UsageError(
-                f"`schedule` {self.schedule} falls after the warm-up, for which `steps` must be "
-                f"more than `warmup`: got {self.steps} and {self.warmup}"
+                f"`schedule` {self.schedule} falls after the warm-up, for which `{name}` must be "
+                f"more than `warmup`: got {length} and {self.warmup}"
             )
 
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
-        """These settings with the steps between evaluations and checkpoints that they leave open.
+        """These settings with what they leave open: the steps between evaluations and checkpoints,
+        and those over which the learning rate falls.
 
         `before` holds those of the run that is continued: it keeps its own, however long it is now,
         and the estimate of its KL term, which was the plain one before there was a choice, and what
         of `BEFORE` is left at its default.
+
+        Raises:
+            UsageError: a run whose learning rate has fallen is to go on, and how is not said.
         """
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
@@ -98,8 +105,28 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)
             }
         return replace(
-            self, eval_every=evaluations, checkpoint_every=checkpoints, kl_estimate=estimate, **own
+            self,
+            eval_every=evaluations,
+            checkpoint_every=checkpoints,
+            schedule_steps=self._curve(known),
+            kl_estimate=estimate,
+            **own,
         )
+
+    def _curve(self, known: Mapping[str, Any]) -> int:
+        """`schedule_steps`, settled; 0 without a curve."""
+        if self.schedule == "constant" or self.schedule_steps:
+            return self.schedule_steps
+        earlier: int = known.get("steps") or self.steps
+        curve: int = known.get("schedule_steps") or earlier
+        if self.steps > max(earlier, curve):
+            raise UsageError(
+                f"`steps` {self.steps} goes beyond the {curve} over which the {self.schedule} "
+                f"schedule of this run falls: add --schedule-steps {curve} to stay at min_lr "
+                f"{self.min_lr:g} after them, or --schedule-steps {self.steps} for the longer "
+                "curve, which the learning rate then jumps to"
+            )
+        return curve
 
     @property
     def policy_words(self) -> tuple[str, ...]:

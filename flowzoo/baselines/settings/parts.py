@@ -214,6 +214,9 @@ class OptimiserOptions:
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
     """What the learning rate does after the warm-up."""
+    schedule_steps: int = 0
+    """Ticks of the schedule's clock after which linear and cosine are at `min_lr`, where they stay;
+    0: the `steps` that the run begins with. A run that goes on beyond them must say which."""
     schedule_clock: ScheduleClock = "iteration"
     """What ticks: iterations, or updates of all policies together, so that k isolated policies tick
     k times an iteration."""
