@@ -29,6 +29,7 @@ from flowzoo.commands import matrix as matrix_command
 from flowzoo.commands import play as play_command
 from flowzoo.commands import report as report_command
 from flowzoo.commands import sandbox as sandbox_command
+from flowzoo.commands import sft as sft_command
 from flowzoo.commands import swap as swap_command
 from flowzoo.commands import train as train_command
 from flowzoo.errors import FlowzooError
@@ -43,6 +44,7 @@ Command = (
     | Annotated[play_command.Options, conf.subcommand("play")]
     | Annotated[eval_command.Options, conf.subcommand("eval")]
     | Annotated[filter_command.Options, conf.subcommand("filter")]
+    | Annotated[sft_command.Options, conf.subcommand("sft")]
     | Annotated[train_command.Options, conf.subcommand("train")]
     | Annotated[matrix_command.Options, conf.subcommand("matrix")]
     | Annotated[report_command.Options, conf.subcommand("report")]

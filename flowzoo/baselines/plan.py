@@ -14,7 +14,13 @@ from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.checks import check_credit, check_groups, check_splits, check_used
+from flowzoo.baselines.settings.checks import (
+    check_credit,
+    check_groups,
+    check_optimiser,
+    check_splits,
+    check_used,
+)
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Workflow, make_workflow
@@ -69,6 +75,7 @@ def resolve(config: TrainConfig) -> RunPlan:
     """
     check_selection(config.eval_split)
     check_splits(config)
+    check_optimiser(config)
     workflow = make_training_workflow(config)
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
@@ -219,8 +226,11 @@ def learner_config(
             constant=constant,
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
+            kl_estimate=config.kl_estimate,
         ),
         "iterations": config.steps if config.schedule != "constant" else 0,
+        "layout": "padded" if config.layout == "padded" else "packed",
+        "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",
         "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),

@@ -51,7 +51,7 @@ from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.directory import RunDirectory, earlier_settings
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
@@ -72,7 +72,7 @@ class Trainer:
         """Load the models and open the run directory; resumes from its last checkpoint."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config
+        self.config = config = config.settled(earlier_settings(config.directory))
         self.plan = resolve(config)
         self.workflow = self.plan.workflow
         check_loggers(config)
@@ -234,6 +234,15 @@ class Trainer:
             self.plan.budgets.roles,
             before=self._evaluations()[-1]["eval/scores"],
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        found: dict[str, list[str]] = {}
+        for name, learner in self.learners.items():
+            for note in learner.notes:
+                found.setdefault(note, []).append(name)
+        return [f"{', '.join(names)}: {note}" for note, names in found.items()]
 
     # -- records -------------------------------------------------------------------------------
 

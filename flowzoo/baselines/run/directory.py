@@ -20,7 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
@@ -67,10 +68,21 @@ def failures_path(root: Path) -> Path:
     return root / "failures.jsonl"
 
 
+def earlier_settings(root: Path) -> dict[str, Any] | None:
+    """The settings of the run that `root` holds; None where none has begun.
+
+    A run that never began binds nobody.
+    """
+    path, metrics = root / "run.json", root / "metrics.jsonl"
+    if not path.exists() or not metrics.exists() or not metrics.stat().st_size:
+        return None
+    return json.loads(path.read_text(encoding="utf-8")).get("settings", {})
+
+
 class RunDirectory:
     """The files of one run."""
 
-    def __init__(self, config: TrainConfig, grading: Mapping[str, Any]) -> None:
+    def __init__(self, config: TrainConfig | SftConfig, grading: Mapping[str, Any]) -> None:
         """Open or create the directory of `config`; `grading` is the task's, for the record.
 
         Raises:
@@ -83,23 +95,23 @@ class RunDirectory:
         self.failures = failures_path(self.root)
         self.transcripts.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.root)
-        path = self.root / "run.json"
-        begun = self.metrics.exists() and self.metrics.stat().st_size > 0
-        before: dict[str, Any] | None = None
-        if path.exists() and begun:  # a run that never began binds nobody
-            before = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
-        self.config = config.settled(before)
+        before = earlier_settings(self.root)
+        self.config: Any = config.settled(before)
         settings = json.loads(json.dumps(asdict(self.config)))
         if before is not None:
             self._check_same(before, settings)
         record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
-        write_json(path, record)
+        write_json(self.root / "run.json", record)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        # What a setting that came later does by default is what an older version did without it;
+        # where it is not, `settled` has found what that was.
+        usual = json.loads(json.dumps(asdict(type(self.config)())))
+        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
         changed = [
-            f"{name} {old.get(name)!r} -> {value!r}"
+            f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()
-            if name not in _PLACE and old.get(name) != value
+            if name not in _PLACE and known[name] != value
         ]
         if changed:
             raise UsageError(

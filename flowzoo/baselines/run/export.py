@@ -3,7 +3,8 @@
 Full weights, and an adapter merged into its base, become a model in Hugging Face layout (float32
 safetensors, tokenizer, generation config): for transformers, vLLM and what else reads it. An
 adapter alone becomes a folder in PEFT layout with the tokenizer. `flowzoo.json` says where the
-weights come from.
+weights come from, `README.md` is a card for the hub, which comes from above: its verdicts are the
+report's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +38,13 @@ class Exported(NamedTuple):
 
 
 def export_policy(
-    run: Path, out: Path, *, policy: str = "", step: str = "last", merge: bool = False
+    run: Path,
+    out: Path,
+    *,
+    policy: str = "",
+    step: str = "last",
+    merge: bool = False,
+    card: Callable[[Exported], str] | None = None,
 ) -> Exported:
     """Write one policy of a run into the new folder `out`, which appears whole or not at all.
 
@@ -46,6 +54,7 @@ def export_policy(
         policy: name of the policy; needed where the run trains several.
         step: `best` (by validation score), `last`, or the number of a step that has a checkpoint.
         merge: add an adapter to its base instead of writing it alone.
+        card: what README.md says; None: there is none.
 
     Raises:
         UsageError: nothing to export under these names, or `out` holds something.
@@ -71,11 +80,14 @@ def export_policy(
             "settings": info.state.get("config"),
         }  # fmt: skip
         write_json(partial / "flowzoo.json", record)
+        done = Exported(out, name, info.step, info.score, None if merge else base)
+        if card is not None:
+            (partial / "README.md").write_text(card(done), encoding="utf-8")
         os.replace(partial, out)  # over an empty folder too
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return Exported(out, name, info.step, info.score, None if merge else base)
+    return done
 
 
 def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
