@@ -78,6 +78,8 @@ class RunData:
     def task(self) -> str:
         """The task that was worked on, the workflow's own where the settings name none."""
         named, workflow = self.settings.get("task"), str(self.settings.get("workflow"))
+        if self.settings.get("env"):  # the environment's own name, or where it comes from
+            return str((self.summary or {}).get("task", self.settings["env"]))
         if named or ":" in workflow:  # a record's module:Class is not imported for its looks
             return str(named or "default task")
         from flowzoo.envs.api.registry import workflow_class

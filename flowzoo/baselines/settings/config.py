@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,9 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "probe_every", "schedule_steps", "eval_every", "checkpoint_every",
 )  # fmt: skip
+
+AEC = "aec"
+"""What `workflow` is called in the records of a run with `env`."""
 
 BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_routers": True}
 """What runs did before there was a setting, where that is not its default today."""
@@ -68,6 +72,13 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
+        if self.env is not None:
+            if self.workflow not in (RunSettings.workflow, AEC):
+                raise UsageError(
+                    f"`env` {self.env} is played in place of a workflow: leave out "
+                    f"{self.workflow!r}, or leave out `env`"
+                )
+            object.__setattr__(self, "workflow", AEC)
         low, high = self.pass_rates
         if not 0 <= low <= high <= 1:
             raise UsageError(f"`pass_rates` must be 0 <= low <= high <= 1, got {low} and {high}")
@@ -150,7 +161,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return Path(self.out)
         from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
 
-        task = self.task or workflow_class(self.workflow).default_task
+        if self.env is not None:
+            task = re.sub(r"[^\w.-]+", "-", self.env).strip("-")
+        else:
+            task = self.task or workflow_class(self.workflow).default_task
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         workflow = self.workflow.replace(":", "-").replace("/", "-")
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"

@@ -37,12 +37,16 @@ class RunSettings:
 
     workflow: Annotated[str, conf.Positional] = "voting"
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
+    env: str | None = None
+    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
     task: str | None = None
     """Task the workflow works on; default: the workflow's own, e.g. math."""
     sandbox: SandboxName | None = None
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
     options: tuple[str, ...] = ()
-    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
+    `env`, arguments of its function as well."""
     steps: int = 40
     """Iterations: one batch of rollouts and one update of every policy each."""
     token_budget: int = 0

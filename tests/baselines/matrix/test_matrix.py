@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,6 @@ from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.trainer import train
-from flowzoo.cli import main
 from flowzoo.commands.matrix import Options, move_aside
 from flowzoo.errors import DataError, UsageError
 
@@ -285,25 +283,22 @@ def test_restart_keeps_the_runs_of_the_cells_that_are_named(tmp_path: Path, caps
     assert capsys.readouterr().err.count("is kept as") == 2
 
 
-def alive(folder: Path) -> list[int]:
-    """Processes that train in `folder`."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def in_use(folder: Path) -> bool:
+    """Whether a process trains in `folder`, whose lock ends with it."""
+    with (folder / ".lock").open() as file:
         try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"train" in words and any(str(folder).encode() in word for word in words):
-            found.append(int(path.parent.name))
-    return found
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
 @pytest.mark.full
 def test_what_was_killed_goes_on_and_what_is_finished_stays(
-    tmp_path: Path, hold_before: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, hold_before: Callable[[Path], Path], warm: Callable[..., Any]
 ) -> None:
-    """A worker is killed, then the whole matrix, which leaves no worker; both go on."""
+    """A worker, started as people do, is killed, then the whole matrix, which leaves no worker."""
     (tmp_path / "two.toml").write_text(TABLE)
     matrix = load_matrix(str(tmp_path / "two.toml"))
     out = tmp_path / "out"
@@ -323,23 +318,19 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     assert [run.state for run in runs] == ["failed", "finished"]
     assert not (victim.folder / "summary.json").exists()
 
-    words = ["matrix", str(tmp_path / "two.toml"), f"--out={out}", "--jobs=1", "--json"]
+    words = ["flowzoo.cli", "matrix", str(tmp_path / "two.toml"), f"--out={out}", "--jobs=1"]
     held = hold_before(victim.folder / "checkpoints" / "step-00000003")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flowzoo.cli", *words],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    begun = warm(words)
     wait_until(held.exists)
-    assert alive(out)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_until(lambda: not alive(out))
+    assert in_use(victim.folder)
+    begun.kill()
+    wait_until(lambda: not in_use(victim.folder))
 
     again = training_jobs(matrix, out)
     assert [run.state for run in again] == ["waiting", "finished"]
-    assert main(words) == 0
-    table = json.loads(capsys.readouterr().out)
+    done = warm([*words, "--json"]).finish()
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
     assert [row["cell"] for row in table["cells"]] == [
         "single-math-grpo-shared",
         "single-math-dr_mas-shared",
