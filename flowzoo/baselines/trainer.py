@@ -28,6 +28,7 @@ with the same numbers.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -42,6 +43,7 @@ from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_r
 from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
@@ -51,13 +53,15 @@ from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.directory import RunDirectory, earlier_settings
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int
+
+logger = logging.getLogger("flowzoo")
 
 
 class Trainer:
@@ -72,8 +76,9 @@ class Trainer:
         """Load the models and open the run directory; resumes from its last checkpoint."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config
-        self.plan = resolve(config)
+        before = earlier_settings(config.directory)
+        self.plan = resolve(config.settled(before), before)
+        self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
         task = self.workflow.task
@@ -85,6 +90,7 @@ class Trainer:
         self.run = RunDirectory(config, self.workflow.grading())
         config = self.config = self.run.config
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
             self._resume()
@@ -141,6 +147,7 @@ class Trainer:
         self.run.log(row)
         self.board.add(row)
         self.history.append(row)
+        self._warn()
         if due or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
@@ -282,11 +289,19 @@ class Trainer:
             "updates": sum(learner.steps for learner in self.learners.values()),
             "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
+            "warnings": silence_record(self.history, vars(config)),
         }
 
     def close(self) -> None:
         """End the engines, close the files, let others have the directory; `train` does it."""
         self._opened.close()
+
+    def _warn(self) -> None:
+        """Say at once why nothing is learnt; every cause once in a process."""
+        for one in silences(self.history, vars(self.config)):
+            if one.cause not in self._told:
+                self._told.add(one.cause)
+                logger.warning(one.text)
 
     # -- parts ---------------------------------------------------------------------------------
 

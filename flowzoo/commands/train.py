@@ -56,6 +56,9 @@ def run(options: Options) -> int:
     note = pocket_note(trainer.workflow, options.settings.model)
     if note:
         print(note, file=sys.stderr, flush=True)
+    if trainer.plan.by_model:
+        chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
+        print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     with step_progress(options.settings.steps, trainer.step) as on_step:
@@ -103,6 +106,8 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
         f"{summary['minutes']:.1f} minutes"
     )
+    for one in summary["warnings"]:
+        print(f"warning      {one['text']} [so at {one['steps']} of {summary['steps']} steps]")
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")

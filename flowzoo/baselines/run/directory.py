@@ -67,6 +67,17 @@ def failures_path(root: Path) -> Path:
     return root / "failures.jsonl"
 
 
+def earlier_settings(root: Path) -> dict[str, Any] | None:
+    """The settings of the run that `root` holds; None where none has begun.
+
+    A run that never began binds nobody.
+    """
+    path, metrics = root / "run.json", root / "metrics.jsonl"
+    if not path.exists() or not metrics.exists() or not metrics.stat().st_size:
+        return None
+    return json.loads(path.read_text(encoding="utf-8")).get("settings", {})
+
+
 class RunDirectory:
     """The files of one run."""
 
@@ -83,23 +94,21 @@ class RunDirectory:
         self.failures = failures_path(self.root)
         self.transcripts.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.root)
-        path = self.root / "run.json"
-        begun = self.metrics.exists() and self.metrics.stat().st_size > 0
-        before: dict[str, Any] | None = None
-        if path.exists() and begun:  # a run that never began binds nobody
-            before = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
+        before = earlier_settings(self.root)
         self.config = config.settled(before)
         settings = json.loads(json.dumps(asdict(self.config)))
         if before is not None:
             self._check_same(before, settings)
         record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
-        write_json(path, record)
+        write_json(self.root / "run.json", record)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        # What a setting that came later does by default is what an older version did without it.
+        known = {**json.loads(json.dumps(asdict(TrainConfig()))), **old}
         changed = [
-            f"{name} {old.get(name)!r} -> {value!r}"
+            f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()
-            if name not in _PLACE and old.get(name) != value
+            if name not in _PLACE and known[name] != value
         ]
         if changed:
             raise UsageError(

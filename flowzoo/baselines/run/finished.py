@@ -85,6 +85,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     if config.threads:
         torch.set_num_threads(config.threads)
     plan = resolve(config)
+    config = plan.config
     workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
     trained = load_policies(config, plan.names, workflow.task.name, config.frozen)

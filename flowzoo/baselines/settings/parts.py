@@ -1,7 +1,8 @@
 """The parts of a run's settings, by what they are about; `TrainConfig` is made of them.
 
 Where a field says "the algorithm's", None leaves the choice to the named algorithm's row in
-`flowzoo.baselines.settings.algorithms`. Importing this needs no torch, so that help is fast.
+`flowzoo.baselines.settings.algorithms`; where it says "by the model", to
+`flowzoo.baselines.settings.model_defaults`. Importing this needs no torch, so that help is fast.
 """
 
 from __future__ import annotations
@@ -129,14 +130,18 @@ class SamplingOptions:
     """How the replies of a phase form joint actions, for algorithms on joint nodes."""
     leaves: int = 16
     """Most finished episodes of one tree of joint nodes."""
-    temperature: float = 1.0
-    """Sampling temperature of training rollouts."""
-    top_p: float = 1.0
-    """Nucleus of training rollouts; below 1 a `correction` is needed."""
-    top_k: int = 0
-    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed."""
-    max_tokens: int = 64
-    """Most tokens in one reply."""
+    temperature: float | None = None
+    """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
+    model's generation config."""
+    top_p: float | None = None
+    """Nucleus of training rollouts; below 1 a `correction` is needed. None: as `temperature`."""
+    top_k: int | None = None
+    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
+    with a `correction` that of the model's generation config."""
+    max_tokens: int | None = None
+    """Most tokens in one reply. None: by the model: 64 for the pocket models and others of less
+    than 10 million weights, else 1024, or 4096 where it thinks, or what its generation config says;
+    never more than half of its context. Printed at the start."""
     max_prompt: int = 0
     """Most tokens in one prompt, beyond which what is quoted in it is shortened (the problem stays)
     and counted; 0: what the model's context holds."""
@@ -197,8 +202,10 @@ class LossOptions:
 class OptimiserOptions:
     """How it is minimised."""
 
-    lr: float = 2e-4
-    """Peak learning rate (AdamW)."""
+    lr: float | None = None
+    """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
+    than 10 million weights, 2e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with
+    `lora_rank` ten times as much, at most 2e-4. Printed at the start."""
     min_lr: float = 0.0
     """Where the schedules linear and cosine end."""
     warmup: int = 2

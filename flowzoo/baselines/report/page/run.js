@@ -120,7 +120,8 @@ const rolesSection = (run) => {
   const { changes } = run;
   const own = roleSeries(run, "truth");
   const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["bare_verdict", "Bare verdicts among verdicts"]];
-  const entropy = ofRoles(run, "entropy/").length ? ofRoles(run, "entropy/") : below(run, "learn/entropy/");
+  const sampled = ofRoles(run, "sampled_entropy/"), trained = ofRoles(run, "trained_entropy/");
+  const entropy = trained.length ? trained : below(run, "learn/trained_entropy/");
   const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: ${trainWords(run)}.`;
   return section("roles", "Roles", basis,
     changes.rows.length ? table(
@@ -150,7 +151,9 @@ const rolesSection = (run) => {
       maybe("Length of long replies", "95th percentile, tokens.", roleSeries(run, "tokens_p95"), { least: 0 }),
       maybe("Cut off by the length limit", null, roleSeries(run, "truncated"), { percent: true, least: 0 }),
       maybe("Prompts shortened to their budget", null, roleSeries(run, "shortened"), { percent: true, least: 0 }),
-      maybe("Entropy", "Of the trained tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0, legend: true }),
+      maybe("Entropy", "Of all sampled tokens, in nats.", sampled, { least: 0, legend: true }),
+      sampled.length ? null : maybe("Entropy", "Of the trained tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0, legend: true }),
+      maybe("Divergence by an update", "KL of the weights before an update to those after it, per token, on a sample of the rows of each policy.", below(run, "learn/update_kl/"), { least: 0, legend: true }),
       maybe("KL to the sampling policy", "Of the trained tokens.", ofRoles(run, "kl/"), { legend: true }),
       maybe("Clipped tokens", "Of the trained tokens.", ofRoles(run, "clip/"), { percent: true, least: 0, legend: true }),
       ...forms.map(([name, title]) => maybe(title, null, roleSeries(run, `form/${name}`), { percent: true, least: 0 })),
