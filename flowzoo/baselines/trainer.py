@@ -48,13 +48,21 @@ from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.loss import NonFiniteError
-from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
+from flowzoo.baselines.metrics import (
+    MetricRow,
+    advantage_metrics,
+    attempt_gains,
+    evaluation_metrics,
+    role_metrics,
+    spike,
+)
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory, earlier_settings
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
@@ -99,8 +107,9 @@ class Trainer:
             )
             opened.callback(self.engines.close)
             self.evaluation = Evaluation(
-                self.workflow, held_out, self.engines, config.deterministic, self.run.failures
-            )
+                self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
+                config.eval_samples,
+            )  # fmt: skip
             self.engines.sync()
             self.board = MetricLogger(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
@@ -129,7 +138,13 @@ class Trainer:
     def finished(self) -> bool:
         """Whether the last step was the last."""
         budget = self.config.token_budget
-        return self.step >= self.config.steps or (0 < budget <= self.tokens and self.step >= 0)
+        spent = 0 < budget <= self.tokens and self.step >= 0
+        return self.step >= self.config.steps or spent or bool(self.stopped)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ends before its last step, or nothing."""
+        return stop_reason(self.history, self.config.stop_patience, self.config.stop_at)
 
     def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
@@ -148,7 +163,7 @@ class Trainer:
         self.board.add(row)
         self.history.append(row)
         self._warn()
-        if due or step % config.checkpoint_every == 0:
+        if due or self.finished or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
 
@@ -228,8 +243,7 @@ class Trainer:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
-        scores = [record.score for record in records]
-        return role_metrics(records, "eval/") | {"eval/scores": scores}
+        return evaluation_metrics(records)
 
     def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
@@ -285,6 +299,8 @@ class Trainer:
             "accuracy_best": best["eval/reward/mean"],
             "best_step": best["step"],
             "gain": gain._asdict(),
+            "attempts": attempt_gains(first, last, config.eval_samples),
+            "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(learner.steps for learner in self.learners.values()),
             "policy_updates": {name: one.steps for name, one in self.learners.items()},

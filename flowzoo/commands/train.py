@@ -59,7 +59,12 @@ def run(options: Options) -> int:
     if trainer.plan.by_model:
         chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
         print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
-    if trainer.step >= 0:
+    if trainer.finished:
+        more = "without --stop-patience and --stop-at" if trainer.stopped else "with more --steps"
+        why = f" ({trainer.stopped})" if trainer.stopped else ""
+        where = f"{trainer.run.root} is finished after step {trainer.step}{why}"
+        print(f"{where}; {more} it goes on", flush=True)
+    elif trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     with step_progress(options.settings.steps, trainer.step) as on_step:
         summary = trainer.train(on_step)
@@ -101,6 +106,14 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
         f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
     )
+    for name, one in summary["attempts"].items():
+        print(
+            f"{name:12} {_with_interval(one['before'])} -> {_with_interval(one['after'])}, gain "
+            f"{100 * one['gain']['mean']:+.1f} points (95 % interval "
+            f"{100 * one['gain']['low']:+.1f} to {100 * one['gain']['high']:+.1f})"
+        )
+    if summary["stopped"]:
+        print(f"stopped after step {summary['steps']}: {summary['stopped']}")
     print(f"measured on {protocol_line(summary['protocol'])}")
     print(
         f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
@@ -112,6 +125,13 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
     print(f"report       {own_name()} report {shlex.quote(str(root))}")
+
+
+def _with_interval(value: Sequence[float | None]) -> str:
+    """A share, and its interval where there is one."""
+    middle, *ends = (None if one is None else 100 * one for one in value)
+    said = f"{middle:.1f} %"
+    return said if None in ends else f"{said} ({ends[0]:.1f} to {ends[1]:.1f})"
 
 
 def step_note(row: Mapping[str, Any]) -> str:

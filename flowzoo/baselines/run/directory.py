@@ -29,7 +29,7 @@ from flowzoo.provenance import describe_run
 VOLATILE = ("perf/", "time/")
 """Prefixes of metrics that depend on the machine's speed; all others repeat exactly."""
 
-_PLACE = ("out", "steps", "threads", "wandb")
+_PLACE = ("out", "steps", "stop_at", "stop_patience", "threads", "wandb")
 """Settings that may differ between a run and its resumption."""
 
 

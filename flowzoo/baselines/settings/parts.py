@@ -46,6 +46,11 @@ class RunSettings:
     token_budget: int = 0
     """End after the iteration in which this many training tokens have been sampled; 0: `steps`
     alone decides. For controls at equal training tokens."""
+    stop_patience: int = 0
+    """End after so many evaluations in a row none of which was better, beyond noise, than the last
+    that was; 0: never."""
+    stop_at: float | None = None
+    """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
@@ -255,6 +260,9 @@ class EvaluationOptions:
     """Split that evaluations use."""
     eval_problems: int = 500
     """Distinct held-out problems of each evaluation."""
+    eval_samples: int = 1
+    """Episodes of every held-out problem in an evaluation. Above 1 the accuracy is their mean
+    (avg@k), and pass@1, pass@2, pass@4 … pass@k are measured, with intervals over problems."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
     eval_every: int = 0

@@ -2,7 +2,7 @@
 
 const heldOutWords = (run) => {
   const p = run.protocol;
-  return `${number(p.problems)} ${p.split} problems, ${number(p.samples)} attempt each, temperature ${p.temperature}, at most ${p.max_tokens} tokens a reply`;
+  return `${number(p.problems)} ${p.split} problems, ${counted(p.samples, "attempt")} each, temperature ${p.temperature}, at most ${p.max_tokens} tokens a reply`;
 };
 const trainWords = (run) => `batches of ${run.settings.problems} training problems${run.settings.samples ? ` × ${run.settings.samples} samples` : ""}, temperature ${run.settings.temperature}`;
 
@@ -89,9 +89,17 @@ const folded = (list) => {
 };
 const figures = (kind, list) => [drawn(kind, list), folded(list)];
 
+// pass@k for the largest k, with its interval, where evaluations play a problem several times.
+const passSeries = (run) => {
+  const samples = run.protocol.samples, metric = `eval/pass@${samples}`;
+  const low = new Map(points2d(run, `${metric}_low`)), high = new Map(points2d(run, `${metric}_high`));
+  return samples < 2 ? [] : [{ name: `pass@${samples}, held out`, place: 2, dots: true, points: points2d(run, metric), band: [...low].map(([x, y]) => [x, y, high.get(x)]) }];
+};
+
 const accuracySection = (run) => {
   const team = [
     { name: "held out", place: 0, dots: true, points: run.held_out.map(([x, y]) => [x, y]), band: run.held_out.map(([x, , low, high]) => [x, low, high]) },
+    ...passSeries(run),
     { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
   ].filter((one) => one.points.length);
   return section("accuracy", "Accuracy", null,
