@@ -14,12 +14,20 @@ from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.checks import check_credit, check_groups, check_splits, check_used
+from flowzoo.baselines.settings.checks import (
+    check_credit,
+    check_groups,
+    check_optimiser,
+    check_splits,
+    check_used,
+)
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 _SAMPLES = {"episodes": 8, "tree": 1, "joint": 1}
@@ -74,6 +82,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     """
     check_selection(config.eval_split)
     check_splits(config)
+    check_optimiser(config)
     workflow = make_training_workflow(config)
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
@@ -93,8 +102,20 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:
-    """The environment of a run."""
+    """The workflow of a run, or the one around the environment that is to be played.
+
+    Raises:
+        UsageError: settings of tasks together with an environment, or what either refuses.
+    """
     settings = read_settings(config.options)
+    if config.env is not None:
+        for name in ("task", "sandbox", "difficulty", "curriculum"):
+            if getattr(config, name):
+                raise UsageError(
+                    f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
+                    "out, or give options of the environment as NAME=VALUE in `options`"
+                )
+        return make_aec_workflow(config.env, **settings)
     add_setting(settings, "sandbox", config.sandbox)
     return make_workflow(config.workflow, config.task, **settings)
 
@@ -125,8 +146,26 @@ def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
     algorithm = replace(algorithm, advantage=spec, **chosen)
     check_used(config, algorithm)
     check_groups(config, algorithm)
+    if workflow.pays_agents:
+        algorithm = replace(algorithm, advantage=by_agent(spec))
     check_credit(workflow, algorithm)
     return algorithm
+
+
+def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
+    """`spec` where every agent has a return of its own.
+
+    What is judged by its episode's return is judged by its agent's instead, which counts once an
+    episode, and is compared with the same agent's in other episodes.
+    """
+    if spec.target != "episode":
+        return spec
+    groups = {
+        name: (*getattr(spec, name), "agent")
+        for name in ("mean_group", "std_group")
+        if "agent" not in getattr(spec, name)
+    }
+    return replace(spec, target="row", **groups)
 
 
 def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
@@ -156,7 +195,7 @@ def samples_per_problem(config: TrainConfig, algorithm: Algorithm) -> int:
     return config.samples or _SAMPLES[algorithm.sampling]
 
 
-def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
+def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
     """How long every role's prompts and replies may be; the settings have no gaps any more."""
     assert config.max_tokens is not None
     named = read_lengths(config.lengths, roles)
@@ -171,7 +210,7 @@ def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
 
 def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
-    roles: Mapping[str, int], reply: int,
+    roles: Roles, reply: int,
 ) -> LearnerConfig:  # fmt: skip
     """The settings of one policy's learner: those of the run by name, but for what follows from it.
 
@@ -198,8 +237,11 @@ def learner_config(
             constant=constant,
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
+            kl_estimate=config.kl_estimate,
         ),
-        "iterations": config.steps if config.schedule != "constant" else 0,
+        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
+        "layout": "padded" if config.layout == "padded" else "packed",
+        "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",
         "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),

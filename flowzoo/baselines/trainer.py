@@ -60,13 +60,13 @@ from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.directory import RunDirectory, earlier_settings
+from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
 from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
-from flowzoo.files import write_json
 from flowzoo.seeding import key_int
 
 logger = logging.getLogger("flowzoo")
@@ -78,13 +78,18 @@ class Trainer:
     Raises:
         UsageError: unknown names in the settings, settings that exclude one another, a role without
             a policy, or a run directory that belongs to other settings.
+        DataError: what the run directory holds is damaged, and no checkpoint can mend it.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
-        """Load the models and open the run directory; resumes from its last checkpoint."""
+    def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
+        """Load the models and open the run directory; resumes from its last intact checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
-        before = earlier_settings(config.directory)
+        earlier = None if restart else earlier_run(config.directory)
+        before = earlier.settings if earlier else None
         self.plan = resolve(config.settled(before), before)
         self.config = config = self.plan.config
         self.workflow = self.plan.workflow
@@ -95,8 +100,7 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading())
-        config = self.config = self.run.config
+        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
         self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
@@ -131,7 +135,7 @@ class Trainer:
                 summary["swaps"] = self.swaps()
         finally:
             self.close()
-        write_json(self.run.root / "summary.json", summary)
+        self.run.save_summary(summary)
         return summary
 
     @property
@@ -256,6 +260,15 @@ class Trainer:
             before=self._evaluations()[-1]["eval/scores"],
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        found: dict[str, list[str]] = {}
+        for name, learner in self.learners.items():
+            for note in learner.notes:
+                found.setdefault(note, []).append(name)
+        return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int, score: float | None) -> None:
@@ -277,6 +290,7 @@ class Trainer:
             score=score,
             keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            metrics=self.history,
         )
 
     def summary(self) -> MetricRow:
@@ -334,15 +348,14 @@ class Trainer:
         return training_indices(path, self.workflow.task, config.split, *config.pass_rates)
 
     def _resume(self) -> None:
-        found = checkpoint.latest(self.run.checkpoints)
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
-            checkpoint.load(found.path, self.learners)
             self.step = found.step
             self.tokens = found.state["tokens"]
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
-        self.history = self.run.rewind(self.step)
+        self.history = self.run.begin(found, damaged, finished=self.finished)
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""

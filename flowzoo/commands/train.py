@@ -29,6 +29,9 @@ class Options:
     config: str = ""
     """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
     `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
+    restart: bool = False
+    """Begin anew: a run that is in the directory is kept beside it, under its name with .1, .2, …
+    at the end."""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
@@ -51,11 +54,13 @@ def run(options: Options) -> int:
     from flowzoo.baselines.trainer import Trainer
     from flowzoo.commands.shared import grading_of
 
-    trainer = Trainer(options.settings)
+    trainer = Trainer(options.settings, restart=options.restart)
     grading_of(trainer.workflow)
     note = pocket_note(trainer.workflow, options.settings.model)
     if note:
         print(note, file=sys.stderr, flush=True)
+    for note in trainer.notes:
+        print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.plan.by_model:
         chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
         print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
@@ -66,6 +71,8 @@ def run(options: Options) -> int:
         print(f"{where}; {more} it goes on", flush=True)
     elif trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
+    if trainer.run.aside.folder is not None:
+        print(f"what was measured after it is kept in {trainer.run.aside.folder}", flush=True)
     with step_progress(options.settings.steps, trainer.step) as on_step:
         summary = trainer.train(on_step)
     if options.json:

@@ -18,6 +18,7 @@ from flowzoo.agents.names import agent_names
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import EpisodeRecord
+from flowzoo.envs.workflow import Roles
 
 
 class Swap(NamedTuple):
@@ -30,7 +31,7 @@ class Swap(NamedTuple):
     roster: Roster
 
 
-def policy_slots(roles: Mapping[str, int], mapping: Mapping[str, str]) -> dict[str, str]:
+def policy_slots(roles: Roles, mapping: Mapping[str, str]) -> dict[str, str]:
     """Role -> its policy; of a role whose agents have several, agent -> policy instead."""
     of_agent = agent_policies(mapping, roles)
     found: dict[str, str] = {}
@@ -54,7 +55,7 @@ def with_thinking_of(policy: Policy, like: Policy) -> Policy:
 
 
 def policy_swaps(
-    roles: Mapping[str, int],
+    roles: Roles,
     mapping: Mapping[str, str],
     policies: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
@@ -86,7 +87,7 @@ def policy_swaps(
 
 def swap_probe(
     play: Callable[[Roster], Sequence[EpisodeRecord]],
-    roles: Mapping[str, int],
+    roles: Roles,
     mapping: Mapping[str, str],
     judges: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],

@@ -4,12 +4,18 @@ For a token with ratio r = exp(logp - behaviour) and advantage A the surrogate i
 -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); for A < 0 it is at most -dual_clip A (dual
 clip, arXiv 1912.09729); without a ratio it is -A logp. The loss of a token is
 
-    w (importance * surrogate + kl_coef * (exp(d) - d - 1) - entropy_coef * entropy)
+    w (importance * surrogate + kl_coef * kl - entropy_coef * entropy)
 
-with d = reference - logp (the k3 estimate of the KL divergence to a reference), w the weight of
-its row and `importance` a constant that corrects for old log-probs other than the sampler's. An
-aggregation turns tokens into one number. Its counts are those of the whole batch, whatever the
-rows weigh, so a batch gives one gradient however it is cut into micro-batches.
+with w the weight of its row and `importance` a constant that corrects for old log-probs other than
+the sampler's. An aggregation turns tokens into one number. Its counts are those of the whole batch,
+whatever the rows weigh, so a batch gives one gradient however it is cut into micro-batches.
+
+With d = reference - logp, k3 = exp(d) - d - 1 estimates the KL divergence to a reference from
+tokens of the current policy (http://joschu.net/blog/kl-approx.html; GRPO, arXiv 2402.03300, eq. 4).
+The tokens are those of the policy that sampled, so `kl` is r k3, whose expectation over them is the
+divergence and whose gradient, r (logp - reference) times that of logp, is the divergence's
+(DeepSeek-V3.2, arXiv 2512.02556, section 3.1; TRL's from 1.16 on). Without the factor a token that
+a step made a million times less likely than the reference has it weighs a million times as much.
 
 Nothing is replaced: a loss that is not finite raises and names the rows.
 """
@@ -22,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.choices import Aggregation
+from flowzoo.baselines.learner.choices import Aggregation, KlEstimate
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError, check_choice
 
@@ -69,10 +75,15 @@ class LossConfig:
     0: no reference is needed."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
+    kl_estimate: KlEstimate = "corrected"
+    """How the KL divergence to the reference is estimated from sampled tokens. `corrected`: r k3,
+    with the gradient of the divergence also where the policy has moved away from the sampler.
+    `plain`: k3 alone, whose gradient is another one even on the sampler's own weights."""
 
     def __post_init__(self) -> None:
         """Check every choice."""
         check_choice("aggregation", self.aggregation, Aggregation)
+        check_choice("choice of `kl_estimate`", self.kl_estimate, KlEstimate)
         if self.clip_low is not None and not 0 <= self.clip_low <= 1:
             raise UsageError(f"`clip_low` must be between 0 and 1, got {self.clip_low}.")
         if self.clip_high is not None and not self.clip_high >= 0:
@@ -115,6 +126,7 @@ class LossStats:
     ratio: float = 0.0
     ratio_squared: float = 0.0
     reference_kl: float = 0.0
+    """Sum of the estimates of KL(current || reference)."""
     entropy: float = 0.0
 
     def __add__(self, other: LossStats) -> LossStats:
@@ -198,7 +210,7 @@ def policy_loss(
         clipped = dual_clipped = torch.zeros_like(mask)
     if importance is not None:
         loss = loss * torch.where(mask, importance.detach(), 0.0)
-    kl = _reference_kl(logps, reference_logps, mask, config, kl_coefs)
+    kl = _reference_kl(logps, log_ratio, reference_logps, mask, config, kl_coefs)
     if kl is not None:
         loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl
     if entropies is not None:
@@ -231,12 +243,13 @@ def _surrogate(ratio: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Te
 
 def _reference_kl(
     logps: Tensor,
+    log_ratio: Tensor,
     reference_logps: Tensor | None,
     mask: Tensor,
     config: LossConfig,
     kl_coefs: Tensor | None,
 ) -> Tensor | None:
-    """The k3 estimate of each token, 0 off the mask; None without a KL term."""
+    """The estimate of each token, 0 off the mask; None without a KL term."""
     wanted = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
     if reference_logps is None:
         if wanted:
@@ -244,7 +257,10 @@ def _reference_kl(
             raise UsageError(f"`{name}` is not 0: `reference_logps` are needed.")
         return None
     distance = torch.where(mask, reference_logps - logps, 0.0)
-    return distance.exp() - distance - 1
+    if config.kl_estimate == "plain":
+        return distance.exp() - distance - 1
+    # r exp(d) in one exponential: exp(d) alone overflows where r is as small.
+    return (log_ratio + distance).exp() - log_ratio.exp() * (distance + 1)
 
 
 @torch.no_grad()

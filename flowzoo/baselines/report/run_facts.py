@@ -25,7 +25,8 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.run.reading import RunData, read_json, sharing_words
+from flowzoo.baselines.run.reading import RunData, sharing_words
+from flowzoo.files import read_json
 
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"

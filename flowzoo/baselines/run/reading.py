@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import read_rows
+from flowzoo.files import read_json, read_rows
 
 Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
@@ -83,6 +83,8 @@ class RunData:
     def task(self) -> str:
         """The task that was worked on, the workflow's own where the settings name none."""
         named, workflow = self.settings.get("task"), str(self.settings.get("workflow"))
+        if self.settings.get("env"):  # the environment's own name, or where it comes from
+            return str((self.summary or {}).get("task", self.settings["env"]))
         if named or ":" in workflow:  # a record's module:Class is not imported for its looks
             return str(named or "default task")
         from flowzoo.envs.api.registry import workflow_class
@@ -158,18 +160,6 @@ def read_run(folder: Path, name: str) -> RunData:
         rows=rows,
         summary=read_json(summary) if summary.exists() else None,
     )
-
-
-def read_json(path: Path) -> Any:
-    """What the file at `path` says.
-
-    Raises:
-        DataError: it is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
 
 
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser

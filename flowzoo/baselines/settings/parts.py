@@ -20,9 +20,12 @@ from flowzoo.baselines.learner.choices import (
     Aggregation,
     Compute,
     Correction,
+    Decay,
+    KlEstimate,
+    LayoutChoice,
     LrSchedule,
     OldLogp,
-    RowLayout,
+    OptimizerName,
     ScheduleClock,
     Truncated,
 )
@@ -35,12 +38,16 @@ class RunSettings:
 
     workflow: Annotated[str, conf.Positional] = "voting"
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
+    env: str | None = None
+    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
     task: str | None = None
     """Task the workflow works on; default: the workflow's own, e.g. math."""
     sandbox: SandboxName | None = None
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
     options: tuple[str, ...] = ()
-    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
+    `env`, arguments of its function as well."""
     steps: int = 40
     """Iterations: one batch of rollouts and one update of every policy each."""
     token_budget: int = 0
@@ -81,6 +88,8 @@ class ModelSettings:
     thinking: tuple[str, ...] = ()
     """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
     the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
+    lora_routers: bool = False
+    """Adapt the routers of mixtures of experts too."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,8 @@ class EngineOptions:
     engine_devices: str = ""
     """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them."""
     engine_dtype: EngineDType = "float32"
-    """Number format of a vLLM engine; the learner's weights stay in float32."""
+    """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
+    learner's own weights with `transformers`. What the learner keeps is `weights`."""
     engine_memory: float = 0.0
     """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
     engine_sleep: bool = False
@@ -187,7 +197,7 @@ class LossOptions:
     aggregation: Aggregation | None = None
     """How tokens are added up; None: the algorithm's."""
     kl: float | None = None
-    """Weight of the k3 divergence from the starting weights; None: the algorithm's."""
+    """Weight of the KL divergence from the starting weights; None: the algorithm's."""
     role_kl: tuple[str, ...] = ()
     """Weights of single roles that differ from `kl`, as ROLE=WEIGHT."""
     entropy: float = 0.0
@@ -201,6 +211,9 @@ class LossOptions:
     """Largest importance weight of a token with `old_logp` recomputed."""
     correction: Correction = "none"
     """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
+    kl_estimate: KlEstimate = "corrected"
+    """How `kl` is estimated from sampled tokens: `corrected` weighs k3 by the probability ratio to
+    the sampler, `plain` does not. A run of an older version that is continued stays `plain`."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +230,9 @@ class OptimiserOptions:
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
     """What the learning rate does after the warm-up."""
+    schedule_steps: int = 0
+    """Ticks of the schedule's clock after which linear and cosine are at `min_lr`, where they stay;
+    0: the `steps` that the run begins with. A run that goes on beyond them must say which."""
     schedule_clock: ScheduleClock = "iteration"
     """What ticks: iterations, or updates of all policies together, so that k isolated policies tick
     k times an iteration."""
@@ -241,15 +257,32 @@ class OptimiserOptions:
     """Device of the learner; auto: the GPU where there is one."""
     compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
-    layout: RowLayout = "packed"
+    layout: LayoutChoice = "auto"
     """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
-    is for models with layers other than full attention."""
+    is right for every family. `auto`: packed where that is right too, which is tried at the start;
+    where it is not, a line says so."""
     microbatch_tokens: int = 4096
     """Most tokens of one forward pass of the learner; the result does not depend on it."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them: less memory, more time."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
+    are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual)."""
+    beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
+    beta2: float = 0.999
+    """Decay of AdamW's mean of squared gradients."""
+    adam_eps: float = 1e-8
+    """Added to the root of AdamW's mean of squared gradients."""
+    decay: Decay = "matrices"
+    """What `weight_decay` holds for: `matrices`, embeddings among them, or `all`, norms and biases
+    too."""
+    weights: Compute = "float32"
+    """Number format of the weights that are kept. `bfloat16`, with `compute` bfloat16: half the
+    memory of a trained model, its gradients and moments, rounded at random so that small steps
+    count; of LoRA, that of the frozen base, while the adapters stay in float32."""
 
 
 @dataclass(frozen=True)

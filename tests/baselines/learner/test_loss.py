@@ -76,9 +76,11 @@ def reference_token(token: Token, config: LossConfig) -> tuple[float, float]:
             if objective < floor:
                 objective, slope = floor, 0.0
     distance = token.reference - token.logp
-    kl = token.kl_coef * (np.exp(distance) - distance - 1)
-    loss = -token.importance * objective + kl - config.entropy_coef * token.entropy
-    return loss, -token.importance * slope + token.kl_coef * (1 - np.exp(distance))
+    k3, k3_slope = np.exp(distance) - distance - 1, 1 - np.exp(distance)
+    if config.kl_estimate == "corrected":
+        k3, k3_slope = ratio * k3, ratio * k3 + ratio * k3_slope  # the product rule
+    loss = -token.importance * objective + token.kl_coef * k3 - config.entropy_coef * token.entropy
+    return loss, -token.importance * slope + token.kl_coef * k3_slope
 
 
 def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.ndarray]:
@@ -117,7 +119,7 @@ CONFIGS = [
     for extra in (
         {},
         {"clip_low": 0.2, "clip_high": 0.28, "kl_coef": 0.3, "entropy_coef": 0.05},
-        {"clip_low": None, "clip_high": None, "dual_clip": None},
+        {"clip_low": None, "clip_high": None, "dual_clip": None, "kl_estimate": "plain"},
         {"clip_high": None, "dual_clip": 1.5},
         {"ratio": False, "clip_low": None, "clip_high": None, "dual_clip": None},
     )
@@ -242,6 +244,51 @@ def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
     assert expected == pytest.approx(exact)
 
 
+@pytest.mark.parametrize("estimate", ["corrected", "plain"])
+def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(estimate: Any) -> None:
+    """Over the sampler's tokens, a policy that has moved, and a reference: exact expectations."""
+    sampler = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    reference = torch.tensor([0.55, 0.25, 0.2], dtype=torch.float64)
+    scores = torch.tensor([-2.0, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    logps = scores.log_softmax(-1)
+    exact = (logps.exp() * (logps - reference.log())).sum()
+    config = LossConfig(ratio=False, clip_low=None, clip_high=None, dual_clip=None, kl_coef=1.0,
+                        kl_estimate=estimate)  # fmt: skip
+    found: Any = 0.0
+    for token in range(3):
+        loss, _ = policy_loss(
+            logps[token].reshape(1, 1), sampler[token].log().reshape(1, 1), torch.zeros(1),
+            torch.ones(1, 1, dtype=torch.bool), config,
+            reference_logps=reference[token].log().reshape(1, 1),
+        )  # fmt: skip
+        found = found + sampler[token] * loss
+    wanted, got = (torch.autograd.grad(one, scores, retain_graph=True)[0] for one in (exact, found))
+    if estimate == "corrected":
+        assert float(found.detach()) == pytest.approx(float(exact.detach()), abs=1e-12)
+        torch.testing.assert_close(got, wanted)
+    else:
+        assert float(found.detach()) != pytest.approx(float(exact.detach()), rel=0.1)
+        assert not torch.allclose(got, wanted, rtol=0.1)
+
+
+def test_a_token_that_became_very_unlikely_does_not_make_the_kl_explode() -> None:
+    """In float32, where exp(reference - logp) is infinite."""
+    logps = torch.tensor([[-100.0, -0.5]], requires_grad=True)
+    old = torch.tensor([[-1.0, -1.0]])
+    data: dict[str, Any] = {
+        "behaviour_logps": old, "reference_logps": old, "advantages": torch.tensor([-1.0]),
+        "mask": torch.ones(1, 2, dtype=torch.bool),
+    }  # fmt: skip
+    with pytest.raises(NonFiniteError):
+        policy_loss(logps, config=LossConfig(kl_coef=0.04, kl_estimate="plain"), **data)
+    loss, stats = policy_loss(logps, config=LossConfig(kl_coef=0.04), **data)
+    loss.backward()
+    ratio = math.exp(0.5)
+    assert stats.reference_kl == pytest.approx(1 + (1 - ratio + 0.5 * ratio), rel=1e-6)
+    assert logps.grad is not None
+    assert bool(logps.grad.isfinite().all())
+
+
 def test_only_empty_rows() -> None:
     empty = torch.zeros(2, 0)
     loss, stats = policy_loss(empty, empty, torch.ones(2), empty.bool(), LossConfig())
@@ -275,6 +322,7 @@ def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> N
     ("change", "text"),
     [
         ({"aggregation": "token-men"}, "token-mean"),
+        ({"kl_estimate": "unbiased"}, "corrected"),
         ({"clip_low": 1.5}, "clip_low"),
         ({"clip_high": -0.1}, "clip_high"),
         ({"dual_clip": 1.0}, "dual_clip"),
