@@ -82,7 +82,7 @@ def protocol(run: RunData) -> dict[str, Any]:
     return {
         "split": said.get("split", found["eval_split"]),
         "problems": said.get("problems", found["eval_problems"]),
-        "samples": said.get("samples", 1),
+        "samples": said.get("samples", run.settings.get("eval_samples", 1)),
         "temperature": said.get("temperature", found["eval_temperature"]),
         "max_tokens": said.get("max_tokens", found["max_tokens"]),
         "prompts": said.get("prompts", ""),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from flowzoo.agents import Roster
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import mean, problem_scores
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.assemble import make_learners, open_engines
 from flowzoo.baselines.diagnostics.swap import swap_probe
@@ -86,6 +86,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     if config.threads:
         torch.set_num_threads(config.threads)
     plan = resolve(config)
+    config = plan.config
     workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
     trained = load_policies(config, plan.names, workflow.task.name, config.frozen)
@@ -97,8 +98,9 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     try:
         engines.sync()
         evaluation = Evaluation(
-            workflow, held_out, engines, config.deterministic, failures_path(folder)
-        )
+            workflow, held_out, engines, config.deterministic, failures_path(folder),
+            config.eval_samples,
+        )  # fmt: skip
         yield FinishedRun(data, plan, evaluation, engines, info.step)
     finally:
         engines.close()
@@ -123,7 +125,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
         if found["step"] == last:
             return found
     with open_finished(folder) as run:
-        before = [record.score for record in run.evaluation.play(run.roster)]
+        before = problem_scores(run.evaluation.play(run.roster))
         swapped = swap_probe(
             run.evaluation.play,
             run.evaluation.workflow.role_counts(),

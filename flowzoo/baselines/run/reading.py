@@ -19,7 +19,12 @@ from flowzoo.files import read_json, read_rows
 Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
 
-RENAMED_METRICS = {"form/stamp/": "form/bare_verdict/", "time/proof": "time/sync_check"}
+RENAMED_METRICS = {
+    "form/stamp/": "form/bare_verdict/",
+    "time/proof": "time/sync_check",
+    "learn/entropy/": "learn/trained_entropy/",
+    "entropy/": "trained_entropy/",
+}
 """How metrics began that now have another name, and the present beginning."""
 
 
@@ -170,10 +175,10 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
 def _metrics(row: Any) -> dict[str, Any]:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
-    return {_present_name(name): value for name, value in row.items()}
+    return {present_name(name): value for name, value in row.items()}
 
 
-def _present_name(metric: str) -> str:
+def present_name(metric: str) -> str:
     """What this version calls a metric of an older run."""
     for old, new in RENAMED_METRICS.items():
         if metric.startswith(old):

@@ -21,14 +21,16 @@ from flowzoo.errors import UsageError
 
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
-    "eval_problems", "transcripts_every", "keep_last", "lr", "temperature", "top_p", "clip_norm",
-    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance", "leaves",
+    "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
+    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance",
+    "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
     "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
-    "truncation_penalty", "probe_every", "schedule_steps", "eval_every", "checkpoint_every",
+    "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
+    "checkpoint_every",
 )  # fmt: skip
 
 AEC = "aec"
@@ -67,6 +69,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise UsageError(f"`{name}` must be at least 0, got {value}")
+        if self.stop_at is not None and not 0 < self.stop_at <= 1:
+            raise UsageError(
+                f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
+            )
         if (self.engine == "openai") != bool(self.endpoint):
             raise UsageError(
                 "`engine` openai and `endpoint` belong together, got "

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.baselines.run.reading import read_run
+from flowzoo.baselines.run.reading import present_name, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer
 from flowzoo.errors import DataError
@@ -42,8 +42,11 @@ def test_an_old_run_resumes_with_the_numbers_it_would_have_had(old_run: Path) ->
     found, expected = rows(old_run / "metrics.jsonl"), rows(HERE / "expected.jsonl")
     assert [row["step"] for row in found] == [0, 1, 2, 3, 4]
     for mine, theirs in zip(found, expected, strict=True):
-        assert theirs.keys() <= mine.keys()
-        for name, value in theirs.items():
+        known = {present_name(name) for name in mine}
+        assert {present_name(name) for name in theirs} <= known
+        for old_name, value in theirs.items():
+            # A step that was done since has the present name, one before it the old one.
+            name = old_name if old_name in mine else present_name(old_name)
             if not name.startswith(TIMES):
                 # Another CPU rounds otherwise; on one of the same kind they are equal.
                 assert mine[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
