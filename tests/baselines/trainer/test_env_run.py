@@ -224,7 +224,7 @@ def test_algorithms_that_branch_play_the_replies_again(
         ({"workflow": "single"}, "is played in place of a workflow: leave out 'single'"),
         ({"task": "math"}, "`task` is a setting of tasks"),
         ({"curriculum": ("1:level=2",)}, "`curriculum` is a setting of tasks"),
-        ({"model": "pocket"}, "unknown task with a pocket model 'digits_v0'"),
+        ({"model": "pocket"}, "`model` pocket is the model of the task"),
         ({"samples": 1}, "leaves grpo nothing to compare"),
         ({"options": ("credit=team",)}, "grpo judges every call by its episode's outcome"),
         ({"sharing": ("third=a",)}, "unknown role 'third'.*first, first_0, second, second_0"),
@@ -237,6 +237,13 @@ def test_settings_that_cannot_be_meant_are_refused_in_one_line(
     with pytest.raises(UsageError, match=said) as caught:
         run(tmp_path, **changes)
     assert "\n" not in str(caught.value)
+
+
+def test_policies_are_given_to_roles_or_to_agents_by_their_own_names(tmp_path: Path) -> None:
+    by_agent = {call.policy: call.agent for call, _ in learnt_by(
+        tmp_path, sharing=("first_0=new", "second=old"), frozen=("old",)
+    )}  # fmt: skip
+    assert by_agent == {"new": "first_0"}
 
 
 def test_the_run_directory_is_named_after_the_environment() -> None:
