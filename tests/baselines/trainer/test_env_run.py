@@ -36,8 +36,8 @@ Learnt = list[tuple[Call, float]]
 
 
 class Digits(AECEnv[str, Any, Any]):
-    """Two speakers take two turns each; one more digit in the reply than the other is told pays
-    the speaker 0.1, and takes 0.1 from the other.
+    """Two speakers take two turns each; the last digit of a reply, times 0.05, is paid to the
+    speaker and taken from the other.
     """
 
     metadata = {"name": "digits_v0"}  # noqa: RUF012 - as PettingZoo's environments have it
@@ -70,7 +70,7 @@ class Digits(AECEnv[str, Any, Any]):
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
         other = "second_0" if agent == "first_0" else "first_0"
-        paid = 0.1 * min(5, sum(letter.isdigit() for letter in action))
+        paid = 0.05 * int(next((letter for letter in reversed(action) if letter in "123456789"), 0))
         self.rewards = {agent: paid, other: -paid}
         self.turns += 1
         if self.turns == 4:
