@@ -22,6 +22,7 @@ from flowzoo.baselines.settings.checks import (
     check_used,
 )
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
@@ -44,8 +45,12 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The parts of a run that need no model."""
+    """The parts of a run that need no model's weights."""
 
+    config: TrainConfig
+    """The settings, with what they leave to the models filled in."""
+    by_model: Mapping[str, float]
+    """What was filled in just now; nothing in a run that is continued."""
     workflow: Workflow
     algorithm: Algorithm
     samples: int
@@ -67,8 +72,10 @@ class RunPlan:
         return Roster.from_map(self.policies, policies, self.budgets.roles)
 
 
-def resolve(config: TrainConfig) -> RunPlan:
-    """Find out what the settings of a run come to, without loading a model.
+def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> RunPlan:
+    """Find out what the settings of a run come to, without loading a model's weights.
+
+    `before` holds the settings of the run that is continued, if one is.
 
     Raises:
         UsageError: names, choices or numbers that the run would refuse.
@@ -80,6 +87,7 @@ def resolve(config: TrainConfig) -> RunPlan:
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
     policies = policy_map(config.policy_words, roles)
+    config, by_model = settle(config, sorted(set(policies.values())), before)
     budgets = token_budgets(config, roles)
     curriculum = Curriculum(workflow, read_stages(config.curriculum))
     learners = {
@@ -88,7 +96,9 @@ def resolve(config: TrainConfig) -> RunPlan:
         if name not in config.frozen
     }
     samples = samples_per_problem(config, algorithm)
-    return RunPlan(workflow, algorithm, samples, policies, budgets, curriculum, learners)
+    return RunPlan(
+        config, by_model, workflow, algorithm, samples, policies, budgets, curriculum, learners
+    )
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:
@@ -191,7 +201,8 @@ def samples_per_problem(config: TrainConfig, algorithm: Algorithm) -> int:
 
 
 def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
-    """How long every role's prompts and replies may be."""
+    """How long every role's prompts and replies may be; the settings have no gaps any more."""
+    assert config.max_tokens is not None
     named = read_lengths(config.lengths, roles)
     full, longest = with_default(named, roles, config.max_tokens)
     if config.max_prompt:
@@ -233,7 +244,7 @@ def learner_config(
             entropy_coef=config.entropy,
             kl_estimate=config.kl_estimate,
         ),
-        "iterations": config.steps if config.schedule != "constant" else 0,
+        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
         "layout": "padded" if config.layout == "padded" else "packed",
         "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",

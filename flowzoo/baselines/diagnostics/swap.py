@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from flowzoo.agents import Policy, Roster
+from flowzoo.agents.evaluation.summary import problem_scores
 from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.names import agent_names
 from flowzoo.baselines.settings.policy_map import agent_policies
@@ -95,8 +96,8 @@ def swap_probe(
     """Accuracy with the policies of two roles exchanged, for every pair of different policies.
 
     Args:
-        play: plays the held-out problems, in their order, with a roster; the noise must be that of
-            `before`.
+        play: plays the held-out problems, in their order, with a roster; the noise and the number
+            of episodes of a problem must be those of `before`.
         roles: see `policy_swaps`, as are `mapping` and `lengths`.
         mapping: role or agent -> name of its policy.
         judges: the policies by name, at the temperature of evaluations.
@@ -113,7 +114,7 @@ def swap_probe(
     """
     found: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, judges, lengths):
-        scores = [record.score for record in play(swap.roster)]
+        scores = problem_scores(play(swap.roster))
         found.append(
             {
                 "roles": list(swap.roles),

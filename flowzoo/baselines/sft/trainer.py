@@ -47,7 +47,6 @@ from flowzoo.baselines.sft.sources import SCRIPTED, ScriptedPlay, Transcript, al
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
-from flowzoo.files import write_json
 from flowzoo.seeding import key_digest, key_rng
 
 LEARNT = ("learn/loss", "learn/grad_norm", "learn/entropy", "learn/lr", "learn/rows",
@@ -63,10 +62,14 @@ class SupervisedTrainer:
     Raises:
         UsageError: unknown names, nothing to learn from, transcripts of held-out problems, or a
             directory that belongs to other settings.
+        DataError: what the directory holds is damaged, and no checkpoint can mend it.
     """
 
-    def __init__(self, config: SftConfig) -> None:
-        """Read the transcripts, load the models, open the directory; resumes from a checkpoint."""
+    def __init__(self, config: SftConfig, *, restart: bool = False) -> None:
+        """Read the transcripts, load the models, open the directory; resumes from a checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
         self.config = config
@@ -90,7 +93,7 @@ class SupervisedTrainer:
         self.learners = make_learners(
             self.trained, {name: self._learner_config(name) for name in self.rows}
         )
-        self.run = RunDirectory(config, self.workflow.grading())
+        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
         self.step, self.history, self.seconds = -1, list[MetricRow](), 0.0
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
@@ -134,7 +137,7 @@ class SupervisedTrainer:
             summary = self.summary() | {"models": self.write_models()}
         finally:
             self._opened.close()
-        write_json(self.run.root / "summary.json", summary)
+        self.run.save_summary(summary)
         return summary
 
     def _advance(self, step: int, started: float) -> MetricRow:
@@ -219,6 +222,7 @@ class SupervisedTrainer:
             },
             keep=checkpoint.CheckpointRetention(self.config.keep_last),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            metrics=self.history,
         )  # fmt: skip
 
     def summary(self) -> MetricRow:
@@ -342,16 +346,15 @@ class SupervisedTrainer:
         return key_digest(*parts).hex()
 
     def _resume(self) -> None:
-        found = checkpoint.latest(self.run.checkpoints)
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
             if found.state["rows"] != self._digest():
                 raise UsageError(
                     f"{self.run.root} was trained on other replies than its sources hold now: "
                     "choose another --out, or put the transcripts back"
                 )
-            checkpoint.load(found.path, self.learners)
             self.step, self.seconds = found.step, found.state["seconds"]
-        self.history = self.run.rewind(self.step)
+        self.history = self.run.begin(found, damaged, finished=self.step >= self.steps)
 
 
 def warm_start(

@@ -26,6 +26,7 @@ from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.trainer import train
+from flowzoo.commands.matrix import Options, move_aside
 from flowzoo.errors import DataError, UsageError
 
 SMALL = {
@@ -238,10 +239,48 @@ def test_what_was_begun_under_older_defaults_is_taken_up(tmp_path: Path) -> None
     (folder / "cell.toml").write_text('workflow = "single"\n')  # what was the default is not there
     began = {"settings": {"eval_every": 20, "checkpoint_every": 10}}
     (folder / "run.json").write_text(json.dumps(began))
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
     for settings in ({}, {"eval_every": 20}):
         assert jobs(**settings)[0].config.eval_every == 20
     with pytest.raises(UsageError, match="holds a run of other settings"):
         jobs(eval_every=8)
+
+
+def test_a_damaged_run_is_left_to_its_own_process(tmp_path: Path) -> None:
+    """Which mends it, or says in its log what is damaged; the other runs go on."""
+    matrix = read_matrix({"seeds": [0, 1], "cells": [{"workflow": ["single"]}]}, "m", "here")
+    for job, summary in zip(training_jobs(matrix, tmp_path), ("{}", '{"steps": 4}'), strict=True):
+        job.folder.mkdir(parents=True)
+        job.words()  # writes cell.toml
+        (job.folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\nnothing\n')
+        (job.folder / "run.json").write_text("{")
+        (job.folder / "summary.json").write_text(summary)
+    damaged, whole = training_jobs(matrix, tmp_path)
+    assert (damaged.state, whole.state) == ("waiting", "finished")
+    assert damaged.newest() == {"step": 1}
+    (whole.folder / "summary.json").write_text("{")
+    assert training_jobs(matrix, tmp_path)[1].state == "waiting"
+
+
+def test_restart_keeps_the_runs_of_the_cells_that_are_named(tmp_path: Path, capsys: Any) -> None:
+    table = {"seeds": [0, 1], "cells": [{"workflow": ["single", "voting"]}]}
+    matrix = read_matrix(table, "m", "here")
+    for job in training_jobs(matrix, tmp_path):
+        job.folder.mkdir(parents=True)
+        job.words()  # writes cell.toml
+    for options in (
+        Options("m", restart=True),
+        Options("m", restart=True, only=("single",), table=True),
+        Options("m", restart=True, only=("single",), dry_run=True),
+    ):
+        with pytest.raises(UsageError, match="name their cells with --only"):
+            move_aside(matrix, tmp_path, options)
+    move_aside(matrix, tmp_path, Options("m", restart=True, only=("single",)))
+    assert sorted(str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.toml")) == [
+        "single-math-grpo-shared/seed-0.1", "single-math-grpo-shared/seed-1.1",
+        "voting-math-grpo-shared/seed-0", "voting-math-grpo-shared/seed-1",
+    ]  # fmt: skip
+    assert capsys.readouterr().err.count("is kept as") == 2
 
 
 def in_use(folder: Path) -> bool:
