@@ -159,6 +159,11 @@ def make_training_workflow(config: TrainConfig) -> Workflow:
                     f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
                     "out, or give options of the environment as NAME=VALUE in `options`"
                 )
+        if config.model == "pocket" and not config.models:
+            raise UsageError(
+                "`model` pocket is the model of the task that is played, and `env` has no task: "
+                "name a model, e.g. pocket:math"
+            )
         return make_aec_workflow(config.env, **settings)
     add_setting(settings, "sandbox", config.sandbox)
     return make_workflow(config.workflow, config.task, **settings)
