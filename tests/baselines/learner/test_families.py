@@ -51,6 +51,7 @@ HYBRID: dict[str, Any] = {
 }  # fmt: skip
 MAMBA: dict[str, Any] = {
     "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8,
+    "mamba_chunk_size": 8,
 }  # fmt: skip
 LATENT: dict[str, Any] = {
     "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
@@ -114,7 +115,7 @@ FAMILIES: dict[str, Family] = {
     "opt": Family(),
     "xglm": Family.of(PADDED, attention_heads=4),
     "biogpt": Family(),
-    "falcon": Family(),
+    "falcon": Family.of(PADDED),
     "bloom": Family.of(PADDED),
     "mpt": Family.of(PADDED),
     "stablelm": Family.of(PADDED),
