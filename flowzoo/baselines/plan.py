@@ -119,7 +119,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     config, by_model = settle(config, sorted(set(policies.values())), before)
     budgets = token_budgets(config, roles)
     hooks = load_hooks(config)
-    played = workflow if hooks.reward is None else replace(workflow, reward=hooks.reward)
+    played = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
     curriculum = Curriculum(played, read_stages(config.curriculum))
     learners = {
         name: learner_config(

@@ -105,7 +105,7 @@ class Workflow:
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"
     """Whether team-mates see what a reply has in `<think>` tags. It is never graded."""
-    reward: EpisodeReward | None = None
+    episode_reward: EpisodeReward | None = None
     """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
     all the same. Agents see the grader's verdicts as ever."""
 
@@ -225,7 +225,7 @@ class Workflow:
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__
             and name != "task"
-            and not (name == "reward" and value is None)  # hashes from before there was one
+            and not (name == "episode_reward" and value is None)  # hashes from before there was one
         }
         return {"workflow": self.name, "task": self.task.name, **plain}
 

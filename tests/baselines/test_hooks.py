@@ -165,7 +165,7 @@ def test_a_workflow_pays_by_its_own_reward() -> None:
         return 0.25 + episode.score / 2
 
     plain = make_workflow("voting_v0", "math")
-    paid = make_workflow("voting_v0", "math", reward=hook(RewardFunction, reward))
+    paid = make_workflow("voting_v0", "math", episode_reward=hook(RewardFunction, reward))
     found = []
     for workflow in (plain, paid):
         roster = Roster.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
@@ -183,4 +183,4 @@ def test_a_workflow_pays_by_its_own_reward() -> None:
     assert episode.replies == tuple((call.agent, call.reply) for call in last.calls)
     assert plain.spec_digest == make_workflow("voting_v0", "math").spec_digest
     assert "reward" not in plain.spec
-    assert "reward" in paid.spec
+    assert "episode_reward" in paid.spec

@@ -154,7 +154,10 @@ def _needs(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, s
         "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
         "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
-        "lora_alpha": (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
+        **dict.fromkeys(
+            ("lora_alpha", "lora_targets"),
+            (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
+        ),
         **dict.fromkeys(
             ("beta1", "beta2", "adam_eps"), (config.optimizer == "adamw", "of optimizer=adamw")
         ),

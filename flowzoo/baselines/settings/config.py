@@ -37,7 +37,7 @@ _LEAST_ZERO = (
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_routers": True}
+BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
 """What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
@@ -117,7 +117,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         if before and "kl_estimate" not in before and (self.kl or self.role_kl):
             estimate = "plain"
         own: dict[str, Any] = {}
-        if before is not None:
+        if before:
             usual, theirs = TrainConfig(), {**BEFORE, **before}
             own = {
                 name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)

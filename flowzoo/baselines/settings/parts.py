@@ -23,6 +23,7 @@ from flowzoo.baselines.learner.choices import (
     Decay,
     KlEstimate,
     LayoutChoice,
+    LoraTargets,
     LrSchedule,
     OldLogp,
     OptimizerName,
@@ -91,8 +92,10 @@ class ModelSettings:
     thinking: tuple[str, ...] = ()
     """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
     the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
-    lora_routers: bool = False
-    """Adapt the routers of mixtures of experts too."""
+    lora_targets: LoraTargets = "linear"
+    """What adapters stand on: `linear`, linear layers but the output head and the routers of
+    mixtures of experts; `all`, what PEFT calls all-linear, in some families routers and experts
+    too. A line at the start names them."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
 
 def _score(episode: Episode, outcome: Outcome) -> float:
     """What the episode came to, by its grader or by the workflow's own reward."""
-    score, reward = float(outcome.score or 0.0), episode.workflow.reward
+    score, reward = float(outcome.score or 0.0), episode.workflow.episode_reward
     if reward is None:
         return score
     replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
