@@ -182,5 +182,5 @@ def test_a_workflow_pays_by_its_own_reward() -> None:
     assert episode.problem.id == last.problem
     assert episode.replies == tuple((call.agent, call.reply) for call in last.calls)
     assert plain.spec_digest == make_workflow("voting_v0", "math").spec_digest
-    assert "reward" not in plain.spec
+    assert "episode_reward" not in plain.spec
     assert "episode_reward" in paid.spec
