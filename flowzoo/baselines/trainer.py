@@ -38,8 +38,8 @@ from pathlib import Path
 import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.rollout.episodes import Sampler
-from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
+from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
+from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
@@ -47,6 +47,7 @@ from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.metrics import (
     MetricRow,
@@ -59,6 +60,7 @@ from flowzoo.baselines.metrics import (
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
+from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.history import earlier_run
@@ -100,8 +102,12 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
+        self.run = RunDirectory(
+            config, self.workflow.grading(), self.plan.hooks.record(), anew=restart
+        )
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self.halted = ""
+        """Why a callback ended the run, or nothing."""
         self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
@@ -148,7 +154,9 @@ class Trainer:
     @property
     def stopped(self) -> str:
         """Why the run ends before its last step, or nothing."""
-        return stop_reason(self.history, self.config.stop_patience, self.config.stop_at)
+        return self.halted or stop_reason(
+            self.history, self.config.stop_patience, self.config.stop_at
+        )
 
     def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
@@ -157,8 +165,11 @@ class Trainer:
         if step > 0:
             row |= self.iterate(step)
         self.step = step
+        if step == 0 or self.finished or step % config.eval_every == 0:
+            row |= self.evaluate(step)
+        row |= self.call_back(row)
         due = step == 0 or self.finished
-        if due or step % config.eval_every == 0:
+        if due and "eval/scores" not in row:
             row |= self.evaluate(step)
         row["tokens/total"] = self.tokens
         self.seconds = time.perf_counter() - started
@@ -185,16 +196,12 @@ class Trainer:
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,
+            informative=self.informative,
         )
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         sampled = gathered.sampled
-        advantages = compute(
-            sampled.rows,
-            plan.algorithm.advantage,
-            episode_returns(sampled.records),
-            self.baselines,
-        )
+        advantages = plan.judge(sampled, self.baselines)
         played = [call for record in sampled.records for call in record.calls]
         row = role_metrics(sampled.records) | form_metrics(played)
         row |= (
@@ -228,6 +235,11 @@ class Trainer:
             self.run.save_transcripts("train", step, sampled.records)
         return row
 
+    def informative(self, sampled: RolloutBatch) -> set[str]:
+        """Keys of the jobs that some policy would learn from; running means stay as they are."""
+        values = self.plan.judge(sampled, self.baselines.copy()).values
+        return informative_jobs(sampled.rows, values, self.plan.learners)
+
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> MetricRow:
@@ -242,6 +254,19 @@ class Trainer:
             path = self.run.save_rows(step, error.calls)
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
             raise
+
+    def call_back(self, row: MetricRow) -> MetricRow:
+        """Show the step to the callbacks, and do what they say; returns what they log."""
+        logged: MetricRow = {}
+        for callback in self.plan.hooks.callbacks:
+            scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+            control = StepControl(self.step, row | logged, self.history, self.config, scales)
+            callback(control)
+            logged |= control.logged
+            self.halted = self.halted or control.stopped
+            for name, factor in control.scales.items():
+                self.learners[name].lr_scale = factor
+        return logged
 
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
@@ -279,6 +304,7 @@ class Trainer:
             "seconds": self.seconds,
             "cursor": self.stream.cursor,
             "baselines": self.baselines.state_dict(),
+            "halted": self.halted,
             "config": asdict(config),
         }
         checkpoint.save(
@@ -355,6 +381,7 @@ class Trainer:
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
+            self.halted = found.state.get("halted", "")  # callbacks came later
         self.history = self.run.begin(found, damaged, finished=self.finished)
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:

@@ -31,6 +31,7 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
+    "dual_clip", "length_cache",
 )  # fmt: skip
 
 AEC = "aec"
