@@ -177,6 +177,9 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
             if name.startswith(("avg@", "pass@"))
         ]
         console.print(", ".join(shares), highlight=False)
+    if summary.get("ungraded"):
+        told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
+        console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)
     console.print(
         f"per episode: {summary['calls']:.2f} calls, {summary['tokens']:.1f} output tokens, "
         f"{summary['prompt_tokens']:.1f} prompt tokens",

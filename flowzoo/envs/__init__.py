@@ -12,7 +12,7 @@ from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import WORKFLOWS, env_functions, make_env, make_workflow
 from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import WorkflowError
+from flowzoo.envs.episode.turns import UngradedError, WorkflowError
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.envs.script import (
     Ask,
@@ -62,6 +62,7 @@ __all__ = [
     "Search",
     "Task",
     "Truth",
+    "UngradedError",
     "Workflow",
     "WorkflowEnv",
     "WorkflowError",

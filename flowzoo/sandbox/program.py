@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowzoo.errors import UsageError, check_choice
+from flowzoo.sandbox.runner.wire import WALL_PER_CPU
 
 Status = Literal["AC", "WA", "RE", "TLE", "MLE", "OLE", "CE", "SE"]
 """Accepted, wrong answer, runtime error, time, memory or output limit exceeded, compile error,
@@ -31,7 +32,8 @@ class Limits:
     cpu_s: float = 2.0
     """CPU seconds: the main clock, since it does not depend on how busy the machine is."""
     wall_s: float | None = None
-    """Seconds on the wall; None: 4 * cpu_s + 1."""
+    """Seconds on the wall; None: 4 * cpu_s + 1. For each CPU second that it has used a program may
+    take eight more, so that a busy machine does not stop a program that works."""
     memory_mb: int = 256
     """Memory of the program."""
     output_bytes: int = 65_536
@@ -58,6 +60,11 @@ class Limits:
     def wall(self) -> float:
         """Seconds on the wall, filled in."""
         return 4 * self.cpu_s + 1 if self.wall_s is None else self.wall_s
+
+    @property
+    def patience(self) -> float:
+        """Seconds on the wall by which a program has been stopped, however busy the machine."""
+        return self.wall + WALL_PER_CPU * self.cpu_s
 
 
 @dataclass(frozen=True, slots=True)

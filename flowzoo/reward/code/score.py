@@ -11,6 +11,8 @@ The text is never parsed or executed here; whether it is a program at all, the s
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 from collections.abc import Sequence
 from textwrap import dedent
@@ -23,6 +25,8 @@ from flowzoo.sandbox.tier import SandboxName
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.sandbox import Sandbox
+
+_log = logging.getLogger(__name__)
 
 LONGEST = 65_536
 """Characters of the longest program that is read; a longer one counts as no answer."""
@@ -48,7 +52,10 @@ _CODE = re.compile(
 
 
 class CodeScore(NamedTuple):
-    """What a program is worth: a score in [0, 1], and the verdict's status (`none`: no program)."""
+    """What a program is worth: a score in [0, 1], and the verdict's status (`none`: no program).
+
+    Under the status SE, a failure of the sandbox, the score is NaN.
+    """
 
     score: float
     status: str
@@ -112,8 +119,39 @@ def code_sandbox(name: SandboxName) -> Sandbox:
     return shared_sandbox(name, cache=REMEMBERED)
 
 
+def judge_again(
+    sandbox: Sandbox,
+    programs: Sequence[Program],
+    tests: Sequence[Sequence[Test]],
+    limits: Sequence[Limits],
+    stop: bool = False,
+) -> list[Verdict]:
+    """Verdicts; where the sandbox failed, which is logged, once more in a batch of their own.
+
+    One that fails again has the status SE, so that one program never costs the others theirs.
+    """
+    verdicts = sandbox.run_sync(programs, tests, limits, stop, on_error="verdict")
+    lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
+    if lost:
+        again = sandbox.run_sync(
+            [programs[row] for row in lost],
+            [tests[row] for row in lost],
+            [limits[row] for row in lost],
+            stop,
+            on_error="verdict",
+        )
+        for row, verdict in zip(lost, again, strict=True):
+            verdicts[row] = verdict
+            if verdict.status == "SE":
+                detail = next(case.detail for case in verdict.cases if case.status == "SE")
+                _log.warning("not judged, and not scored: a program (%s): %s", sandbox.tier, detail)
+    return verdicts
+
+
 def score_of(verdict: Verdict, scoring: Scoring) -> CodeScore:
     """The score of a verdict: 1 if every test passed, or the share of tests that did."""
+    if verdict.status == "SE":
+        return CodeScore(math.nan, "SE")
     score = verdict.fraction if scoring == "fraction" else float(verdict.status == "AC")
     return CodeScore(score, verdict.status)
 
@@ -137,17 +175,17 @@ def score_programs(
 
     Raises:
         UsageError: unknown scoring, or an isolation that this machine does not offer.
-        SandboxError: the sandbox broke, twice, under one of them: never scored as its fault.
     """
     check_choice("reward of task 'code'", scoring, Scoring)
     scores = [CodeScore(0.0, "none")] * len(programs)
     places = [place for place, program in enumerate(programs) if program is not None]
     if not places:
         return scores
-    verdicts = code_sandbox(sandbox).run_sync(
+    verdicts = judge_again(
+        code_sandbox(sandbox),
         [program for program in programs if program is not None],
         [tests[place] for place in places],
-        limits=limits or Limits(),
+        [limits or Limits()] * len(places),
         stop=scoring == "all",
     )
     for place, verdict in zip(places, verdicts, strict=True):

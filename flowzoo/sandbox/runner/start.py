@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 import calls
+import check
 import inside
 from channel import HostChannel
 from server import BoxServer
@@ -75,10 +76,11 @@ def main() -> LoadedProgram:
 
 def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     """The code of a stdin program; the other styles are run to their end here."""
-    sources = task.blobs if task.style == "check" else task.blobs[:1]
+    is_test = task.style in ("check", "lockstep")
+    sources = task.blobs if is_test else task.blobs[:1]
     blobs = [os.pread(inside.JOB, size, start) for start, size in sources]
-    if task.style == "check":
-        calls.check(blobs, task.entry, scope)
+    if is_test:
+        check.run_test(blobs, task.entry, scope, task.style == "check")
         os._exit(0)
     code = inside.compile_program(blobs[0])
     if code is None:

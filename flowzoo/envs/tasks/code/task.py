@@ -11,7 +11,7 @@ r"""The task `code`: problems whose answer is a Python program, generated or fro
 Two styles: a program that reads stdin and prints, or a function that is called. `meta` holds
 `entry` (None: stdin), the `public` tests, which are shown, the `hidden` ones, which grade, and the
 reference `solution`. Status of a grade: AC, WA, RE, TLE, MLE, OLE, CE, or `none` for no program.
-A failure of the sandbox itself raises and is never a score.
+A failure of the sandbox itself (SE) is tried again, and never a score: an episode ends without one.
 
 Two programs are equivalent (majority votes) if they do the same on the *public* inputs; hidden
 tests are not touched. Equal programs on one problem are run once and get one verdict.
@@ -213,7 +213,6 @@ class CodeTask(DataTask[CodeRow]):
 
         Raises:
             UsageError: this machine does not offer the sandbox.
-            SandboxError: the sandbox broke: no score stands for that.
         """
         pairs = list(zip(problems, answers, strict=True))
         keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
