@@ -125,7 +125,7 @@ def test_what_a_test_does_upon_an_answer_blames_the_program(
 ) -> None:
     limits = Limits(cpu_s=0.5, wall_s=300.0)
     verdict = judge(sandbox, f"def f(x):\n    {body}", CheckTest(code), limits)
-    assert verdict.status in ("WA", "RE", "MLE", "TLE"), verdict
+    assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,10 @@ CHECKS = {
     "    assert len(seen) == n + 1",
     "a thing of the test": "class A:\n    made = 0\n    def __init__(self):\n        A.made += 1\n"
     "for n in range(50):\n    A()\n    assert f(A.made) == n + 1",
-    "an endless loop of stand-ins": "n = 0\nwhile f(0) == 0 and n < 50:\n    n += 1\nassert n == 50",
-    "without an end for stand-ins": "x = f(3)\nfor _ in range(5):\n    f(0)\nwhile x > 0:\n    x -= 1"
-    "\nassert f(1) == 1",
+    "an endless loop of stand-ins": "n = 0\nwhile f(0) == 0 and n < 50:\n    n += 1\n"
+    "assert n == 50",
+    "without an end for stand-ins": "x = f(3)\nfor _ in range(5):\n    f(0)\n"
+    "while x > 0:\n    x -= 1\nassert f(1) == 1",
 }
 ECHO = "def f(x):\n    if x == -1:\n        raise ValueError('no')\n    return x"
 
@@ -196,7 +197,7 @@ def test_the_program_is_called_in_the_order_of_the_test(sandbox: Sandbox) -> Non
     source = "calls = []\ndef f(x):\n    calls.append(x)\n    return list(calls)"
     code = "for n in range(200):\n    assert f(n) == list(range(n + 1))"
     assert judge(sandbox, source, CheckTest(code)).status == "AC"
-    jumps = "for n in range(90):\n    if len(f(n)) == 50:\n        f('fifty')\nassert f(0)[50] == 'fifty'"
+    jumps = "for n in range(90):\n    if len(f(n)) == 50:\n        f('50')\nassert f(0)[50] == '50'"
     assert judge(sandbox, source, CheckTest(jumps)).status == "AC"
 
 
@@ -205,7 +206,7 @@ def test_the_program_is_called_in_the_order_of_the_test(sandbox: Sandbox) -> Non
     [
         (150, "import os; os._exit(0)", "RE"),
         (150, "while True: pass", "TLE"),
-        (150, "return bytearray(10**10)", "RE"),
+        (150, "return bytearray(10**10)", "MLE"),
         (150, "return 'x' * 10**6", "OLE"),
         (150, "return 7", "WA"),
         (150, "raise KeyError(1)", "RE"),
@@ -217,7 +218,7 @@ def test_what_comes_first_in_the_test_counts(
 ) -> None:
     """Calls that run ahead of a wrong answer neither save a program nor change its fault."""
     then = "import os; os._exit(0)" if at == 20 else "pass"
-    source = f"def f(x):\n    if x == {at}:\n        {what}\n    if x == 180:\n        {then}\n    return x"
+    source = f"def f(x):\n  if x == {at}:\n    {what}\n  if x == 180:\n    {then}\n  return x"
     code = "for n in range(200):\n    assert f(n) == n"
     limits = Limits(cpu_s=0.5, wall_s=300.0) if status == "TLE" else PATIENT
     assert judge(sandbox, source, CheckTest(code), limits).status == status
@@ -239,7 +240,7 @@ def fuzzed_value(rng: random.Random, depth: int = 0) -> Any:
     return [
         lambda: None, lambda: rng.random() < 0.5, lambda: rng.randint(-9, 9),
         lambda: rng.getrandbits(rng.choice([8, 64, 4000])), lambda: rng.choice([0.0, 1e308, -0.5]),
-        lambda: rng.choice(["", "raised", "returned", "SyntaxError", "ModuleNotFoundError", "\ud800"]),
+        lambda: rng.choice(["", "raised", "SyntaxError", "ModuleNotFoundError", "\ud800"]),
         lambda: bytes(rng.getrandbits(8) for _ in range(rng.randint(0, 9))), lambda: 1j,
         lambda: [fuzzed_value(rng, depth + 1) for _ in range(rng.randint(0, 4))],
         lambda: tuple(fuzzed_value(rng, depth + 1) for _ in range(rng.randint(0, 4))),
@@ -286,8 +287,18 @@ def write(data):
 def fuzzed_program(number: int) -> tuple[Program, list[Test]]:
     rng = random.Random(f"stream {number}")
     data, more = fuzzed_stream(rng)[:200_000], fuzzed_stream(rng)[:200_000]
-    end = rng.choice(["return x", "os._exit(0)", "raise ValueError(x)", "while True: write(b'\\0')",
-                      "os.close(3)", "return [x]", "write(more)", "import time; time.sleep(9)"])  # fmt: skip
+    end = rng.choice(
+        [
+            "return x",
+            "return [x]",
+            "raise ValueError(x)",
+            "os._exit(0)",
+            "os.close(3)",
+            "write(more)",
+            "while True: write(b'\\0')",
+            "import time; time.sleep(9)",
+        ]  # fmt: skip
+    )
     early = rng.random() < 0.3
     source = (
         f"{WRITE}more = {more!r}\n{f'write({data!r})' if early else ''}\n"
