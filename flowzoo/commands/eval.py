@@ -96,6 +96,8 @@ def measure(
     samples = options.samples if options.like is None else votes(options, play)
     records, summary, protocol = play(samples)
     whole = {**summary, "protocol": protocol}
+    if left_out := getattr(workflow.task, "unusable", 0):
+        whole["unusable"] = left_out
     if options.majority or options.like:
         whole["majority"] = vote(workflow, problems, records)
     if options.like:
@@ -121,6 +123,8 @@ def json_settings(options: Options) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     settings = json.loads(json.dumps(asdict(options), default=str))
     del settings["out"], settings["json"]
+    if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
+        del settings["problems"]["skip_unusable"]
     return settings
 
 
@@ -177,6 +181,8 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
             if name.startswith(("avg@", "pass@"))
         ]
         console.print(", ".join(shares), highlight=False)
+    if summary.get("unusable"):
+        console.print(f"rows left out, of no use: {summary['unusable']}", highlight=False)
     if summary.get("ungraded"):
         told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
         console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)

@@ -36,7 +36,10 @@ def outcome_of(run: Run, verdict: Verdict) -> Ran:
 
 
 def run_programs(
-    runs: Sequence[Run], sandbox: SandboxName = "auto", limits: Limits | None = None
+    runs: Sequence[Run],
+    sandbox: SandboxName = "auto",
+    limits: Limits | None = None,
+    packages: str = "",
 ) -> list[Ran]:
     """Run programs and say what each came to; SE where the sandbox failed, again and again.
 
@@ -44,6 +47,7 @@ def run_programs(
         runs: the programs with their tests.
         sandbox: which isolation they run under.
         limits: for runs that do not bring their own.
+        packages: that they may import.
 
     Raises:
         UsageError: this machine does not offer that isolation.
@@ -53,5 +57,5 @@ def run_programs(
     common = limits or Limits()
     programs, tests = zip(*map(job_of, runs), strict=True)
     each = [run.limits or common for run in runs]
-    verdicts = judge_again(code_sandbox(sandbox), programs, tests, each)
+    verdicts = judge_again(code_sandbox(sandbox, packages), programs, tests, each)
     return [outcome_of(run, verdict) for run, verdict in zip(runs, verdicts, strict=True)]

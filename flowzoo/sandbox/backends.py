@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.sandbox.packages import package_folders
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import TRUST
 
@@ -116,20 +118,23 @@ class LocalBackend:
 
     Args:
         tier: what the process does to itself before it runs a program.
+        packages: that its boxes have.
 
     Raises:
         BoxError: this is no Linux.
     """
 
-    def __init__(self, tier: LocalTier) -> None:
+    def __init__(self, tier: LocalTier, packages: tuple[str, ...] = ()) -> None:
         if sys.platform != "linux":
             raise BoxError(f"the {tier} tier needs Linux, this is {sys.platform}: use docker")
         self.tier: str = tier
         self.trust = TRUST[tier]
+        folders = [str(folder) for folder in package_folders(packages)]
+        self._options = [json.dumps({"packages": folders})] if folders else []
 
     async def start(self) -> ProcessConnection:
         """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
-        command = [sys.executable, *FLAGS, str(RUNNER), self.tier]
+        command = [sys.executable, *FLAGS, str(RUNNER), self.tier, *self._options]
         try:
             return ProcessConnection(command)
         except OSError as error:

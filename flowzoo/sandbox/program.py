@@ -34,6 +34,9 @@ class Limits:
     wall_s: float | None = None
     """Seconds on the wall; None: 4 * cpu_s + 1. For each CPU second that it has used a program may
     take eight more, so that a busy machine does not stop a program that works."""
+    total_s: float | None = None
+    """CPU seconds for all tests of a program together; tests that are left then are not run, and
+    have the verdict TLE. None: no limit."""
     memory_mb: int = 256
     """Memory of the program."""
     output_bytes: int = 65_536
@@ -45,9 +48,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("cpu_s", "wall_s"):
+        for name in ("cpu_s", "wall_s", "total_s"):
             value = getattr(self, name)
-            if name == "wall_s" and value is None:
+            if name != "cpu_s" and value is None:
                 continue
             if type(value) not in (int, float) or not 0 < value < math.inf:
                 raise UsageError(f"`{name}` must be a number greater than 0, got {value!r}.")
@@ -74,7 +77,7 @@ class Compare:
     `exact`: equal text (stdin style), equal values of equal types (call style). `tokens`: equal
     after splitting at white space. `number`: as tokens, but tokens that are both numbers (call
     style: numbers of which one is a float) may differ by `absolute` or, relative to the expected
-    one, by `relative`; two whole numbers must be equal.
+    one, by `relative`; two whole numbers must be equal however they are spelled.
     """
 
     mode: Mode = "tokens"

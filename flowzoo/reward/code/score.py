@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flowzoo.errors import check_choice
 from flowzoo.reward.visible import visible
+from flowzoo.sandbox.packages import package_names
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 
@@ -108,7 +109,7 @@ def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
     return program if program and len(program) <= LONGEST else None
 
 
-def code_sandbox(name: SandboxName) -> Sandbox:
+def code_sandbox(name: SandboxName, packages: str = "") -> Sandbox:
     """The sandbox that all code tasks of this process share, under the isolation `name`.
 
     It remembers verdicts: groups of samples repeat themselves, and a policy that could draw again
@@ -116,7 +117,7 @@ def code_sandbox(name: SandboxName) -> Sandbox:
     """
     from flowzoo.sandbox.sandbox import shared_sandbox
 
-    return shared_sandbox(name, cache=REMEMBERED)
+    return shared_sandbox(name, cache=REMEMBERED, packages=package_names(packages))
 
 
 def judge_again(
@@ -162,6 +163,7 @@ def score_programs(
     *,
     scoring: Scoring = "all",
     sandbox: SandboxName = "auto",
+    packages: str = "",
     limits: Limits | None = None,
 ) -> list[CodeScore]:
     """Scores of programs, in one batch of the sandbox.
@@ -171,6 +173,7 @@ def score_programs(
         tests: the tests of each.
         scoring: `all` (1 if all tests pass, the run stops at the first that fails) or `fraction`.
         sandbox: which isolation they run under.
+        packages: names of packages that they may import.
         limits: for every test of every program.
 
     Raises:
@@ -182,7 +185,7 @@ def score_programs(
     if not places:
         return scores
     verdicts = judge_again(
-        code_sandbox(sandbox),
+        code_sandbox(sandbox, packages),
         [program for program in programs if program is not None],
         [tests[place] for place in places],
         [limits or Limits()] * len(places),

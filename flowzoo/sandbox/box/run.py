@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,10 +37,11 @@ async def run_program(
     boxes: BoxSet,
     checkers: BoxSet,
     ahead: bool = True,
+    used: float = 0.0,
 ) -> list[Case]:
     """The cases of a program's tests, in order; under `stop` up to the first failing one.
 
-    With `ahead` checks may look ahead: see `check`.
+    With `ahead` checks may look ahead: see `check`. `used` is the CPU time of tests before these.
 
     Raises:
         BoxError: a box could not be started, or failed on the way; nothing is known then.
@@ -60,16 +62,19 @@ async def run_program(
                     break
                 cases.append(case)
             else:
-                outcomes = await run_job(box, source, plan.entry, step, limits, stop)
+                left = math.inf if limits.total_s is None else limits.total_s - used
+                outcomes = await run_job(box, source, plan.entry, step, limits, stop, left)
                 cases += await _judge(outcomes, step)
+            used += sum(case.cpu_s for case in cases[-len(step.tests) :])
+            if len(cases) < plan.total and limits.total_s is not None and used > limits.total_s:
+                detail = f"total: {used:.1f} CPU seconds for {len(cases)} of {plan.total} tests"
+                return cases + [Case("TLE", detail)] * (1 if stop else plan.total - len(cases))
             if box.dirty or (stop and cases[-1].status != "AC"):
                 break
     if len(cases) < plan.total and not (stop and any(case.status != "AC" for case in cases)):
         # The box is to be thrown away, and some tests are left: they get another one.
-        rest = await run_program(
-            program, _rest(plan, len(cases)), limits, stop, boxes, checkers, ahead
-        )
-        cases += rest
+        rest = _rest(plan, len(cases))
+        cases += await run_program(program, rest, limits, stop, boxes, checkers, ahead, used)
     return cases
 
 
@@ -88,9 +93,16 @@ async def _check(
 
 
 async def run_job(
-    box: Box, source: bytes, entry: str | None, step: TestGroup, limits: Limits, stop: bool
+    box: Box,
+    source: bytes,
+    entry: str | None,
+    step: TestGroup,
+    limits: Limits,
+    stop: bool,
+    left: float = math.inf,
 ) -> list[CaseOutcome]:
-    """Run the tests of one step; under `stop` no test is started after one that failed.
+    """Run the tests of one step; under `stop` no test is started after one that failed, and none
+    after `left` CPU seconds have been used.
 
     Raises:
         BoxError: the box failed or does not keep to the protocol.
@@ -113,8 +125,10 @@ async def run_job(
         if stopped:  # cases that ended before the box read STOP
             continue
         outcomes.append(outcome_of(frame))
-        left = len(step.tests) - len(outcomes)
-        if stop and left and not _accepted(outcomes[-1], step, len(outcomes) - 1):
+        left -= outcomes[-1].cpu_s
+        if len(outcomes) == len(step.tests):
+            continue
+        if left < 0 or (stop and not _accepted(outcomes[-1], step, len(outcomes) - 1)):
             stopped = True
             await box.send(STOP, {"id": job})
     box.dirty |= frame.head.get("clean") is not True

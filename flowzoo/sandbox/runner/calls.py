@@ -68,17 +68,27 @@ def answer_calls(found: Callable[..., Any], places: list[tuple[int, int]], most:
         say(kind, PEAK.pack(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) + content)
 
 
-def serve(found: Callable[..., Any], most: int) -> None:
+def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
     """Answer calls as they come: see `wire` for the messages."""
+
+    def make(name: str, args: tuple[Any, ...] | None, kwargs: dict[str, Any]) -> Any:
+        if name not in scope:
+            raise NameError(f"name '{name}' is not defined")
+        return scope[name] if args is None else scope[name](*args, **kwargs)
+
     while True:
-        args, kwargs = codec.decode(hear()[1:])
+        call = hear()[1:]
         try:
-            reply = RETURNED + codec.encode(found(*args, **kwargs), most, DICTS)
+            args, kwargs = codec.decode(call, make)
+            result = found(*args, **kwargs)
+            try:
+                reply = RETURNED + codec.encode(result, most, DICTS)
+            except codec.UnsupportedTypeError as error:
+                truth = b"T" if result else b"F"
+                reply = UNPLAIN + truth + str(error).encode("utf-8", "surrogatepass")
         except codec.EncodingTooLargeError:
             say(b"O")
             continue
-        except codec.UnsupportedTypeError as error:
-            reply = UNPLAIN + str(error).encode("utf-8", "surrogatepass")
         except BaseException as error:
             print_trace(error)
             reply = RAISED + codec.encode(describe(error))

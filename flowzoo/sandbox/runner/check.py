@@ -6,7 +6,7 @@ import builtins
 import os
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import codec
@@ -40,6 +40,8 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool)
         setup, code, call = parts
         exec(setup, names)
         names["candidate"] = names[name] = ask
+        for missing in missing_names((code, call), names):
+            names[missing] = codec.Remote(missing)
         exec(code, names)
         exec(call, names)
 
@@ -55,6 +57,30 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool)
         say(b"M" if isinstance(error, MemoryError) else b"E", one_line(error))
     else:
         say(b"R")
+
+
+def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set[str]:
+    """Names that code uses and nobody defines: the program may have them, classes for example."""
+    found: set[str] = set()
+    waiting = list(codes)
+    while waiting:
+        code = waiting.pop()
+        found.update(code.co_names)
+        waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return {name for name in found if name not in names and not hasattr(builtins, name)}
+
+
+class OpaqueResult:
+    """A result that is no plain data: true or false, equal to nothing, and that is all of it."""
+
+    def __init__(self, name: str, truth: bool) -> None:
+        self._name, self._truth = name, truth
+
+    def __bool__(self) -> bool:
+        return self._truth
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the program returned {self._name}, which is no plain data")
 
 
 class Caller:
@@ -75,7 +101,7 @@ class Caller:
         """What the program's entry returns for these arguments.
 
         Raises:
-            TypeError: an argument or the result is no plain data.
+            TypeError: an argument is no plain data.
             Exception: the program raised one of a builtin class; RuntimeError for its own classes.
         """
         try:
@@ -122,13 +148,11 @@ def read_answer(answer: bytes) -> Any:
     """What a call returned.
 
     Raises:
-        TypeError: that is no plain data.
         Exception: what the call raised; RuntimeError for an exception of the program's own class.
     """
     kind, content = answer[:1], answer[1:]
     if kind == UNPLAIN:
-        name = content.decode("utf-8", "replace")
-        raise TypeError(f"the program returned {name}, which is no plain data")
+        return OpaqueResult(content[1:].decode("utf-8", "replace"), content[:1] == b"T")
     try:
         value = codec.decode(content)
     except ValueError:

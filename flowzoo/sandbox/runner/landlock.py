@@ -42,7 +42,7 @@ def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
             _allow_read(ruleset, path)
     for path in (*libraries, LINKER_CACHE):
         with contextlib.suppress(FileNotFoundError):
-            linux.landlock_allow(ruleset, path, _READ_FILE)
+            _allow_read(ruleset, path)
     for path in DEVICES:
         with contextlib.suppress(FileNotFoundError):
             linux.landlock_allow(ruleset, path, (_WRITE_FILE | _READ_FILE) & files)

@@ -17,7 +17,7 @@ from fork_hooks import register_hooks
 from inside import prepare
 from job import BoxContext, RunnerJob
 from landlock import make_ruleset, make_small_ruleset
-from libraries import STDLIB, shared_libraries
+from libraries import STDLIB, import_packages, shared_libraries
 from rehearse import rehearse, streams_in_place
 from seccomp import Filter
 from warm import warm_up
@@ -38,7 +38,7 @@ class BoxServer:
 
     Args:
         mode: how it is confined; see `start`.
-        options: `uid`.
+        options: `uid`, and the folders of `packages` that programs may import.
         channel: to the host.
     """
 
@@ -49,6 +49,7 @@ class BoxServer:
         self.scope: dict[str, Any] = {}
         """Namespace of programs."""
         self._uid = options.get("uid")
+        self._packages: list[str] = options.get("packages", [])
         self._landlock = 0
         self._place: Workspace | None = None
 
@@ -64,13 +65,14 @@ class BoxServer:
             for name, module in sys.modules.items()
             if os.path.dirname(getattr(module, "__file__", None) or "") == home
         }
-        libraries = [] if self.mode == "unsafe" else shared_libraries()
+        libraries = [] if self.mode == "unsafe" else shared_libraries(self._packages)
         owned_tmp = self.mode == "namespaces" and self._enter_namespaces(libraries)
         if self.mode in ("docker", "container-user") and not owns_processes():
             raise OSError(f"mode {self.mode} is for a container of its own, and this is none")
         if self.plan.proc is None and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        import_packages(self._packages)
         self._choose_user(owned_tmp)
         everybody = self.mode not in ("unsafe", "landlock") and os.getpid() == 1
         self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody)
@@ -135,7 +137,7 @@ class BoxServer:
         self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self._uid = FIRST_OWN_USER + os.getpid()
         mapped = namespaces.leave_host()
-        namespaces.build_root(libraries)
+        self._packages = namespaces.build_root(libraries, self._packages)
         self.plan.own_user = True
         return mapped
 
@@ -162,7 +164,7 @@ class BoxServer:
         if self._landlock and self.mode == "namespaces":
             plan.ruleset = make_small_ruleset(self._landlock)
         elif self._landlock:
-            plan.ruleset = make_ruleset(self._landlock, libraries, plan.scratch)
+            plan.ruleset = make_ruleset(self._landlock, [*libraries, *self._packages], plan.scratch)
         elif self.mode == "landlock":
             raise OSError("the kernel has no Landlock, or it is switched off")
 

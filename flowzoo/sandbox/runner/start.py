@@ -1,6 +1,6 @@
 """The runner: a warm process that forks one confined process for each program.
 
-    python -I -S -B flowzoo/sandbox/runner MODE ['{"uid": 10001}']
+    python -I -S -B flowzoo/sandbox/runner MODE ['{"uid": 10001, "packages": ["/x/numpy"]}']
 
 | mode | the box | programs run as |
 |---|---|---|
@@ -93,7 +93,7 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     if found is not None and task.style == "call":
         calls.answer_calls(found, task.blobs[1:], task.most)
     elif found is not None:
-        calls.serve(found, task.most)
+        calls.serve(found, scope, task.most)
     os._exit(0)
 
 
@@ -122,6 +122,6 @@ def _read_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
     options = json.loads(rest[0]) if rest else {}
-    if unknown := set(options) - {"uid"}:
-        raise ValueError(f"unknown options {sorted(unknown)}; expected: uid")
+    if unknown := set(options) - {"uid", "packages"}:
+        raise ValueError(f"unknown options {sorted(unknown)}; expected: uid, packages")
     return mode, options

@@ -24,7 +24,7 @@ The messages of a session begin with a byte that says what they are:
 | message | from | content |
 |---|---|---|
 | C | check | a call, `codec.encode((args, kwargs))` |
-| R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; the name of a type that is no plain data |
+| R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; T or F, the truth of a result that is no plain data, and the name of its type |
 | Z | host, to check | no more answers will come |
 | ? | check | the last answer cannot be read |
 | ~ | check | the test makes another call than the one that was foreseen and sent |

@@ -297,7 +297,7 @@ def fuzzed_program(number: int) -> tuple[Program, list[Test]]:
             "write(more)",
             "while True: write(b'\\0')",
             "import time; time.sleep(9)",
-        ]  # fmt: skip
+        ]
     )
     early = rng.random() < 0.3
     source = (
