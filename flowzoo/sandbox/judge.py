@@ -9,7 +9,7 @@
 | cpu, wall | TLE, with the clock as the detail |
 | memory | MLE |
 | output | OLE |
-| setup: the box failed before the program started | SE |
+| setup: the box failed before the program started; shot: the machine had no memory | SE |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flowzoo.sandbox.runner.wire import Frame, FrameError
 
 OutcomeName = Literal[
     "exited", "signaled", "raised", "returned", "unplain", "cpu", "wall", "memory", "output",
-    "compile", "setup",
+    "compile", "setup", "shot",
 ]  # fmt: skip
 
 SHOWN = 4096
@@ -121,7 +121,7 @@ def fault(outcome: CaseOutcome, shown: str) -> Case:
         return _case(outcome, "WA", f"returned {detail or 'an object'}, which is no plain data", "")
     if name == "compile":
         return _case(outcome, "CE", detail or last_line(outcome.stderr), shown)
-    if name == "setup":
+    if name in ("setup", "shot"):
         return _case(outcome, "SE", detail or "the box failed before the program started", shown)
     if name == "raised":
         return _case(outcome, "RE", detail or last_line(outcome.stderr), shown)

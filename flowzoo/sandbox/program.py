@@ -18,6 +18,9 @@ Status = Literal["AC", "WA", "RE", "TLE", "MLE", "OLE", "CE", "SE"]
 """Accepted, wrong answer, runtime error, time, memory or output limit exceeded, compile error,
 sandbox error. `SE` is never the program's fault and never a score."""
 
+CALLS_PER_CHECK = 10
+"""Slow calls that a check has time for: a thousand fast ones take less."""
+
 Mode = Literal["exact", "tokens", "number"]
 
 
@@ -30,7 +33,8 @@ class Limits:
     """
 
     cpu_s: float = 2.0
-    """CPU seconds: the main clock, since it does not depend on how busy the machine is."""
+    """CPU seconds: the main clock, since it does not depend on how busy the machine is. Of a check
+    each call has as much, and all together (and the test's own code) `CALLS_PER_CHECK` times it."""
     wall_s: float | None = None
     """Seconds on the wall; None: 4 * cpu_s + 1. For each CPU second that it has used a program may
     take eight more, so that a busy machine does not stop a program that works."""
@@ -63,6 +67,12 @@ class Limits:
     def wall(self) -> float:
         """Seconds on the wall, filled in."""
         return 4 * self.cpu_s + 1 if self.wall_s is None else self.wall_s
+
+    @property
+    def session_s(self) -> float:
+        """CPU seconds for all calls of a check."""
+        whole = CALLS_PER_CHECK * self.cpu_s
+        return whole if self.total_s is None else max(self.cpu_s, min(whole, self.total_s))
 
     @property
     def patience(self) -> float:

@@ -35,6 +35,7 @@ from flowzoo.sandbox.runner.wire import (
     RETURNED,
     STOP,
     UNPLAIN,
+    WALL_PER_CPU,
     Frame,
     FrameError,
 )
@@ -44,7 +45,7 @@ SLACK = 10.0
 full of work is late, not broken."""
 MOST_CALLS = 100_000
 """Calls that the code of one check may make."""
-MOST_MESSAGE = 1 << 24
+MOST_MESSAGE = 1 << 25
 """Bytes of one call or result between the halves of a check."""
 
 
@@ -111,7 +112,8 @@ class CheckSession:
 
     async def _take(self, shared: Inbox) -> None:
         """Act on the next frame of either half."""
-        sender, frame = await self.box.receive(shared, self.limits.patience + SLACK)
+        patience = self.limits.wall + WALL_PER_CPU * self.limits.session_s + SLACK
+        sender, frame = await self.box.receive(shared, patience)
         other = self.checker if sender is self.box else self.box
         if frame.head.get("id") != self.ids[sender] or sender not in self.running:
             raise BoxError("it sent a frame of another job")
@@ -197,7 +199,7 @@ def job_head(
         "entry": entry,
         "tests": tests,
         "stop": stop,
-        "limits": limits_head(limits),
+        "limits": limits_head(limits, style),
     }
 
 
@@ -207,6 +209,10 @@ def outcome_of(frame: Frame) -> CaseOutcome:
         outcome = read_outcome(frame)
     except FrameError as error:
         raise BoxError(f"it broke the protocol: {error}") from error
+    if outcome.name == "shot":
+        raise BoxError(
+            "the machine ran out of memory and killed the program: ask for fewer workers"
+        )
     if outcome.name == "setup":
         raise BoxError(f"it could not start the program: {outcome.detail}")
     return outcome

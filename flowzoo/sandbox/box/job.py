@@ -99,10 +99,11 @@ def source_bytes(program: Program) -> bytes:
     return program.source.encode("utf-8", "surrogatepass")
 
 
-def limits_head(limits: Limits) -> dict[str, Any]:
+def limits_head(limits: Limits, style: str) -> dict[str, Any]:
     """The limits as they stand in a JOB frame."""
-    return {
-        "cpu_s": limits.cpu_s,
+    whole = {"session_s": limits.session_s} if style == "serve" else {}
+    return whole | {
+        "cpu_s": limits.session_s if style in ("check", "lockstep") else limits.cpu_s,
         "wall_s": limits.wall,
         "memory_mb": limits.memory_mb,
         "output_bytes": limits.output_bytes,

@@ -21,6 +21,7 @@ from typing import IO
 from flowzoo.sandbox.backends import FLAGS, RUNNER
 from flowzoo.sandbox.docker.container import PACKAGE_FOLDER
 from flowzoo.sandbox.docker.engine import DockerError
+from flowzoo.sandbox.runner.libraries import TIME_ZONES
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PREFIX = "python"
@@ -80,6 +81,9 @@ def write_rootfs(
             for path in paths:
                 place = f"{PACKAGE_FOLDER[1:]}/{folder.name}/{path.relative_to(folder)}"
                 _add_file(tar, path, place, 0o644)
+        for path in sorted(Path(TIME_ZONES).rglob("*")):
+            if path.is_file() and path.suffix not in (".zi", ".tab", ".list"):
+                _add_file(tar, path, str(path)[1:], 0o644)
         home = f"{PREFIX}/{sys.platlibdir}/python{VERSION}"
         for path in files:
             _add_file(tar, path, f"{home}/{path.relative_to(library)}", 0o644)

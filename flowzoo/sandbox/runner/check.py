@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -41,7 +42,7 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool)
         exec(setup, names)
         names["candidate"] = names[name] = ask
         for missing in missing_names((code, call), names):
-            names[missing] = codec.Remote(missing)
+            names[missing] = sys.modules.get(missing) or codec.Remote(missing)
         exec(code, names)
         exec(call, names)
 
@@ -60,7 +61,7 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool)
 
 
 def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set[str]:
-    """Names that code uses and nobody defines: the program may have them, classes for example."""
+    """Names that code uses and nobody defines: the program has them, modules or its own classes."""
     found: set[str] = set()
     waiting = list(codes)
     while waiting:

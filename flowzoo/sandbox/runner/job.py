@@ -35,15 +35,18 @@ class BoxContext:
         channel: to the host.
         plan: how programs are confined.
         zygote: starts their processes.
-        kills: counts what the kernel killed for want of memory.
+        kills: counts what the kernel killed in this box for want of memory, where it has its own.
+        shots: counts the same on the whole machine.
     """
 
-    __slots__ = ("buffers", "channel", "kills", "plan", "zygote")
+    __slots__ = ("buffers", "channel", "kills", "plan", "shots", "zygote")
 
     def __init__(
-        self, channel: HostChannel, plan: ConfinementPlan, zygote: Zygote, kills: OomKills
-    ) -> None:
-        self.channel, self.plan, self.zygote, self.kills = channel, plan, zygote, kills
+        self, channel: HostChannel, plan: ConfinementPlan, zygote: Zygote, kills: OomKills | None,
+        shots: OomKills,
+    ) -> None:  # fmt: skip
+        self.channel, self.plan, self.zygote = channel, plan, zygote
+        self.kills, self.shots = kills, shots
         self.buffers = ByteBuffer(), ByteBuffer(), ByteBuffer(), ByteBuffer()
         """For stdout, stderr, records and messages of the process that runs."""
 
@@ -120,7 +123,7 @@ class RunnerJob:
         cases = self.tests - self.index if self.style == "call" else 1
         self.box.zygote.start(
             1 + self.index,
-            int(self.limits["cpu_s"] * cases) + 2,
+            int(self.limits.get("session_s") or self.limits["cpu_s"] * cases) + 2,
             [*theirs, hears[0]] if self.session else theirs,
             int(self.limits["files_mb"]),
         )
@@ -197,6 +200,8 @@ class RunnerJob:
             self._send_rest(watch, "compile", content)
         elif kind == b"Q" and self.session:
             self._messages.append(bytes(content))
+            if not self.is_test:
+                watch.begin_call()
             self._count(watch, 1 if self.is_test and content[:1] == CALL else -1)
         elif kind in _CALL_RESULTS and self.style != "stdin":
             self._take_result(watch, kind, content)
@@ -230,13 +235,13 @@ class RunnerJob:
         """The case of the test during which the process ended."""
         outcome, code, number = watch.fault, 0, 0
         status = watch.status or 0
-        starved = self._is_out_of_memory(status)
+        starved, shot = self._is_out_of_memory(status)
         detail: bytes | memoryview = b""
         if not self._started and outcome != "wall":
             outcome, detail = "setup", _DIED_EARLY.encode()
-        elif not outcome and starved:
-            outcome = "memory"
-        elif not outcome and watch.cpu > self.limits["cpu_s"]:
+        elif not outcome and (starved or shot):
+            outcome = "memory" if starved else "shot"
+        elif not outcome and watch.cpu > watch.most_cpu:
             outcome = "cpu"
         elif not outcome and not self._compiled:
             outcome, detail = "compile", b"the compiler did not survive it"
@@ -255,10 +260,12 @@ class RunnerJob:
         self._send_case(watch, outcome, detail, None, code, number)
         self._over = self.stop and not (outcome == "exited" and code == 0)
 
-    def _is_out_of_memory(self, status: int) -> bool:
-        """Whether the kernel killed it for want of memory."""
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        return killed and self.box.kills.more()
+    def _is_out_of_memory(self, status: int) -> tuple[bool, bool]:
+        """Whether the kernel killed it for want of memory: of the box's own, of the machine's."""
+        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+            return False, False
+        own, all_of_them = self.box.kills, self.box.shots.more()
+        return own is not None and own.more(), all_of_them
 
     def _ends_with_memory_error(self, watch: ProcessMonitor) -> bool:
         """Whether the last line on stderr is that of a MemoryError."""

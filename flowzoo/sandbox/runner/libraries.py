@@ -10,6 +10,7 @@ import sys
 
 STDLIB = os.path.dirname(os.__file__)
 LINKER_CACHE = "/etc/ld.so.cache"
+TIME_ZONES = "/usr/share/zoneinfo"
 HIDDEN = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip")
 """Entries of the library folder that programs do not get: what else is installed, and dead weight."""  # noqa: E501 - one sentence
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")

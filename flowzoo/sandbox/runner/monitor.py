@@ -57,9 +57,12 @@ class ProcessMonitor:
         for buffer in buffers:
             buffer.size = 0
         self.most = int(limits["output_bytes"])
-        self.out.ensure(self.most + 1)
+        self.most_cpu = float(limits.get("session_s") or limits["cpu_s"])
+        """CPU seconds in all; a call has no more than `cpu_s` of them."""
+        if out >= 0:
+            self.out.ensure(self.most + 1)
         self.err.ensure(BLOCK)
-        self.records.ensure(self.most + SLACK)
+        self.records.ensure(min(self.most, BLOCK) + SLACK)
         self._largest = max(self.most, largest) + SLACK
         self.status: int | None = None
         """As `wait` tells it, once it has ended."""
@@ -82,6 +85,8 @@ class ProcessMonitor:
         if hears >= 0:
             os.set_blocking(hears, False)
         self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
+        self._call_cpu, self._call_wall = 0.0, 0.0
+        """What had been used when the last call was answered."""
         self._rests = 0.0
         """Since when it waits for somebody else; 0: it does not."""
         self._quiet = quiet
@@ -92,6 +97,10 @@ class ProcessMonitor:
         """The process has said that it starts: its id and its clocks at that time."""
         self._pid = pid
         self._cpu_start, self._wall_start = cpu, at
+
+    def begin_call(self) -> None:
+        """Start the clocks of another call of a session."""
+        self._call_cpu, self._call_wall = self.cpu, self.wall
 
     def begin_case(self) -> None:
         """Start the clocks of another test."""
@@ -156,20 +165,29 @@ class ProcessMonitor:
 
     def _patience(self) -> float:
         """Seconds until a clock could run out."""
-        wall = 60.0 if self._rests else self._wall_limit() - self.wall
+        used = self.cpu
+        wall = 60.0 if self._rests else self._wall_left(used)
         # Threads outside the interpreter's lock can use CPU faster than the wall clock goes.
-        cpu = (self.limits["cpu_s"] - self.cpu) / 2
+        cpu = self._cpu_left(used) / 2
         return max(0.001, min(wall, max(cpu, 0.005), 60.0))
 
     def _check_clocks(self) -> None:
-        if self.cpu > self.limits["cpu_s"]:
+        used = self.cpu
+        if self._cpu_left(used) < 0:
             self.kill("cpu")
-        elif self.wall > self._wall_limit():
+        elif self._wall_left(used) < 0:
             self.kill("wall")
 
-    def _wall_limit(self) -> float:
-        """Seconds that it may take; on a busy machine one that works has a core now and then."""
-        return self.limits["wall_s"] + WALL_PER_CPU * self.cpu
+    def _cpu_left(self, used: float) -> float:
+        """CPU seconds that it still has: in all, and for this call."""
+        return min(self.most_cpu - used, self.limits["cpu_s"] - (used - self._call_cpu))
+
+    def _wall_left(self, used: float) -> float:
+        """Seconds that it still has; on a busy machine one that works has a core now and then."""
+        wall = self.wall
+        whole = WALL_PER_CPU * used - wall
+        call = WALL_PER_CPU * (used - self._call_cpu) - (wall - self._call_wall)
+        return self.limits["wall_s"] + min(whole, call)
 
     def _read(self, fd: int) -> None:
         """Take what a pipe holds; a process that says too much is killed."""

@@ -12,7 +12,7 @@ import os
 import signal
 
 import linux
-from libraries import DEVICES, HIDDEN, LINKER_CACHE, STDLIB
+from libraries import DEVICES, HIDDEN, LINKER_CACHE, STDLIB, TIME_ZONES
 
 SCRATCH = "/tmp"
 INODES = 2048
@@ -63,7 +63,8 @@ def build_root(libraries: list[str], packages: list[str]) -> list[str]:
     Returns where the folders of packages stand in the new tree.
     """
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    paths = [path for path in (STDLIB, *libraries, LINKER_CACHE, *DEVICES) if os.path.exists(path)]
+    wanted = (STDLIB, TIME_ZONES, *libraries, LINKER_CACHE, *DEVICES)
+    paths = [path for path in wanted if os.path.exists(path)]
     # Opened before the new tree covers a part of the old one.
     places = {path: path for path in paths}
     places |= {f"{_PACKAGES}/{os.path.basename(path)}": path for path in packages}

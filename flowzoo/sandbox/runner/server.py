@@ -11,6 +11,7 @@ from typing import Any
 
 import linux
 import namespaces
+import opening
 from channel import HostChannel
 from confine import ConfinementPlan, limit_all
 from fork_hooks import register_hooks
@@ -22,7 +23,7 @@ from rehearse import rehearse, streams_in_place
 from seccomp import Filter
 from warm import warm_up
 from wire import DATA, DONE, JOB, READY, STOP, FrameError
-from workspace import TMP, OomKills, Workspace, owns_processes
+from workspace import OF_CGROUP, OF_MACHINE, TMP, OomKills, Workspace, owns_processes
 from zygote import Zygote, ZygoteServer
 
 CONTAINER_USER = 10001
@@ -38,7 +39,8 @@ class BoxServer:
 
     Args:
         mode: how it is confined; see `start`.
-        options: `uid`, and the folders of `packages` that programs may import.
+        options: `uid`, the folders of `packages` that programs may import, and under `unsafe` the
+            `folder` in which programs get theirs.
         channel: to the host.
     """
 
@@ -50,6 +52,7 @@ class BoxServer:
         """Namespace of programs."""
         self._uid = options.get("uid")
         self._packages: list[str] = options.get("packages", [])
+        self._folder: str = options.get("folder") or "/tmp"
         self._landlock = 0
         self._place: Workspace | None = None
 
@@ -75,7 +78,7 @@ class BoxServer:
         import_packages(self._packages)
         self._choose_user(owned_tmp)
         everybody = self.mode not in ("unsafe", "landlock") and os.getpid() == 1
-        self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody)
+        self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody, self._folder)
         if self.mode != "unsafe":
             self._build_confinement(libraries)
         else:
@@ -84,6 +87,7 @@ class BoxServer:
         rehearse()
         with streams_in_place():
             self.scope = prepare(path)
+        opening.patch()
         self.plan.base_memory = self._address_space()
 
     def split(self) -> Zygote | ZygoteServer:
@@ -117,7 +121,10 @@ class BoxServer:
 
     def serve(self, zygote: Zygote) -> None:
         """Say READY, and take jobs until the end of the stream."""
-        box = BoxContext(self.channel, self.plan, zygote, OomKills())
+        kills = OomKills(OF_CGROUP) if self.mode in ("docker", "container-user") else None
+        box = BoxContext(
+            self.channel, self.plan, zygote, kills, OomKills(OF_MACHINE, self.plan.proc)
+        )
         self.channel.send(READY, self._facts())
         while (frame := self.channel.next_frame()) is not None:
             kind, head, sizes = frame

@@ -28,6 +28,7 @@ from typing import Any
 import calls
 import check
 import inside
+import opening
 from channel import HostChannel
 from server import BoxServer
 from task import ProcessTask
@@ -86,6 +87,7 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     if code is None:
         os._exit(1)
     inside.say(b"C")
+    opening.offer(blobs[0])
     if task.style == "stdin":
         os.closerange(inside.SAYS, inside.HEARS + 1)
         return code
@@ -122,6 +124,6 @@ def _read_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
     options = json.loads(rest[0]) if rest else {}
-    if unknown := set(options) - {"uid", "packages"}:
-        raise ValueError(f"unknown options {sorted(unknown)}; expected: uid, packages")
+    if unknown := set(options) - {"uid", "packages", "folder"}:
+        raise ValueError(f"unknown options {sorted(unknown)}; expected: uid, packages, folder")
     return mode, options

@@ -36,8 +36,9 @@ The messages of a session begin with a byte that says what they are:
 | returned | (call) the output is the encoded value; (check) the test ran to its end |
 | raised | (call, serve, check) `detail` is `Class: message`; AssertionError is told for its subclasses |
 | unplain | (call) what was returned is no plain data; `detail` names the type |
-| cpu, wall, memory, output | a limit; a stdin or call test each has its own clocks, a session one, which stands still while it waits for its other half |
+| cpu, wall, memory, output | a limit; a stdin or call test each has its own clocks, a session one, which stands still while it waits for its other half, and under `serve` each call one of CPU time |
 | compile | the source does not compile |
+| shot | the machine ran out of memory and killed it, not the program's own limit |
 | setup | the process could not be confined, and the program did not start |
 
 A program that does not compile, or under `call` does not run to its end, has the same outcome for

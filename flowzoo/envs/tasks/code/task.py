@@ -132,8 +132,8 @@ class CodeTask(DataTask[CodeRow]):
     total_s: float | None = 120.0
     """CPU seconds for all tests of a program together; none: no limit."""
     output_bytes: int | None = None
-    """Bytes that a program may print or return; default: 65,536, or twice the longest expected
-    output of the file (of tests that are code: twice the longest test)."""
+    """Bytes that a program may print or return; default: 65,536, of a file whose tests are code
+    24 MiB, and at least twice the longest expected output of the file."""
     packages: str = ""
     """Packages that tests and programs may import: `numpy`, which must be installed here (for
     docker: `flowzoo sandbox build --with numpy`)."""
@@ -181,13 +181,18 @@ class CodeTask(DataTask[CodeRow]):
         """The limits with room for the longest expected output, which is said if it is unusual."""
         longest, line = longest_output(source.splits["all"])
         if self.output_bytes is None:
-            room = output_room(longest)
-            if room > LEAST_OUTPUT:
+            room = output_room(longest, source.splits["all"])
+            if 2 * longest > LEAST_OUTPUT:
                 _log.warning(
                     "%s: programs may print %d bytes (output_bytes), since the longest expected "
-                    "output, in line %d, has up to %d", source.name, room, line, longest,
+                    "output, in line %d, has %d", source.name, room, line, longest,
                 )  # fmt: skip
             return replace(self.limits(), output_bytes=room)
+        if self.output_bytes < longest:
+            raise UsageError(
+                f"output_bytes={self.output_bytes} lets no program print the expected output of "
+                f"{source.name}, line {line}, which has {longest} bytes"
+            )
         return self.limits()
 
     def _check_generated(self) -> None:

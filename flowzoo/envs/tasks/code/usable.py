@@ -13,8 +13,8 @@ from flowzoo.sandbox.box.job import MOST_OUTPUT, least_output
 from flowzoo.sandbox.program import CheckTest, Limits, Program
 from flowzoo.sandbox.sandbox import Sandbox
 
-LEAST_OUTPUT = 65_536
-"""Bytes that every program may print."""
+LEAST_OUTPUT, CHECK_OUTPUT = 65_536, 24 * 2**20
+"""Bytes that every program may print; and where tests are code, whose expectations nobody knows."""
 _REMEDY = "To go on without such rows: skip_unusable=true (--skip-unusable)."
 
 
@@ -61,18 +61,18 @@ def grading_of_row(row: CodeRow) -> tuple[object, ...]:
 
 
 def longest_output(rows: Sequence[CodeRow]) -> tuple[int, int]:
-    """Bytes of the longest expected output, and its line; of a test that is code, its length."""
+    """Bytes of the longest expected output that is known, and its line."""
     found = (0, 0)
     for row in rows:
         for test in (*row.public, *row.hidden):
-            size = len(test.code) if isinstance(test, CheckTest) else least_output(test)
-            found = max(found, (size, row.line))
+            found = max(found, (least_output(test), row.line))
     return found
 
 
-def output_room(longest: int) -> int:
+def output_room(longest: int, rows: Sequence[CodeRow]) -> int:
     """Bytes to allow where the longest expected output has this many."""
-    return min(max(LEAST_OUTPUT, 2 * longest), MOST_OUTPUT)
+    is_code = any(isinstance(test, CheckTest) for row in rows for test in row.hidden)
+    return min(max(CHECK_OUTPUT if is_code else LEAST_OUTPUT, 2 * longest), MOST_OUTPUT)
 
 
 def failing_references(
