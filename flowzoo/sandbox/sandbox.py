@@ -110,7 +110,11 @@ class Sandbox:
     def describe(self) -> dict[str, Any]:
         """Plain facts for a run's record; as `tier`."""
         backend = self._running().opened.result()
-        facts = {"asked": self.backend, "tier": backend.tier, "trust": backend.trust}
+        facts: dict[str, Any] = {
+            "asked": self.backend,
+            "tier": backend.tier,
+            "trust": backend.trust,
+        }
         if self.packages:
             facts["packages"] = package_versions(self.packages)
         return {**facts, "workers": self.workers, **backend.describe()}

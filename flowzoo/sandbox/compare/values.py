@@ -107,7 +107,7 @@ def _is_nan(value: Any) -> bool:
     return bool(value != value)
 
 
-def _reals_match(value: float, expected: float, rule: Compare) -> bool:
+def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
     """Whether two real numbers are near enough."""
     try:
         found, wanted = float(value), float(expected)
