@@ -121,6 +121,8 @@ def measure(
     samples = options.samples if options.like is None else votes(options, play)
     records, summary, protocol = play(samples)
     whole = {**summary, "protocol": protocol}
+    if left_out := getattr(workflow.task, "unusable", 0):
+        whole["unusable"] = left_out
     if options.majority or options.like:
         whole["majority"] = vote(workflow, problems, records)
     if options.like:
@@ -148,6 +150,8 @@ def json_settings(options: Options) -> dict[str, Any]:
     del settings["out"], settings["json"]
     if options.env is None:
         del settings["env"]  # as in evaluations from before there were any
+    if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
+        del settings["problems"]["skip_unusable"]
     return settings
 
 
@@ -204,6 +208,11 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
             if name.startswith(("avg@", "pass@"))
         ]
         console.print(", ".join(shares), highlight=False)
+    if summary.get("unusable"):
+        console.print(f"rows left out, of no use: {summary['unusable']}", highlight=False)
+    if summary.get("ungraded"):
+        told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
+        console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)
     console.print(
         f"per episode: {summary['calls']:.2f} calls, {summary['tokens']:.1f} output tokens, "
         f"{summary['prompt_tokens']:.1f} prompt tokens",

@@ -58,6 +58,7 @@ class Ask(NamedTuple):
 class Graded(NamedTuple):
     """Result of a `Grade`: score in [0, 1], a status code of the task's grader, named parts.
 
+    The status SE, with a score of NaN, says that the sandbox could not judge the answer.
     `parts` says what a score is made of where the task has more to say than right or wrong.
     """
 
@@ -117,7 +118,7 @@ class Ran(NamedTuple):
 
     status: str
     """`AC` if every test passed (without tests: if the program ended well), else the status of
-    the first case that is not."""
+    the first case that is not; SE: the sandbox could not run it."""
     cases: tuple[RanCase, ...]
 
     @property

@@ -107,6 +107,9 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
+    Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
+    and a store has them played again by the next call.
+
     With a store the summary is written with its protocol; another call with more samples plays
     what is missing.
 
@@ -130,13 +133,17 @@ def evaluate(
         roster,
         seed=seed,
         deterministic=all(p.batching == "static" for p in roster.policies.values()),
+        on_error="ungraded",
         failures=store.folder / "failures.jsonl" if store else None,
         on_episode=finished,
     )
     for record in rollout.run([job for job in jobs if job.key not in done]):
         done[record.episode] = record
-    records = [done[job.key] for job in jobs]
+    records = [done[job.key] for job in jobs if job.key in done]
     summary = summarise(records)
+    ungraded = [job.key for job in jobs if job.key not in done]
+    if ungraded:
+        summary["ungraded"] = ungraded
     if store is not None:
         protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
         store.close({**summary, "protocol": protocol})
