@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
+Clipping = Literal["objective", "weight"]
 Compute = Literal["float32", "bfloat16"]
 Correction = Literal["none", "renormalise"]
 KlEstimate = Literal["corrected", "plain"]
@@ -14,6 +15,7 @@ LoraTargets = Literal["linear", "all"]
 LrSchedule = Literal["constant", "linear", "cosine"]
 OldLogp = Literal["sampler", "recomputed"]
 OptimizerName = Literal["adamw", "adafactor"]
+Ratio = Literal["token", "sequence", "none"]
 RowLayout = Literal["packed", "padded"]
 ScheduleClock = Literal["iteration", "update"]
-Truncated = Literal["train", "mask", "penalise"]
+Truncated = Literal["train", "mask", "penalise", "shape"]

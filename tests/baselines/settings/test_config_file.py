@@ -146,6 +146,29 @@ def test_a_run_from_before_a_setting_keeps_what_it_did() -> None:
     assert TrainConfig(layout="padded").settled(begun).layout == "padded"  # which is then refused
 
 
+def test_the_curve_of_a_run_that_goes_on_is_never_shifted() -> None:
+    def falling(**changes: Any) -> TrainConfig:
+        return TrainConfig(**{"schedule": "cosine", "min_lr": 1e-6, "steps": 4, **changes})
+
+    begun = asdict(falling().settled())
+    assert begun["schedule_steps"] == 4
+    remedy = "--schedule-steps 4 to stay at min_lr 1e-06 after them, or --schedule-steps 8 for"
+    with pytest.raises(UsageError, match=remedy):
+        falling(steps=8).settled(begun)
+    for length in (4, 8):
+        asked = falling(steps=8, schedule_steps=length).settled(begun)
+        assert asked.schedule_steps == length
+        assert falling(steps=8).settled(asdict(asked)).schedule_steps == length, "once is enough"
+    assert falling(steps=3).settled(begun).schedule_steps == 4
+    older = {name: value for name, value in begun.items() if name != "schedule_steps"}
+    assert falling(steps=3).settled(older).schedule_steps == 4
+    with pytest.raises(UsageError, match="beyond the 4"):
+        falling(steps=8).settled(older)
+    assert TrainConfig(steps=8).settled(asdict(TrainConfig(steps=4))).schedule_steps == 0
+    with pytest.raises(UsageError, match="`schedule_steps` must be more than `warmup`: got 2 and"):
+        falling(schedule_steps=2)
+
+
 def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated() -> None:
     configs = [load_config(name + size) for name in config_names() for size in ("", "@pocket")]
     cells = [cell for name in matrix_names() for cell in load_matrix(name).cells]
