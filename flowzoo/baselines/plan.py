@@ -14,7 +14,13 @@ from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.checks import check_credit, check_groups, check_splits, check_used
+from flowzoo.baselines.settings.checks import (
+    check_credit,
+    check_groups,
+    check_splits,
+    check_staleness,
+    check_used,
+)
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Workflow, make_workflow
@@ -115,6 +121,7 @@ def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
     algorithm = replace(algorithm, advantage=spec, **chosen)
     check_used(config, algorithm)
     check_groups(config, algorithm)
+    check_staleness(config, algorithm)
     check_credit(workflow, algorithm)
     return algorithm
 

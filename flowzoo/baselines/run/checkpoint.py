@@ -8,6 +8,7 @@ Layout of one checkpoint below the run's checkpoint folder:
                          optimiser, clocks, running means; of a LoRA policy the adapter alone, in
                          PEFT layout; nothing of a frozen policy
       random.pt          states of the generators of python, numpy and torch
+      ahead.json         the next step's batch, where it was sampled ahead (`max_staleness`)
       checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
                          frozen policies play with, and the size of every other file
 
@@ -108,12 +109,13 @@ def save(
     score: float | None = None,
     keep: CheckpointRetention | None = None,
     frozen: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove those that `keep` (default:
     `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
-    models of policies that are not trained.
+    models of policies that are not trained; `texts` are further files by name.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
@@ -136,7 +138,7 @@ def save(
     try:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
-        _write(partial, learners, tokenizers or {}, manifest)
+        _write(partial, learners, tokenizers or {}, texts or {}, manifest)
         os.rename(partial, target)
         _sync(root)
     except Exception as error:  # torch and safetensors have their own for a failed write
@@ -247,6 +249,7 @@ def _write(
     folder: Path,
     learners: Mapping[str, Learner],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
+    texts: Mapping[str, str],
     manifest: dict[str, Any],
 ) -> None:
     """Write everything into the new `folder` and force it to disk; the manifest comes last."""
@@ -259,6 +262,8 @@ def _write(
             tokenizers[name].save_pretrained(place)
         torch.save(learner.state_dict(), place / "learner.pt")
     torch.save(random_state(), folder / "random.pt")
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     text = json.dumps({**manifest, "files": sizes}, indent=1)
     (folder / _MANIFEST).write_text(text, encoding="utf-8")
