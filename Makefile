@@ -48,8 +48,9 @@ $(VLLM_STAMP): pyproject.toml constraints.txt
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
-# vLLM sets things for its whole process (threads, compilation), so its tests run apart.
-OF_VLLM = $(PYTEST) -p no:xdist $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
+# vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
+# file share engines.
+OF_VLLM = $(PYTEST) -n $(WORKERS) --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
 
 test: env ## Run the tests that cover every room once (about 6 minutes on 2 cores)
 	$(PARALLEL) -m "not full and not vllm"

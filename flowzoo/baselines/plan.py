@@ -17,6 +17,7 @@ from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorit
 from flowzoo.baselines.settings.checks import (
     check_credit,
     check_groups,
+    check_optimiser,
     check_splits,
     check_staleness,
     check_used,
@@ -73,6 +74,7 @@ def resolve(config: TrainConfig) -> RunPlan:
     """
     check_selection(config.eval_split)
     check_splits(config)
+    check_optimiser(config)
     workflow = make_training_workflow(config)
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
@@ -197,6 +199,8 @@ def learner_config(
             kl_estimate=config.kl_estimate,
         ),
         "iterations": config.steps if config.schedule != "constant" else 0,
+        "layout": "padded" if config.layout == "padded" else "packed",
+        "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",
         "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),

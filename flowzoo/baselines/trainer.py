@@ -251,6 +251,15 @@ class Trainer:
             before=self._evaluations()[-1]["eval/scores"],
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        found: dict[str, list[str]] = {}
+        for name, learner in self.learners.items():
+            for note in learner.notes:
+                found.setdefault(note, []).append(name)
+        return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int, score: float | None) -> None:

@@ -56,6 +56,8 @@ def run(options: Options) -> int:
     note = pocket_note(trainer.workflow, options.settings.model)
     if note:
         print(note, file=sys.stderr, flush=True)
+    for note in trainer.notes:
+        print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     with step_progress(options.settings.steps, trainer.step) as on_step:

@@ -16,12 +16,12 @@ from flowzoo.errors import UsageError
 
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
-DERIVED = {"loss", "iterations", "updates_per_iteration", "role_weights", "role_kl"}
-"""Fields of a learner that follow from several settings, or from words."""
-UNSET = {
-    "beta1", "beta2", "adam_eps", "coherence_window", "microbatch_rows", "vocabulary_chunk",
-    "skip_idle_rows",
+DERIVED = {
+    "loss", "iterations", "updates_per_iteration", "role_weights", "role_kl", "layout",
+    "layout_fallback",
 }  # fmt: skip
+"""Fields of a learner that follow from several settings, or from words."""
+UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
 """Fields that no setting of a run changes."""
 SHARED = set(OF_RUN) & set(OF_LEARNER) - DERIVED
 START = {"lr": (2e-4, 1e-4), "warmup": (2, 0), "role_gradients": (True, False)}
@@ -50,8 +50,14 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
         role_kl=("aggregator=0.5",), coherence=0.5, role_gradients=False, microbatch_tokens=99,
         compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,
         entropy=0.125, clip_low=0.375, clip_high=0.75, aggregation="seq-mean-token-sum",
+        optimizer="adafactor", decay="all",
     )  # fmt: skip
-    assert all(getattr(config, name) != OF_RUN[name].default for name in SHARED)
+    adam = {"beta1": 0.5, "beta2": 0.75, "adam_eps": 1e-3, "weights": "bfloat16"}
+    set_here = SHARED - set(adam)  # what excludes what the rest is set to
+    assert all(getattr(config, name) != OF_RUN[name].default for name in set_here)
+    other = replace(config, optimizer="adamw", **adam)
+    (second,) = resolve(other).learners.values()
+    assert {name: getattr(second, name) for name in adam} == adam
     (learner,) = resolve(config).learners.values()
     assert all(getattr(learner, name) == getattr(config, name) for name in SHARED)
     assert (learner.iterations, learner.updates_per_iteration) == (9, "by_rows")
@@ -62,6 +68,7 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
         0.125,
         "seq-mean-token-sum",
     )
+    assert (learner.layout, learner.layout_fallback) == ("padded", False)
     assert (loss.ratio, loss.clip_low, loss.clip_high, loss.dual_clip) == (True, 0.375, 0.75, 3.0)
 
 

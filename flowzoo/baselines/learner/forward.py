@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.logps import head_of, output_states, scatter, token_logps
+from flowzoo.baselines.learner.logps import output_states, scatter, token_logps
+from flowzoo.baselines.learner.output_head import head_of
 from flowzoo.baselines.learner.renormalise import (
     KeptTokens,
     concat_kept_tokens,
@@ -94,7 +95,7 @@ class ForwardPass:
         self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
     ) -> ForwardOutput:
         states, head = output_states(model, batch), head_of(model)
-        chunk = chunk_of(model.config.vocab_size, self.config.vocabulary_chunk)
+        chunk = chunk_of(head.linear.out_features, self.config.vocabulary_chunk)
         if kept is None:
             kept = find_kept_tokens(states.detach(), batch.targets, head, self._sampling, chunk)
         logps, entropies = renormalised_logps(

@@ -1,9 +1,9 @@
 """The learner of one policy: rows and advantages in, one or more optimiser steps out.
 
-All arithmetic is in float32 (matrix products too, unless `compute` says otherwise) and dropout is
-off, so that the ratio to the sampler is 1 before the first step. Rows are put in canonical order,
-and a loss is normalised by the counts of its whole optimiser step: neither the order of arrival nor
-the size of the micro-batches changes the result (the latter up to rounding).
+All arithmetic is in float32, unless `compute` or `weights` say otherwise, and dropout is off, so
+that the ratio to the sampler is 1 before the first step. Rows are put in canonical order, and a
+loss is normalised by the counts of its whole optimiser step: neither the order of arrival nor the
+size of the micro-batches changes the result (the latter up to rounding).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
+from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import (
@@ -32,6 +34,7 @@ from flowzoo.baselines.learner.metrics import (
     step_metrics,
     with_correction,
 )
+from flowzoo.baselines.learner.optimizers import make_optimizer
 from flowzoo.baselines.learner.renormalise import KeptTokens
 from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
 from flowzoo.baselines.learner.rows import TrainingRow, make_rows, micro_batches, non_finite, split
@@ -46,8 +49,8 @@ class Learner:
     """Trains one causal language model in place: all its weights, or an adapter on it.
 
     Raises:
-        UsageError: the model is not in float32, or its logits are not a plain projection of its
-            hidden states.
+        UsageError: the weights are in another number format than the settings say, or the family
+            is not supported (see `prepare`).
     """
 
     def __init__(
@@ -67,8 +70,10 @@ class Learner:
             clock: of the schedule, for learners that share one.
         """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
-        self.model, self.config = self.weights.model, config
-        _check_float32(self.model)
+        self.model = self.weights.model
+        layout, self.notes = fitting_layout(self.model, config.layout, config.layout_fallback)
+        self.config = config = replace(config, layout=layout)
+        self.notes += self.weights.notes
         prepare(
             self.model,
             config.layout,
@@ -86,13 +91,7 @@ class Learner:
         self.steps = 0
         """Number of optimiser steps so far: the version of the weights."""
         self.parameters = self.weights.parameters()
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=config.lr,
-            betas=(config.beta1, config.beta2),
-            eps=config.adam_eps,
-            weight_decay=config.weight_decay,
-        )
+        self.optimizer = make_optimizer(self.weights, config)
         self._forward = ForwardPass(config, self.model.device)
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
@@ -313,13 +312,3 @@ class Learner:
             yield
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-
-
-def _check_float32(model: PreTrainedModel) -> None:
-    """Raise unless all weights are in float32."""
-    dtypes = {parameter.dtype for parameter in model.parameters()}
-    if dtypes != {torch.float32}:
-        raise UsageError(
-            f"a learner's model must be in float32, got {sorted(map(str, dtypes))}: load it "
-            "with dtype=torch.float32."
-        )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,10 @@ _PREFIX = "base_model.model."
 """Before the names in an adapter's file: PEFT's layout, which every engine reads."""
 
 
+_ROUTERS = {"router", "gate", "shared_expert_gate", "wg"}
+"""Names of modules that route, in families whose routers are linear layers."""
+
+
 class Weights(Protocol):
     """The trained part of a model."""
 
@@ -41,6 +46,11 @@ class Weights(Protocol):
     @property
     def is_adapter(self) -> bool:
         """Whether these are a LoRA adapter's."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said about what is trained."""
         ...
 
     def parameters(self) -> list[nn.Parameter]:
@@ -68,6 +78,7 @@ class FullWeights:
     """All weights of a model that no other policy uses."""
 
     is_adapter = False
+    notes: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Keep `model`; nothing is copied."""
@@ -99,6 +110,7 @@ class FrozenWeights:
     """Weights of a policy that plays and is never trained or saved."""
 
     is_adapter = False
+    notes: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel, start: Start | None = None) -> None:
         """Play with `model`; `start` makes it compute with these weights, if others train on it."""
@@ -130,7 +142,11 @@ class FrozenWeights:
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """The shape of LoRA adapters (arXiv 2106.09685) on all linear layers but the output head.
+    """LoRA adapters (arXiv 2106.09685) on all linear layers but the output head and routers.
+
+    A router that learns sends tokens to other experts than the ones that were trained for them,
+    which a small step of an adapter can overturn; the experts themselves are tensors without linear
+    layers in most families, which no adapter touches.
 
     Raises:
         UsageError: a number out of range.
@@ -139,6 +155,8 @@ class LoraSettings:
     rank: int = 16
     alpha: int = 32
     """Updates are scaled by alpha / rank."""
+    routers: bool = False
+    """Adapt the routers of mixtures of experts too."""
 
     def __post_init__(self) -> None:
         """Check both."""
@@ -154,6 +172,9 @@ class LoraBase:
     def __init__(self, model: PreTrainedModel, path: str, settings: LoraSettings) -> None:
         """Freeze `model`, which was loaded from `path`."""
         self.model, self.path, self.settings = model.requires_grad_(False), path, settings
+        self._routers = [] if settings.routers else routers_of(model)
+        self.note = ""
+        """Which layers have adapters, once there is one."""
         self._lock = threading.RLock()
         self._active = ""
         self._count = 0
@@ -173,6 +194,7 @@ class LoraBase:
             lora_alpha=self.settings.alpha,
             lora_dropout=0.0,
             target_modules="all-linear",
+            exclude_modules=self._routers or None,
             task_type="CAUSAL_LM",
             base_model_name_or_path=self.path,
         )
@@ -183,7 +205,22 @@ class LoraBase:
             torch.manual_seed(key_int("adapter", name, seed) >> 1)
             self.model.add_adapter(config, adapter_name=label)
             self._active = label
-        return LoraWeights(self, label)
+        weights = LoraWeights(self, label)
+        for parameter in weights.parameters():  # of a base in lower precision too
+            parameter.data = parameter.data.float()
+        self.note = self._describe(label)
+        return weights
+
+    def _describe(self, label: str) -> str:
+        """The layers that adapter `label` stands on, and those left out, by name and number."""
+        part = f".lora_A.{label}."
+        adapted = [name.partition(part)[0] for name, _ in self.model.named_parameters()
+                   if part in name]  # fmt: skip
+        experts = [name for name, p in self.model.named_parameters()
+                   if ".experts." in name and p.ndim > 2]  # fmt: skip
+        left = [*self._routers, *experts]
+        said = f"LoRA of rank {self.settings.rank} on {_counted(adapted)}"
+        return f"{said}; not on {_counted(left)}" if left else said
 
     @contextmanager
     def use(self, label: str) -> Iterator[None]:
@@ -216,6 +253,11 @@ class LoraWeights:
     def __init__(self, base: LoraBase, label: str) -> None:
         """Made by `LoraBase.add`."""
         self.base, self._label = base, label
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """See `Weights`: the layers that are adapted."""
+        return (self.base.note,)
 
     @property
     def model(self) -> PreTrainedModel:
@@ -254,6 +296,28 @@ class LoraWeights:
     def _state(self) -> dict[str, torch.Tensor]:
         state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
         return {f"{_PREFIX}{name}": value.contiguous() for name, value in state.items()}
+
+
+def routers_of(model: PreTrainedModel) -> list[str]:
+    """Names of the linear layers that choose experts, or weigh a shared one."""
+    kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+
+    def routes(name: str) -> bool:
+        parts = name.split(".")
+        above = (kinds[".".join(parts[:depth])] for depth in range(1, len(parts) + 1))
+        return bool(_ROUTERS.intersection(parts)) or any("Router" in kind for kind in above)
+
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and routes(name)
+    ]
+
+
+def _counted(names: Sequence[str]) -> str:
+    """`q_proj ×2, v_proj ×2`: names without where they stand, with their numbers."""
+    counts = Counter(name.rpartition(".")[2] for name in names)
+    return ", ".join(f"{name} ×{count}" for name, count in counts.items())
 
 
 def load_weights(model: PreTrainedModel, folder: Path | str) -> None:

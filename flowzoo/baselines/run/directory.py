@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.config import BEFORE, TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -107,7 +107,7 @@ class RunDirectory:
         # What a setting that came later does by default is what an older version did without it;
         # where it is not, `settled` has found what that was.
         usual = json.loads(json.dumps(asdict(type(self.config)())))
-        known = {**usual, "kl_estimate": settings.get("kl_estimate"), **old}
+        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
         changed = [
             f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()

@@ -26,6 +26,7 @@ from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
+from flowzoo.baselines.settings.config import BEFORE
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.errors import UsageError
 from flowzoo.files import write_json
@@ -75,7 +76,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
             checkpoint is not that of the last evaluation.
     """
     data = read_finished(folder)
-    config = from_table(data.settings, str(folder / "run.json"))
+    config = from_table({**BEFORE, **data.settings}, str(folder / "run.json"))
     info = find_checkpoint(folder, "last")
     if info.step != data.steps[-1]:
         raise UsageError(

@@ -100,6 +100,19 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
         )
 
 
+def check_optimiser(config: TrainConfig) -> None:
+    """Refuse number formats and optimisers that exclude one another.
+
+    Raises:
+        UsageError: weights in bfloat16 with an optimiser that does not round at random.
+    """
+    if config.optimizer != "adamw" and config.weights != "float32" and not config.lora_rank:
+        raise UsageError(
+            f"`optimizer` {config.optimizer} keeps weights in float32, got `weights` "
+            f"{config.weights}: use adamw, or leave `weights` at float32"
+        )
+
+
 def check_credit(workflow: Workflow, algorithm: Algorithm) -> None:
     """Refuse reward settings that the algorithm would not look at.
 
@@ -147,4 +160,7 @@ def _needs(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, s
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
         "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
         "lora_alpha": (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
+        **dict.fromkeys(
+            ("beta1", "beta2", "adam_eps"), (config.optimizer == "adamw", "of optimizer=adamw")
+        ),
     }

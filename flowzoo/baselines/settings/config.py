@@ -21,7 +21,7 @@ from flowzoo.errors import UsageError
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "transcripts_every", "keep_last", "lr", "temperature", "top_p", "clip_norm",
-    "rows_per_update", "microbatch_tokens", "lora_alpha", "sync_tolerance", "leaves",
+    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance", "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
     "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
@@ -29,6 +29,9 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "probe_every", "eval_every", "checkpoint_every",
 )  # fmt: skip
+
+BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_routers": True}
+"""What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
 """Between the evaluations of a run whose settings do not say how often it is evaluated."""
@@ -82,7 +85,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """These settings with the steps between evaluations and checkpoints that they leave open.
 
         `before` holds those of the run that is continued: it keeps its own, however long it is now,
-        and the estimate of its KL term, which was the plain one before there was a choice.
+        and the estimate of its KL term, which was the plain one before there was a choice, and what
+        of `BEFORE` is left at its default.
         """
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
@@ -91,8 +95,14 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         estimate = self.kl_estimate
         if before and "kl_estimate" not in before and (self.kl or self.role_kl):
             estimate = "plain"
+        own: dict[str, Any] = {}
+        if before is not None:
+            usual, theirs = TrainConfig(), {**BEFORE, **before}
+            own = {
+                name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)
+            }
         return replace(
-            self, eval_every=evaluations, checkpoint_every=checkpoints, kl_estimate=estimate
+            self, eval_every=evaluations, checkpoint_every=checkpoints, kl_estimate=estimate, **own
         )
 
     @property

@@ -19,10 +19,12 @@ from flowzoo.baselines.learner.choices import (
     Aggregation,
     Compute,
     Correction,
+    Decay,
     KlEstimate,
+    LayoutChoice,
     LrSchedule,
     OldLogp,
-    RowLayout,
+    OptimizerName,
     ScheduleClock,
     Truncated,
 )
@@ -76,6 +78,8 @@ class ModelSettings:
     thinking: tuple[str, ...] = ()
     """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
     the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
+    lora_routers: bool = False
+    """Adapt the routers of mixtures of experts too."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,8 @@ class EngineOptions:
     engine_devices: str = ""
     """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them."""
     engine_dtype: EngineDType = "float32"
-    """Number format of a vLLM engine; the learner's weights stay in float32."""
+    """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
+    learner's own weights with `transformers`. What the learner keeps is `weights`."""
     engine_memory: float = 0.0
     """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
     engine_sleep: bool = False
@@ -236,15 +241,32 @@ class OptimiserOptions:
     """Device of the learner; auto: the GPU where there is one."""
     compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
-    layout: RowLayout = "packed"
+    layout: LayoutChoice = "auto"
     """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
-    is for models with layers other than full attention."""
+    is right for every family. `auto`: packed where that is right too, which is tried at the start;
+    where it is not, a line says so."""
     microbatch_tokens: int = 4096
     """Most tokens of one forward pass of the learner; the result does not depend on it."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them: less memory, more time."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
+    are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual)."""
+    beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
+    beta2: float = 0.999
+    """Decay of AdamW's mean of squared gradients."""
+    adam_eps: float = 1e-8
+    """Added to the root of AdamW's mean of squared gradients."""
+    decay: Decay = "matrices"
+    """What `weight_decay` holds for: `matrices`, embeddings among them, or `all`, norms and biases
+    too."""
+    weights: Compute = "float32"
+    """Number format of the weights that are kept. `bfloat16`, with `compute` bfloat16: half the
+    memory of a trained model, its gradients and moments, rounded at random so that small steps
+    count; of LoRA, that of the frozen base, while the adapters stay in float32."""
 
 
 @dataclass(frozen=True)
