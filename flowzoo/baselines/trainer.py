@@ -40,7 +40,12 @@ from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.agents.rollout.episodes import Sampler
 from flowzoo.baselines import ahead
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
-from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
+from flowzoo.baselines.assemble import (
+    learner_notes,
+    make_learners,
+    make_sampler,
+    open_engines,
+)
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.swap import swap_probe
@@ -254,11 +259,7 @@ class Trainer:
     @property
     def notes(self) -> list[str]:
         """What is to be said about how the policies are trained, each once."""
-        found: dict[str, list[str]] = {}
-        for name, learner in self.learners.items():
-            for note in learner.notes:
-                found.setdefault(note, []).append(name)
-        return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+        return learner_notes(self.learners)
 
     # -- records -------------------------------------------------------------------------------
 

@@ -142,6 +142,10 @@ class AsyncLLMBackend:
             raise EngineDeadError("the vLLM engine ended a reply early")
         except EngineDeadError:
             raise
+        except asyncio.CancelledError:
+            if self._error is not None:  # it was closed meanwhile: who waits elsewhere is told
+                raise type(self._error)(*self._error.args) from None
+            raise
         except Exception as error:
             self._error = engine_error(error)
             raise self._error from error

@@ -223,6 +223,10 @@ class ServerBackend:
             if reply.status_code != 200:
                 raise self._died(f"status {reply.status_code}: {reply.text[:500]}")
             return read_choice(reply.json())
+        except asyncio.CancelledError:
+            if self._error is not None:  # it was closed meanwhile: who waits elsewhere is told
+                raise type(self._error)(*self._error.args) from None
+            raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise self._died(f"an answer without token ids or log-probs ({error!r})") from error
         finally:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro import conf
 
-from flowzoo.baselines.learner.choices import Compute, LrSchedule, RowLayout
+from flowzoo.baselines.learner.choices import Compute, LayoutChoice, LrSchedule, OptimizerName
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.parts import ModelSettings
 from flowzoo.errors import UsageError
@@ -81,7 +81,9 @@ class SftConfig(ModelSettings):
     warmup_share: float = 0.05
     """Share of a policy's steps in which the learning rate rises to its peak."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of AdamW."""
+    """Decoupled weight decay of the matrices, embeddings among them."""
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` keeps sums of rows and columns in place of moments: half the memory."""
     clip_norm: float = 1.0
     """Each policy's gradient is scaled down to at most this norm."""
     seed: int = 0
@@ -90,9 +92,11 @@ class SftConfig(ModelSettings):
     """Device of the learner; auto: the GPU where there is one."""
     compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
-    layout: RowLayout = "packed"
+    weights: Compute = "float32"
+    """Number format of the weights that are kept; `bfloat16` needs `compute` bfloat16."""
+    layout: LayoutChoice = "auto"
     """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
-    is for models with layers other than full attention."""
+    is right for every family. `auto`: packed where that is right too."""
     microbatch_tokens: int = 4096
     """Most tokens of one forward pass; the result does not depend on it."""
     gradient_checkpointing: bool = False

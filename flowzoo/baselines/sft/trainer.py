@@ -22,7 +22,7 @@ import torch
 from flowzoo.agents import Roster
 from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.assemble import make_learners, open_engines
+from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import LoadedPolicy, load_policies
 from flowzoo.baselines.learner.config import LearnerConfig
@@ -205,6 +205,11 @@ class SupervisedTrainer:
         by_role = {f"eval/loss/{role}": one[0] / one[1] for role, one in sums.items()}
         return by_role | {"eval/loss/mean": total / tokens}
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        return learner_notes(self.learners)
+
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int) -> None:
@@ -328,8 +333,10 @@ class SupervisedTrainer:
             lr=config.lr or usual, min_lr=config.min_lr, schedule=config.schedule, warmup=warmup,
             iterations=steps if config.schedule != "constant" else 0,
             weight_decay=config.weight_decay, clip_norm=config.clip_norm, truncated="train",
-            layout=config.layout, microbatch_tokens=config.microbatch_tokens,
-            compute=config.compute, gradient_checkpointing=config.gradient_checkpointing,
+            layout="padded" if config.layout == "padded" else "packed",
+            layout_fallback=config.layout == "auto", microbatch_tokens=config.microbatch_tokens,
+            compute=config.compute, weights=config.weights, optimizer=config.optimizer,
+            gradient_checkpointing=config.gradient_checkpointing,
         )  # fmt: skip
 
     def _roster(self) -> Roster:

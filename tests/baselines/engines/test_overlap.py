@@ -79,16 +79,16 @@ def test_an_engine_that_dies_beside_the_learner_is_started_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Trainer(config(tmp_path, lora_rank=4))
-    update = trainer.update
+    start = trainer.batches.start
 
-    def update_without_engine(*arguments: Any) -> MetricRow:
+    def start_dead(step: int) -> None:
         for engine in trainer.engines._engines.values():  # type: ignore[attr-defined]
-            engine.backend.close()  # in the middle of what it samples
-        return update(*arguments)
+            engine.backend.close()
+        start(step)
 
-    trainer.update = update_without_engine  # type: ignore[method-assign]
+    trainer.batches.start = start_dead  # type: ignore[method-assign]
     first = trainer.iterate(1)
-    trainer.update = update  # type: ignore[method-assign]
+    trainer.batches.start = start  # type: ignore[method-assign]
     second = trainer.iterate(2)
     trainer.close()
     assert [r for r in caplog.records if "started again" in r.getMessage()]
