@@ -94,7 +94,7 @@ class AsyncLLMBackend:
 
     def reset_cache(self) -> None:
         """See `VLLMBackend`."""
-        if not self._call(self._engine.reset_prefix_cache):
+        if not self._call(lambda: self._engine.reset_prefix_cache()):
             raise UsageError("the prefix cache is in use: await or cancel all requests first.")
 
     def sleep(self, level: int) -> None:

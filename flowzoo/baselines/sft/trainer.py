@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
@@ -43,7 +43,7 @@ from flowzoo.baselines.sft.choose import (
     hold_back,
 )
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
-from flowzoo.baselines.sft.sources import SCRIPTED, ScriptedPlay, Transcript, all_sources
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, all_sources, is_scripted
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
@@ -279,23 +279,21 @@ class SupervisedTrainer:
         found = all_sources(config.source, self.workflow, scripted)
         check_problems(found, TRAINABLE, self.problems)
         kept = choose(found, config, self.problems, self.counts)
-        words = config.validation
-        if words:
-            back: list[Transcript] = []
-        else:
-            words = tuple(word for word in config.source if word.partition(":")[0] == SCRIPTED)
-            others = [one for one in kept if one.source not in words]
+        words, back = config.validation, list[Transcript]()
+        if words and not self.problems and any(map(is_scripted, words)):
+            raise UsageError(
+                "`validation` scripted plays `eval_problems` problems, and these are 0: give some"
+            )
+        if not words:
+            words = tuple(filter(is_scripted, config.source)) if self.problems else ()
+            others = [one for one in kept if not is_scripted(one.source)]
             back = hold_back(others, config.held_back, config.seed)[1]
             gone = {id(one) for one in back}
             kept = [one for one in kept if id(one) not in gone]
         scripted = ScriptedPlay(config.eval_split, len(self.problems), 1, config.seed)
-        shown = all_sources(words, self.workflow, scripted) if words and self._asks(words) else []
+        shown = all_sources(words, self.workflow, scripted)
         check_problems(shown, (config.eval_split,))
         return kept, [*choose(shown, config, (), SftCounts()), *back]
-
-    def _asks(self, words: Sequence[str]) -> bool:
-        """Whether there are problems for the scripted experts of the held-out loss, if any."""
-        return bool(self.problems) or any(word.partition(":")[0] != SCRIPTED for word in words)
 
     def _row_maker(self, trained: Mapping[str, LoadedPolicy]) -> RowMaker:
         switches = read_thinking(self.config.thinking, trained)
