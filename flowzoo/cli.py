@@ -35,8 +35,8 @@ from flowzoo.commands import train as train_command
 from flowzoo.errors import FlowzooError
 from flowzoo.provenance import usable_cores
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk: the user's to mend, so they get one line as well."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk or quota: the user's to mend, so they get one line as well."""
 
 Command = (
     Annotated[list_command.Options, conf.subcommand("list")]

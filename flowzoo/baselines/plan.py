@@ -23,9 +23,12 @@ from flowzoo.baselines.settings.checks import (
     check_used,
 )
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 _SAMPLES = {"episodes": 8, "tree": 1, "joint": 1}
@@ -43,8 +46,12 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The parts of a run that need no model."""
+    """The parts of a run that need no model's weights."""
 
+    config: TrainConfig
+    """The settings, with what they leave to the models filled in."""
+    by_model: Mapping[str, float]
+    """What was filled in just now; nothing in a run that is continued."""
     workflow: Workflow
     algorithm: Algorithm
     samples: int
@@ -66,8 +73,10 @@ class RunPlan:
         return Roster.from_map(self.policies, policies, self.budgets.roles)
 
 
-def resolve(config: TrainConfig) -> RunPlan:
-    """Find out what the settings of a run come to, without loading a model.
+def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> RunPlan:
+    """Find out what the settings of a run come to, without loading a model's weights.
+
+    `before` holds the settings of the run that is continued, if one is.
 
     Raises:
         UsageError: names, choices or numbers that the run would refuse.
@@ -79,6 +88,7 @@ def resolve(config: TrainConfig) -> RunPlan:
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
     policies = policy_map(config.policy_words, roles)
+    config, by_model = settle(config, sorted(set(policies.values())), before)
     budgets = token_budgets(config, roles)
     curriculum = Curriculum(workflow, read_stages(config.curriculum))
     learners = {
@@ -87,12 +97,26 @@ def resolve(config: TrainConfig) -> RunPlan:
         if name not in config.frozen
     }
     samples = samples_per_problem(config, algorithm)
-    return RunPlan(workflow, algorithm, samples, policies, budgets, curriculum, learners)
+    return RunPlan(
+        config, by_model, workflow, algorithm, samples, policies, budgets, curriculum, learners
+    )
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:
-    """The environment of a run."""
+    """The workflow of a run, or the one around the environment that is to be played.
+
+    Raises:
+        UsageError: settings of tasks together with an environment, or what either refuses.
+    """
     settings = read_settings(config.options)
+    if config.env is not None:
+        for name in ("task", "sandbox", "difficulty", "curriculum"):
+            if getattr(config, name):
+                raise UsageError(
+                    f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
+                    "out, or give options of the environment as NAME=VALUE in `options`"
+                )
+        return make_aec_workflow(config.env, **settings)
     add_setting(settings, "sandbox", config.sandbox)
     return make_workflow(config.workflow, config.task, **settings)
 
@@ -124,8 +148,26 @@ def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
     check_used(config, algorithm)
     check_groups(config, algorithm)
     check_staleness(config, algorithm)
+    if workflow.pays_agents:
+        algorithm = replace(algorithm, advantage=by_agent(spec))
     check_credit(workflow, algorithm)
     return algorithm
+
+
+def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
+    """`spec` where every agent has a return of its own.
+
+    What is judged by its episode's return is judged by its agent's instead, which counts once an
+    episode, and is compared with the same agent's in other episodes.
+    """
+    if spec.target != "episode":
+        return spec
+    groups = {
+        name: (*getattr(spec, name), "agent")
+        for name in ("mean_group", "std_group")
+        if "agent" not in getattr(spec, name)
+    }
+    return replace(spec, target="row", **groups)
 
 
 def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
@@ -155,8 +197,9 @@ def samples_per_problem(config: TrainConfig, algorithm: Algorithm) -> int:
     return config.samples or _SAMPLES[algorithm.sampling]
 
 
-def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
-    """How long every role's prompts and replies may be."""
+def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
+    """How long every role's prompts and replies may be; the settings have no gaps any more."""
+    assert config.max_tokens is not None
     named = read_lengths(config.lengths, roles)
     full, longest = with_default(named, roles, config.max_tokens)
     if config.max_prompt:
@@ -169,7 +212,7 @@ def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
 
 def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
-    roles: Mapping[str, int], reply: int,
+    roles: Roles, reply: int,
 ) -> LearnerConfig:  # fmt: skip
     """The settings of one policy's learner: those of the run by name, but for what follows from it.
 
@@ -198,7 +241,7 @@ def learner_config(
             entropy_coef=config.entropy,
             kl_estimate=config.kl_estimate,
         ),
-        "iterations": config.steps if config.schedule != "constant" else 0,
+        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
         "layout": "padded" if config.layout == "padded" else "packed",
         "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",

@@ -28,6 +28,7 @@ with the same numbers.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -48,22 +49,33 @@ from flowzoo.baselines.assemble import (
 )
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.loss import NonFiniteError
-from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
+from flowzoo.baselines.metrics import (
+    MetricRow,
+    advantage_metrics,
+    attempt_gains,
+    evaluation_metrics,
+    role_metrics,
+    spike,
+)
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.directory import RunDirectory, earlier_settings
+from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
-from flowzoo.files import write_json
 from flowzoo.seeding import key_int
+
+logger = logging.getLogger("flowzoo")
 
 
 class Trainer:
@@ -72,14 +84,20 @@ class Trainer:
     Raises:
         UsageError: unknown names in the settings, settings that exclude one another, a role without
             a policy, or a run directory that belongs to other settings.
+        DataError: what the run directory holds is damaged, and no checkpoint can mend it.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
-        """Load the models and open the run directory; resumes from its last checkpoint."""
+    def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
+        """Load the models and open the run directory; resumes from its last intact checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config = config.settled(earlier_settings(config.directory))
-        self.plan = resolve(config)
+        earlier = None if restart else earlier_run(config.directory)
+        before = earlier.settings if earlier else None
+        self.plan = resolve(config.settled(before), before)
+        self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
         task = self.workflow.task
@@ -88,9 +106,9 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading())
-        config = self.config = self.run.config
+        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
             resumed = self._resume()
@@ -102,8 +120,9 @@ class Trainer:
             opened.callback(self.batches.close)
             opened.callback(self.engines.close)  # first, so that nothing is waited for
             self.evaluation = Evaluation(
-                self.workflow, held_out, self.engines, config.deterministic, self.run.failures
-            )
+                self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
+                config.eval_samples,
+            )  # fmt: skip
             self.engines.sync()
             self.board = MetricLogger(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
@@ -125,14 +144,20 @@ class Trainer:
                 summary["swaps"] = self.swaps()
         finally:
             self.close()
-        write_json(self.run.root / "summary.json", summary)
+        self.run.save_summary(summary)
         return summary
 
     @property
     def finished(self) -> bool:
         """Whether the last step was the last."""
         budget = self.config.token_budget
-        return self.step >= self.config.steps or (0 < budget <= self.tokens and self.step >= 0)
+        spent = 0 < budget <= self.tokens and self.step >= 0
+        return self.step >= self.config.steps or spent or bool(self.stopped)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ends before its last step, or nothing."""
+        return stop_reason(self.history, self.config.stop_patience, self.config.stop_at)
 
     def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
@@ -150,7 +175,8 @@ class Trainer:
         self.run.log(row)
         self.board.add(row)
         self.history.append(row)
-        if due or step % config.checkpoint_every == 0:
+        self._warn()
+        if due or self.finished or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
 
@@ -242,8 +268,7 @@ class Trainer:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
-        scores = [record.score for record in records]
-        return role_metrics(records, "eval/") | {"eval/scores": scores}
+        return evaluation_metrics(records)
 
     def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
@@ -283,6 +308,7 @@ class Trainer:
             keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
             texts={} if sampled is None else {ahead.FILE: ahead.to_text(sampled)},
+            metrics=self.history,
         )
 
     def summary(self) -> MetricRow:
@@ -305,15 +331,25 @@ class Trainer:
             "accuracy_best": best["eval/reward/mean"],
             "best_step": best["step"],
             "gain": gain._asdict(),
+            "attempts": attempt_gains(first, last, config.eval_samples),
+            "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(learner.steps for learner in self.learners.values()),
             "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
+            "warnings": silence_record(self.history, vars(config)),
         }
 
     def close(self) -> None:
         """End the engines, close the files, let others have the directory; `train` does it."""
         self._opened.close()
+
+    def _warn(self) -> None:
+        """Say at once why nothing is learnt; every cause once in a process."""
+        for one in silences(self.history, vars(self.config)):
+            if one.cause not in self._told:
+                self._told.add(one.cause)
+                logger.warning(one.text)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -336,16 +372,15 @@ class Trainer:
     def _resume(self) -> ahead.SampledStep | None:
         """Go on from the last checkpoint; returns the batch that it was saved with, if any."""
         sampled = None
-        found = checkpoint.latest(self.run.checkpoints)
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
-            checkpoint.load(found.path, self.learners)
             self.step = found.step
             self.tokens = found.state["tokens"]
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
             sampled = ahead.read(found.path)
-        self.history = self.run.rewind(self.step)
+        self.history = self.run.begin(found, damaged, finished=self.finished)
         return sampled
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:

@@ -22,6 +22,9 @@ class Options:
     """Teach a workflow's policies recorded replies: of experts, or of their own best episodes."""
 
     settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(default_factory=SftConfig)
+    restart: bool = False
+    """Begin anew: what is in the directory is kept beside it, under its name with .1, .2, … at the
+    end."""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
@@ -32,7 +35,7 @@ def run(options: Options) -> int:
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
     from flowzoo.commands.shared import grading_of
 
-    trainer = SupervisedTrainer(options.settings)
+    trainer = SupervisedTrainer(options.settings, restart=options.restart)
     grading_of(trainer.workflow)
     if not options.json:
         print_data(trainer.counts.plain())

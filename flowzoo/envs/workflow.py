@@ -27,6 +27,13 @@ Credit = Literal["team", "local", "mix"]
 Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: from the reward parts of a call to its reward."""
+Roles = Mapping[str, int | tuple[str, ...]]
+"""Role -> number of its agents, which are called `role_0`, `role_1` …, or their names."""
+
+
+def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a role's agents."""
+    return tuple(f"{role}_{n}" for n in range(agents)) if isinstance(agents, int) else agents
 
 
 def plain_setting(value: Any) -> Any:
@@ -138,9 +145,14 @@ class Workflow:
         """The answer that `replies` have come to so far, for drawing a task's world; or None."""
         return None
 
-    def role_counts(self) -> Mapping[str, int]:
-        """Role -> number of agents, where it depends on the settings."""
+    def role_counts(self) -> Roles:
+        """Role -> its agents, where it depends on the settings."""
         return self.roles
+
+    @property
+    def pays_agents(self) -> bool:
+        """Whether an environment pays every agent a return of its own (`Payoffs`)."""
+        return False
 
     def trajectory(self, agent: str) -> str:
         """What the published code of arXiv 2605.24202 calls the trajectory of an agent's calls.
@@ -157,9 +169,9 @@ class Workflow:
     def agents(self) -> Mapping[str, tuple[str, int]]:
         """Agent -> (role, number within the role), in the order of `possible_agents`."""
         return {
-            f"{role}_{number}": (role, number)
-            for role, count in self.role_counts().items()
-            for number in range(count)
+            agent: (role, number)
+            for role, agents in self.role_counts().items()
+            for number, agent in enumerate(agents_of(role, agents))
         }
 
     def grading(self) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import BY_MODEL
 from flowzoo.errors import UsageError
 
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
@@ -24,8 +25,10 @@ DERIVED = {
 UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
 """Fields that no setting of a run changes."""
 SHARED = set(OF_RUN) & set(OF_LEARNER) - DERIVED
-START = {"lr": (2e-4, 1e-4), "warmup": (2, 0), "role_gradients": (True, False)}
+START = {"warmup": (2, 0), "role_gradients": (True, False)}
 """What a run begins with, and what a learner alone does."""
+OPEN = SHARED & set(BY_MODEL)
+"""Fields that a run may leave to the model, and a learner may not."""
 
 
 def test_no_field_of_a_learner_is_forgotten() -> None:
@@ -35,7 +38,12 @@ def test_no_field_of_a_learner_is_forgotten() -> None:
 
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_a_shared_field_has_one_type_and_one_default(name: str) -> None:
-    assert get_type_hints(TrainConfig)[name] == get_type_hints(LearnerConfig)[name]
+    kinds = get_type_hints(TrainConfig)[name], get_type_hints(LearnerConfig)[name]
+    if name in OPEN:
+        assert kinds[0] == kinds[1] | None
+        assert OF_RUN[name].default is None
+        return
+    assert kinds[0] == kinds[1]
     defaults = (OF_RUN[name].default, OF_LEARNER[name].default)
     assert MISSING not in defaults
     assert defaults == START.get(name, (defaults[0], defaults[0]))
@@ -76,7 +84,7 @@ def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same() -> None:
     config = TrainConfig(sharing=("isolated",), frozen=("generator",))
     plan = resolve(config)
     assert (plan.names, list(plan.learners)) == (["aggregator", "generator"], ["aggregator"])
-    assert (plan.samples, plan.budgets.reply) == (8, config.max_tokens)
+    assert (plan.samples, plan.budgets.reply) == (8, 64)
 
 
 def test_a_wrong_curriculum_is_found_without_a_model() -> None:

@@ -91,6 +91,19 @@ class ForwardPass:
         )
         return [OldLogps(*parts) for parts in zip(logps, kept, strict=True)]
 
+    @torch.no_grad()
+    def distributions(self, model: PreTrainedModel, batch: MicroBatch, places: Tensor) -> Tensor:
+        """Log-probs of the whole vocabulary at some output tokens of `batch`: (places, vocabulary).
+
+        At the temperature, before any cut by top-k or top-p. The places (places,) count the output
+        tokens row by row.
+        """
+        lower = self.config.compute == "bfloat16"
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=lower):
+            states = output_states(model, batch)[places]
+            scores = head_of(model)(states).float() / self.config.temperature
+        return scores.log_softmax(-1)
+
     def _renormalised(
         self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
     ) -> ForwardOutput:

@@ -39,6 +39,7 @@ from flowzoo.baselines.learner.renormalise import KeptTokens
 from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
 from flowzoo.baselines.learner.rows import TrainingRow, make_rows, micro_batches, non_finite, split
 from flowzoo.baselines.learner.schedules import Clock, lr_at
+from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.envs.records import Call
@@ -105,12 +106,15 @@ class Learner:
         steps; `learn/clip_fraction`, `learn/dual_clip_fraction`; `learn/kl`, k3 estimate of
         KL(old || current), `old` as `old_logp` says; `learn/reference_kl` (with a KL term);
         `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
-        changes a weight; `learn/entropy`; `learn/ess`, effective sample size of the ratios as a
-        fraction; `learn/importance` and `learn/importance_capped`, mean importance weight and
-        fraction at the cap (`recomputed`); `learn/outside_kept`, fraction of tokens that the
-        learner would not have kept (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
-        `grad/` (see `gram_metrics`) and `entropy/ROLE`, `kl/ROLE`, `clip/ROLE` (with
-        `role_gradients`); `learn/rows`, `learn/tokens` (all given),
+        changes a weight; `learn/trained_entropy`, of the trained tokens; `learn/sampled_entropy`,
+        `sampled_entropy/ROLE`, `signal/ROLE` (see `row_counts`); `learn/update_kl` and
+        `learn/update_ratio_max`, what all the steps together did (see `UpdateEffect`); `learn/ess`,
+        effective sample size of the ratios as a fraction; `learn/importance` and
+        `learn/importance_capped`, mean importance weight and fraction at the cap (`recomputed`);
+        `learn/outside_kept`, fraction of tokens that the learner would not have kept
+        (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
+        `grad/` (see `gram_metrics`) and `trained_entropy/ROLE`, `kl/ROLE`, `clip/ROLE`
+        (with `role_gradients`); `learn/rows`, `learn/tokens` (all given),
         `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),
         `learn/truncated` (rows), `learn/lr`, `learn/steps` and `learn/skipped` (steps without any
         row to train on, which change nothing). Where nothing was trained the means are absent.
@@ -127,7 +131,9 @@ class Learner:
         parts = split(rows, self.config)
         with self.weights.active():
             before = self._look_ahead(parts[1:])
+            effect = self._effect(rows)
             steps = [self._step(part, before) for part in parts]
+            moved = {} if effect is None else effect.metrics(self.model)
         done = [step for step in steps if step is not None]
         self.steps += len(done)
         metrics = row_counts(rows) | {
@@ -135,7 +141,7 @@ class Learner:
             "learn/steps": float(len(done)),
             "learn/skipped": float(len(parts) - len(done)),
         }
-        return metrics | step_metrics(done, self.config) if done else metrics
+        return metrics | step_metrics(done, self.config) | moved if done else metrics
 
     def gradients(
         self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormaliser
@@ -210,6 +216,13 @@ class Learner:
                     seen = self._forward.old_logps(self.model, [row.call for row in rows])
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
         return found
+
+    def _effect(self, rows: Sequence[TrainingRow]) -> UpdateEffect | None:
+        """What this update will be measured by; None where it will change nothing."""
+        if not any(row.trained for row in rows):
+            return None
+        seen = sample(rows, self.iteration, self.config.microbatch_tokens)
+        return UpdateEffect(self._forward, self.model, seen, self.iteration)
 
     def _step(
         self, rows: Sequence[TrainingRow], before: Mapping[int, OldLogps]

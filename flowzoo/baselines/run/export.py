@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.baselines.run.checkpoint import CheckpointInfo, best, checkpoints
+from flowzoo.baselines.run.manifest import CheckpointInfo, by_score, checkpoints, first_intact
 from flowzoo.errors import UsageError, missing_extra, unknown
 from flowzoo.files import write_json
 
@@ -91,26 +91,27 @@ def export_policy(
 
 
 def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
-    """The checkpoint of a run that `step` names; see `export_policy`.
+    """The checkpoint of a run that `step` names, intact; see `export_policy`.
+
+    Of `last` and `best` one that is damaged is passed over with a warning.
 
     Raises:
         UsageError: there is none.
+        DataError: the one of that number is damaged.
     """
-    root = run / "checkpoints"
-    found = checkpoints(root)
-    if not found:
-        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
-    if step == "last":
-        return found[-1]
-    if step == "best":
-        champion = best(root)
-        if champion is None:
-            raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
-        return champion
+    found = checkpoints(run / "checkpoints")
     steps = {str(info.step): info for info in found}
-    if step not in steps:
+    if step in steps:
+        steps[step].check()
+        return steps[step]
+    if found and step == "best" and not by_score(found):
+        raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
+    if found and step not in ("last", "best"):
         raise unknown("step", step, ["best", "last", *steps])
-    return steps[step]
+    intact = first_intact(by_score(found) if step == "best" else reversed(found))
+    if intact is None:
+        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
+    return intact
 
 
 def adapter_base(folder: Path) -> str | None:

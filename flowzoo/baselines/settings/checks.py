@@ -157,6 +157,7 @@ def _needs(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, s
         ),
         "importance_cap": (config.old_logp == "recomputed", "of old_logp=recomputed"),
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
+        "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
         "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
         "lora_alpha": (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),

@@ -1,7 +1,8 @@
 """The parts of a run's settings, by what they are about; `TrainConfig` is made of them.
 
 Where a field says "the algorithm's", None leaves the choice to the named algorithm's row in
-`flowzoo.baselines.settings.algorithms`. Importing this needs no torch, so that help is fast.
+`flowzoo.baselines.settings.algorithms`; where it says "by the model", to
+`flowzoo.baselines.settings.model_defaults`. Importing this needs no torch, so that help is fast.
 """
 
 from __future__ import annotations
@@ -37,17 +38,26 @@ class RunSettings:
 
     workflow: Annotated[str, conf.Positional] = "voting"
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
+    env: str | None = None
+    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
     task: str | None = None
     """Task the workflow works on; default: the workflow's own, e.g. math."""
     sandbox: SandboxName | None = None
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
     options: tuple[str, ...] = ()
-    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
+    `env`, arguments of its function as well."""
     steps: int = 40
     """Iterations: one batch of rollouts and one update of every policy each."""
     token_budget: int = 0
     """End after the iteration in which this many training tokens have been sampled; 0: `steps`
     alone decides. For controls at equal training tokens."""
+    stop_patience: int = 0
+    """End after so many evaluations in a row none of which was better, beyond noise, than the last
+    that was; 0: never."""
+    stop_at: float | None = None
+    """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
@@ -138,14 +148,18 @@ class SamplingOptions:
     """How the replies of a phase form joint actions, for algorithms on joint nodes."""
     leaves: int = 16
     """Most finished episodes of one tree of joint nodes."""
-    temperature: float = 1.0
-    """Sampling temperature of training rollouts."""
-    top_p: float = 1.0
-    """Nucleus of training rollouts; below 1 a `correction` is needed."""
-    top_k: int = 0
-    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed."""
-    max_tokens: int = 64
-    """Most tokens in one reply."""
+    temperature: float | None = None
+    """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
+    model's generation config."""
+    top_p: float | None = None
+    """Nucleus of training rollouts; below 1 a `correction` is needed. None: as `temperature`."""
+    top_k: int | None = None
+    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
+    with a `correction` that of the model's generation config."""
+    max_tokens: int | None = None
+    """Most tokens in one reply. None: by the model: 64 for the pocket models and others of less
+    than 10 million weights, else 1024, or 4096 where it thinks, or what its generation config says;
+    never more than half of its context. Printed at the start."""
     max_prompt: int = 0
     """Most tokens in one prompt, beyond which what is quoted in it is shortened (the problem stays)
     and counted; 0: what the model's context holds."""
@@ -209,14 +223,19 @@ class LossOptions:
 class OptimiserOptions:
     """How it is minimised."""
 
-    lr: float = 2e-4
-    """Peak learning rate (AdamW)."""
+    lr: float | None = None
+    """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
+    than 10 million weights, 2e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with
+    `lora_rank` ten times as much, at most 2e-4. Printed at the start."""
     min_lr: float = 0.0
     """Where the schedules linear and cosine end."""
     warmup: int = 2
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
     """What the learning rate does after the warm-up."""
+    schedule_steps: int = 0
+    """Ticks of the schedule's clock after which linear and cosine are at `min_lr`, where they stay;
+    0: the `steps` that the run begins with. A run that goes on beyond them must say which."""
     schedule_clock: ScheduleClock = "iteration"
     """What ticks: iterations, or updates of all policies together, so that k isolated policies tick
     k times an iteration."""
@@ -277,6 +296,9 @@ class EvaluationOptions:
     """Split that evaluations use."""
     eval_problems: int = 500
     """Distinct held-out problems of each evaluation."""
+    eval_samples: int = 1
+    """Episodes of every held-out problem in an evaluation. Above 1 the accuracy is their mean
+    (avg@k), and pass@1, pass@2, pass@4 … pass@k are measured, with intervals over problems."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
     eval_every: int = 0

@@ -17,7 +17,7 @@ from flowzoo.sandbox.tier import SandboxName
 
 Taught = Literal["right", "readable", "all"]
 
-_POSITIVE = ("n", "samples", "epochs", "batch", "max_tokens", "max_batch", "keep_last",
+_POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
              "microbatch_tokens", "clip_norm", "lora_alpha")  # fmt: skip
 _LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
                "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank")  # fmt: skip
@@ -109,8 +109,8 @@ class SftConfig(ModelSettings):
     """Distinct problems of each of these evaluations; 0: nothing is played."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
-    max_tokens: int = 64
-    """Most tokens in one reply of an evaluation."""
+    max_tokens: int | None = None
+    """Most tokens in one reply of an evaluation; None: by the model, as in training."""
     max_prompt: int = 0
     """Most tokens in one prompt of an evaluation; 0: what the model's context holds."""
     lengths: tuple[str, ...] = ()
@@ -133,8 +133,10 @@ class SftConfig(ModelSettings):
         for name in _LEAST_ZERO:
             if not getattr(self, name) >= 0:
                 raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)}")
-        if self.lr is not None and not self.lr > 0:
-            raise UsageError(f"`lr` must be greater than 0, got {self.lr}")
+        for name in ("lr", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"`{name}` must be greater than 0, got {value}")
         for name in ("held_back", "warmup_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be from 0 to below 1, got {getattr(self, name)}")

@@ -18,6 +18,7 @@ from flowzoo.baselines.settings.sft import Taught
 from flowzoo.baselines.sft.choose import SftCounts, reason_against
 from flowzoo.baselines.sft.sources import RecordedReply, SampledLength, Transcript
 from flowzoo.envs import Call
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 UNNAMED = "unnamed"
@@ -51,7 +52,7 @@ class RowTokenizer:
 class RowMaker:
     """Makes the rows of every policy."""
 
-    roles: Mapping[str, int]
+    roles: Roles
     policies: Mapping[str, str]
     """Role or agent -> policy."""
     tokenizers: Mapping[str, RowTokenizer]

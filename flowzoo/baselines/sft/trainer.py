@@ -33,6 +33,7 @@ from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import (
@@ -47,7 +48,6 @@ from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, all_sources,
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
-from flowzoo.files import write_json
 from flowzoo.seeding import key_digest, key_rng
 
 LEARNT = ("learn/loss", "learn/grad_norm", "learn/entropy", "learn/lr", "learn/rows",
@@ -63,10 +63,14 @@ class SupervisedTrainer:
     Raises:
         UsageError: unknown names, nothing to learn from, transcripts of held-out problems, or a
             directory that belongs to other settings.
+        DataError: what the directory holds is damaged, and no checkpoint can mend it.
     """
 
-    def __init__(self, config: SftConfig) -> None:
-        """Read the transcripts, load the models, open the directory; resumes from a checkpoint."""
+    def __init__(self, config: SftConfig, *, restart: bool = False) -> None:
+        """Read the transcripts, load the models, open the directory; resumes from a checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
         self.config = config
@@ -74,10 +78,11 @@ class SupervisedTrainer:
         self.workflow = make_training_workflow(settings)
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
+        names = sorted(set(self.policies.values()))
+        settings = settle(settings, names).config
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
         self.problems = distinct_problems(task, config.eval_split, count) if count else []
-        names = sorted(set(self.policies.values()))
         self.counts = SftCounts()
         taught, measured = self._transcripts()
         self.trained = load_policies(settings, names, task.name, config.frozen)
@@ -90,7 +95,7 @@ class SupervisedTrainer:
         self.learners = make_learners(
             self.trained, {name: self._learner_config(name) for name in self.rows}
         )
-        self.run = RunDirectory(config, self.workflow.grading())
+        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
         self.step, self.history, self.seconds = -1, list[MetricRow](), 0.0
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
@@ -134,7 +139,7 @@ class SupervisedTrainer:
             summary = self.summary() | {"models": self.write_models()}
         finally:
             self._opened.close()
-        write_json(self.run.root / "summary.json", summary)
+        self.run.save_summary(summary)
         return summary
 
     def _advance(self, step: int, started: float) -> MetricRow:
@@ -224,6 +229,7 @@ class SupervisedTrainer:
             },
             keep=checkpoint.CheckpointRetention(self.config.keep_last),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            metrics=self.history,
         )  # fmt: skip
 
     def summary(self) -> MetricRow:
@@ -347,16 +353,15 @@ class SupervisedTrainer:
         return key_digest(*parts).hex()
 
     def _resume(self) -> None:
-        found = checkpoint.latest(self.run.checkpoints)
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
             if found.state["rows"] != self._digest():
                 raise UsageError(
                     f"{self.run.root} was trained on other replies than its sources hold now: "
                     "choose another --out, or put the transcripts back"
                 )
-            checkpoint.load(found.path, self.learners)
             self.step, self.seconds = found.step, found.state["seconds"]
-        self.history = self.run.rewind(self.step)
+        self.history = self.run.begin(found, damaged, finished=self.step >= self.steps)
 
 
 def warm_start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,29 @@ def test_what_says_how_often_it_is_evaluated_keeps_it() -> None:
     # A run that is continued keeps its own, also where it becomes longer.
     kept = TrainConfig(steps=80).settled({"eval_every": 8, "checkpoint_every": 8})
     assert (kept.eval_every, kept.checkpoint_every) == (8, 8)
+
+
+def test_the_curve_of_a_run_that_goes_on_is_never_shifted() -> None:
+    def falling(**changes: Any) -> TrainConfig:
+        return TrainConfig(**{"schedule": "cosine", "min_lr": 1e-6, "steps": 4, **changes})
+
+    begun = asdict(falling().settled())
+    assert begun["schedule_steps"] == 4
+    remedy = "--schedule-steps 4 to stay at min_lr 1e-06 after them, or --schedule-steps 8 for"
+    with pytest.raises(UsageError, match=remedy):
+        falling(steps=8).settled(begun)
+    for length in (4, 8):
+        asked = falling(steps=8, schedule_steps=length).settled(begun)
+        assert asked.schedule_steps == length
+        assert falling(steps=8).settled(asdict(asked)).schedule_steps == length, "once is enough"
+    assert falling(steps=3).settled(begun).schedule_steps == 4
+    older = {name: value for name, value in begun.items() if name != "schedule_steps"}
+    assert falling(steps=3).settled(older).schedule_steps == 4
+    with pytest.raises(UsageError, match="beyond the 4"):
+        falling(steps=8).settled(older)
+    assert TrainConfig(steps=8).settled(asdict(TrainConfig(steps=4))).schedule_steps == 0
+    with pytest.raises(UsageError, match="`schedule_steps` must be more than `warmup`: got 2 and"):
+        falling(schedule_steps=2)
 
 
 def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated() -> None:
