@@ -38,9 +38,9 @@ from pathlib import Path
 import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.rollout.episodes import Sampler
+from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
 from flowzoo.baselines import ahead
-from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
+from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.assemble import (
     learner_notes,
     make_learners,
@@ -53,6 +53,7 @@ from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.metrics import (
     MetricRow,
@@ -65,6 +66,7 @@ from flowzoo.baselines.metrics import (
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
+from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.history import earlier_run
@@ -106,8 +108,12 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
+        self.run = RunDirectory(
+            config, self.workflow.grading(), self.plan.hooks.record(), anew=restart
+        )
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self.halted = ""
+        """Why a callback ended the run, or nothing."""
         self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
@@ -157,7 +163,9 @@ class Trainer:
     @property
     def stopped(self) -> str:
         """Why the run ends before its last step, or nothing."""
-        return stop_reason(self.history, self.config.stop_patience, self.config.stop_at)
+        return self.halted or stop_reason(
+            self.history, self.config.stop_patience, self.config.stop_at
+        )
 
     def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
@@ -166,8 +174,11 @@ class Trainer:
         if step > 0:
             row |= self.iterate(step)
         self.step = step
+        if step == 0 or self.finished or step % config.eval_every == 0:
+            row |= self.evaluate(step)
+        row |= self.call_back(row)
         due = step == 0 or self.finished
-        if due or step % config.eval_every == 0:
+        if due and "eval/scores" not in row:
             row |= self.evaluate(step)
         row["tokens/total"] = self.tokens
         self.seconds = time.perf_counter() - started
@@ -186,20 +197,16 @@ class Trainer:
         began = time.perf_counter()
         batch = self.batches.take(step)
         self.engines.before_learning()
-        if config.max_staleness and step < config.steps:
-            self.batches.start(step + 1)
         sampled_at = time.perf_counter()
         gathered, sampled = batch.gathered, batch.gathered.sampled
         row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
         if config.max_staleness:
             now = self._versions()
             row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
-        advantages = compute(
-            sampled.rows,
-            plan.algorithm.advantage,
-            episode_returns(sampled.records),
-            self.baselines,
-        )
+        advantages = plan.judge(sampled, self.baselines)
+        if config.max_staleness and step < config.steps:
+            # Not before: what is drawn may depend on the running means.
+            self.batches.start(step + 1)
         played = [call for record in sampled.records for call in record.calls]
         row |= role_metrics(sampled.records) | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
@@ -247,7 +254,13 @@ class Trainer:
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,
+            informative=self.informative,
         )
+
+    def informative(self, sampled: RolloutBatch) -> set[str]:
+        """Keys of the jobs that some policy would learn from; running means stay as they are."""
+        values = self.plan.judge(sampled, self.baselines.copy()).values
+        return informative_jobs(sampled.rows, values, self.plan.learners)
 
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
@@ -263,6 +276,19 @@ class Trainer:
             path = self.run.save_rows(step, error.calls)
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
             raise
+
+    def call_back(self, row: MetricRow) -> MetricRow:
+        """Show the step to the callbacks, and do what they say; returns what they log."""
+        logged: MetricRow = {}
+        for callback in self.plan.hooks.callbacks:
+            scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+            control = StepControl(self.step, row | logged, self.history, self.config, scales)
+            callback(control)
+            logged |= control.logged
+            self.halted = self.halted or control.stopped
+            for name, factor in control.scales.items():
+                self.learners[name].lr_scale = factor
+        return logged
 
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
@@ -296,6 +322,7 @@ class Trainer:
             "seconds": self.seconds,
             "cursor": self.stream.cursor,
             "baselines": self.baselines.state_dict(),
+            "halted": self.halted,
             "config": asdict(config),
         }
         checkpoint.save(
@@ -379,6 +406,7 @@ class Trainer:
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
+            self.halted = found.state.get("halted", "")  # callbacks came later
             sampled = ahead.read(found.path)
         self.history = self.run.begin(found, damaged, finished=self.finished)
         return sampled

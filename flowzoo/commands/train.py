@@ -68,7 +68,7 @@ def run(options: Options) -> int:
         more = "without --stop-patience and --stop-at" if trainer.stopped else "with more --steps"
         why = f" ({trainer.stopped})" if trainer.stopped else ""
         where = f"{trainer.run.root} is finished after step {trainer.step}{why}"
-        print(f"{where}; {more} it goes on", flush=True)
+        print(where if trainer.halted else f"{where}; {more} it goes on", flush=True)
     elif trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     if trainer.run.aside.folder is not None:

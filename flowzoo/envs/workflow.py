@@ -36,6 +36,25 @@ def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{role}_{n}" for n in range(agents)) if isinstance(agents, int) else agents
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedEpisode:
+    """What a custom reward is given of an episode."""
+
+    problem: Problem
+    answer: str | None
+    """The workflow's answer; None where it has none."""
+    score: float
+    """By the task's grader, or the workflow's own."""
+    facts: Mapping[str, Any]
+    """What the workflow tells of the episode; see its page."""
+    replies: tuple[tuple[str, str], ...]
+    """Agent and text of every reply, in the order of the calls."""
+
+
+EpisodeReward = Callable[[FinishedEpisode], float]
+"""A custom reward: from a finished episode to its score."""
+
+
 def plain_setting(value: Any) -> Any:
     """A setting as a plain value; a function by its name, since its repr has an address."""
     if isinstance(value, (str, int, float, bool, tuple)):
@@ -86,6 +105,9 @@ class Workflow:
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"
     """Whether team-mates see what a reply has in `<think>` tags. It is never graded."""
+    episode_reward: EpisodeReward | None = None
+    """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
+    all the same. Agents see the grader's verdicts as ever."""
 
     def __post_init__(self) -> None:
         """Check the settings that all workflows share."""
@@ -201,7 +223,9 @@ class Workflow:
         plain = {
             name: plain_setting(value)
             for name, value in vars(self).items()
-            if name in self.__dataclass_fields__ and name != "task"
+            if name in self.__dataclass_fields__
+            and name != "task"
+            and not (name == "episode_reward" and value is None)  # hashes from before there was one
         }
         return {"workflow": self.name, "task": self.task.name, **plain}
 

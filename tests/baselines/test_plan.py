@@ -58,6 +58,7 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
         role_kl=("aggregator=0.5",), coherence=0.5, role_gradients=False, microbatch_tokens=99,
         compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,
         entropy=0.125, clip_low=0.375, clip_high=0.75, aggregation="seq-mean-token-sum",
+        dual_clip=2.0, kl_estimate="plain",
         optimizer="adafactor", decay="all",
     )  # fmt: skip
     adam = {"beta1": 0.5, "beta2": 0.75, "adam_eps": 1e-3, "weights": "bfloat16"}
@@ -77,7 +78,13 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
         "seq-mean-token-sum",
     )
     assert (learner.layout, learner.layout_fallback) == ("padded", False)
-    assert (loss.ratio, loss.clip_low, loss.clip_high, loss.dual_clip) == (True, 0.375, 0.75, 3.0)
+    assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.375, 0.75)
+    assert (loss.dual_clip, loss.kl_estimate) == (2.0, "plain")
+    (learner,) = resolve(TrainConfig(algorithm="dr_grpo", dual_clip=0)).learners.values()
+    assert (learner.loss.dual_clip, learner.loss.kl_estimate) == (None, "corrected")
+    (learner,) = resolve(TrainConfig(algorithm="cispo", clip_high=3.0)).learners.values()
+    assert (learner.loss.clip_low, learner.loss.clip_high) == (None, 3.0)
+    assert (learner.loss.clipping, learner.loss.dual_clip) == ("weight", None)
 
 
 def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same() -> None:

@@ -132,7 +132,8 @@ def decoding(model: Any) -> Iterator[None]:
     config = text_config(model)
     training, attention = model.training, config._attn_implementation
     model.eval()
-    if attention in ("sdpa", LEARNING):
+    # Falcon and others ask for sdpa by name, and would take their slow path with another mask.
+    if attention in ("sdpa", LEARNING) and model._supports_attention_backend:
         config._attn_implementation = _NAME
     try:
         yield

@@ -20,13 +20,8 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.agents.vllm.settings import EngineDType
-from flowzoo.baselines.learner.weights import (
-    FrozenWeights,
-    FullWeights,
-    LoraBase,
-    LoraSettings,
-    Weights,
-)
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
+from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError, unknown
@@ -78,7 +73,7 @@ def load_policies(
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
-            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha, config.lora_routers)
+            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha, config.lora_targets)
             shared[path] = LoraBase(model, path, settings), tokenizer
         base, tokenizer = shared[path]
         weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)

@@ -76,7 +76,8 @@ class LearnerConfig:
     """Largest importance weight of a token under `recomputed`; infinity: no cap."""
     truncated: Truncated = "mask"
     """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
-    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage."""
+    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage. `shape`:
+    as `train`, since what it takes off is in the advantages already."""
     truncation_penalty: float = 1.0
     role_weights: Mapping[str, float] = field(default_factory=dict)
     """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""

@@ -91,6 +91,8 @@ class Learner:
         """Number of `update` calls so far."""
         self.steps = 0
         """Number of optimiser steps so far: the version of the weights."""
+        self.lr_scale = 1.0
+        """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, config)
         self._forward = ForwardPass(config, self.model.device)
@@ -125,7 +127,7 @@ class Learner:
                 in question has changed nothing.
         """
         rows = make_rows(calls, advantages, self.config)
-        lr = lr_at(self._tick(), self.config)
+        lr = lr_at(self._tick(), self.config) * self.lr_scale
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         parts = split(rows, self.config)
@@ -181,6 +183,7 @@ class Learner:
             "iteration": self.iteration,
             "steps": self.steps,
             "ticks": self.clock.ticks,
+            "lr_scale": self.lr_scale,
             "coherence": None if self._coherence is None else self._coherence.state_dict(),
         }
 
@@ -195,6 +198,7 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.iteration, self.steps = state["iteration"], state["steps"]
         self.clock.ticks = state["ticks"]
+        self.lr_scale = state.get("lr_scale", 1.0)  # versions before callbacks had none
         if self._coherence is not None:
             self._coherence.load_state_dict(state["coherence"], self.parameters)
 

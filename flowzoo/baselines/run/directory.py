@@ -20,6 +20,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from flowzoo.baselines.run.history import (
@@ -37,7 +38,7 @@ from flowzoo.baselines.settings.config import BEFORE, TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import free_path, sealed, write_json, writing
+from flowzoo.files import free_path, read_sealed, sealed, write_json, writing
 from flowzoo.provenance import describe_run
 
 logger = logging.getLogger("flowzoo")
@@ -111,6 +112,7 @@ class RunDirectory:
         self,
         config: TrainConfig | SftConfig,
         grading: Mapping[str, Any],
+        hooks: Mapping[str, str] = MappingProxyType({}),
         *,
         anew: bool = False,
     ) -> None:
@@ -119,10 +121,12 @@ class RunDirectory:
         Args:
             config: the settings.
             grading: the task's, for the record.
+            hooks: digests of the functions that the settings name.
             anew: move a run that is there aside, and begin a new one.
 
         Raises:
-            UsageError: it holds a run with other settings, or another process trains there.
+            UsageError: it holds a run with other settings or functions, or another process trains
+                there.
             DataError: what it holds is damaged.
             SaveError: it cannot be written.
         """
@@ -145,12 +149,15 @@ class RunDirectory:
             settings = json.loads(json.dumps(asdict(self.config)))
             if before is not None:
                 self._check_same(before, settings)
+                self._check_hooks(hooks)
         except BaseException:
             self.close()
             raise
         self._record = {
             "settings": settings, "grading": dict(grading), "provenance": describe_run()
         }  # fmt: skip
+        if hooks:
+            self._record["provenance"]["hooks"] = dict(hooks)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         # What a setting that came later does by default is what an older version did without it;
@@ -167,6 +174,18 @@ class RunDirectory:
                 f"{self.root} holds a run with other settings ({'; '.join(changed)}): "
                 "choose another --out, or repeat the run's own settings to resume it"
             )
+
+    def _check_hooks(self, hooks: Mapping[str, str]) -> None:
+        if self._earlier is None or self._earlier.damage:
+            return  # a damaged record is told of, and says nothing about functions
+        record = read_sealed(self.root / RECORD)
+        before = record.get("provenance", {}).get("hooks", {})
+        for name, digest in hooks.items():
+            if before.get(name) != digest:
+                raise UsageError(
+                    f"{self.root} holds a run with another version of the function {name} (its "
+                    "file has changed): restore the file, or choose another --out"
+                )
 
     def begin(
         self, found: CheckpointInfo | None, damaged: Sequence[str] = (), *, finished: bool = False

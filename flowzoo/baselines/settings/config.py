@@ -31,12 +31,13 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
+    "dual_clip", "length_cache",
 )  # fmt: skip
 
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_routers": True}
+BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
 """What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
@@ -120,7 +121,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         if before and "kl_estimate" not in before and (self.kl or self.role_kl):
             estimate = "plain"
         own: dict[str, Any] = {}
-        if before is not None:
+        if before:
             usual, theirs = TrainConfig(), {**BEFORE, **before}
             own = {
                 name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)

@@ -23,6 +23,7 @@ from flowzoo.baselines.learner.choices import (
     Decay,
     KlEstimate,
     LayoutChoice,
+    LoraTargets,
     LrSchedule,
     OldLogp,
     OptimizerName,
@@ -64,6 +65,9 @@ class RunSettings:
     """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
     out: str = ""
     """Run directory; empty: `runs/` and a name made of the settings."""
+    callback: tuple[str, ...] = ()
+    """Functions that are called after every step, as module:function or file.py:function; what they
+    may change is in docs/hooks.md."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,10 @@ class ModelSettings:
     thinking: tuple[str, ...] = ()
     """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
     the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
-    lora_routers: bool = False
-    """Adapt the routers of mixtures of experts too."""
+    lora_targets: LoraTargets = "linear"
+    """What adapters stand on: `linear`, linear layers but the output head and the routers of
+    mixtures of experts; `all`, what PEFT calls all-linear, in some families routers and experts
+    too. A line at the start names them."""
 
 
 @dataclass(frozen=True)
@@ -166,9 +172,11 @@ class SamplingOptions:
     lengths: tuple[str, ...] = ()
     """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
     truncated: Truncated = "mask"
-    """What becomes of replies that ran into the length limit."""
+    """What becomes of replies that ran into the length limit: `mask` keeps them out of the loss,
+    `penalise` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
+    reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
     truncation_penalty: float = 1.0
-    """Taken off the advantage of such replies with `truncated` penalise."""
+    """What `truncated` penalise takes off, and what `shape` takes off at the limit."""
     refill: int = 0
     """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
     sampling); 0: all groups are used as they came."""
@@ -181,6 +189,12 @@ class SamplingOptions:
     """Settings of the task that hold from a step on, as STEP:NAME=VALUE, e.g. 50:level=2."""
     split: str = "train"
     """Split that training problems come from."""
+    length_cache: int = 0
+    """Tokens before the limit over which the punishment of `truncated` shape grows from 0 to
+    `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
+    reward: str = ""
+    """Function that scores training episodes in place of the task's grader, as module:function or
+    file.py:function; evaluations keep the task's own scores."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +231,13 @@ class LossOptions:
     kl_estimate: KlEstimate = "corrected"
     """How `kl` is estimated from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not. A run of an older version that is continued stays `plain`."""
+    dual_clip: float | None = None
+    """Most that a token with a negative advantage loses, in units of that advantage (dual clip); 0:
+    any; None: the algorithm's."""
+    advantage_function: str = ""
+    """Function that has the last word on advantages, as module:function or file.py:function."""
+    loss: str = ""
+    """Function in place of the clipped objective, as module:function or file.py:function."""
 
 
 @dataclass(frozen=True)

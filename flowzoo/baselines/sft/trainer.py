@@ -333,7 +333,7 @@ class SupervisedTrainer:
         usual = 1e-3 if size < _SMALL else 2e-4 if weights.is_adapter else 1e-5
         warmup = int(config.warmup_share * steps)
         return LearnerConfig(
-            loss=LossConfig(ratio=False, clip_low=None, clip_high=None, dual_clip=None),
+            loss=LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None),
             lr=config.lr or usual, min_lr=config.min_lr, schedule=config.schedule, warmup=warmup,
             iterations=steps if config.schedule != "constant" else 0,
             weight_decay=config.weight_decay, clip_norm=config.clip_norm, truncated="train",

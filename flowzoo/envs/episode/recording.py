@@ -11,7 +11,8 @@ from flowzoo.envs.episode.credit import agent_returns, combine, immediate, rewar
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import Call, EpisodeRecord
-from flowzoo.envs.script import Reply
+from flowzoo.envs.script import Outcome, Reply
+from flowzoo.envs.workflow import FinishedEpisode
 
 
 class EpisodeRewards(NamedTuple):
@@ -74,7 +75,7 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
         UsageError: the episode is not finished.
     """
     outcome, workflow, truths = episode.finished(), episode.workflow, episode.truths
-    score = 0.0 if episode.truncated else float(outcome.score or 0.0)
+    score = 0.0 if episode.truncated else _score(episode, outcome)
     parts: list[dict[str, float]] = []
     rewards: list[float] = []
     earned: list[tuple[float, float | None]] = []
@@ -105,6 +106,17 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
     else:
         returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
     return EpisodeRewards(score, parts, rewards, returns, turns, earned)
+
+
+def _score(episode: Episode, outcome: Outcome) -> float:
+    """What the episode came to, by its grader or by the workflow's own reward."""
+    score, reward = float(outcome.score or 0.0), episode.workflow.episode_reward
+    if reward is None:
+        return score
+    replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
+    return reward(
+        FinishedEpisode(episode.problem, outcome.answer, score, dict(outcome.facts), replies)
+    )
 
 
 def record(

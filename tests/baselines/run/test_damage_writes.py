@@ -142,6 +142,8 @@ def test_death_at_any_moment_of_mending(
                 assert measured.lost_in(root) == 0
                 continue
         break
+    else:
+        pytest.fail("no process came through")
     assert deaths >= 5
     trainer.train()
     assert measured.lost_in(root) == 0

@@ -55,12 +55,11 @@ def test_an_old_run_resumes_with_the_numbers_it_would_have_had(old_run: Path) ->
 def settings_of(run: Path) -> TrainConfig:
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     kinds = {name: type(value) for name, value in vars(TrainConfig()).items()}
-    return TrainConfig(
-        **{
-            name: tuple(value) if kinds[name] is tuple else value
-            for name, value in record["settings"].items()
-        }
-    )
+    settings: dict[str, Any] = {
+        name: tuple(value) if kinds[name] is tuple else value
+        for name, value in record["settings"].items()
+    }
+    return TrainConfig(**settings)
 
 
 def test_metrics_that_an_old_checkpoint_cannot_mend_stop_the_run(old_run: Path) -> None:

@@ -36,8 +36,8 @@ Learnt = list[tuple[Call, float]]
 
 
 class Digits(AECEnv[str, Any, Any]):
-    """Two speakers take two turns each; one more digit in the reply than the other is told pays
-    the speaker 0.1, and takes 0.1 from the other.
+    """Two speakers take two turns each; the last digit of a reply, times 0.05, is paid to the
+    speaker and taken from the other.
     """
 
     metadata = {"name": "digits_v0"}  # noqa: RUF012 - as PettingZoo's environments have it
@@ -70,7 +70,7 @@ class Digits(AECEnv[str, Any, Any]):
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
         other = "second_0" if agent == "first_0" else "first_0"
-        paid = 0.1 * min(5, sum(letter.isdigit() for letter in action))
+        paid = 0.05 * int(next((letter for letter in reversed(action) if letter in "123456789"), 0))
         self.rewards = {agent: paid, other: -paid}
         self.turns += 1
         if self.turns == 4:
@@ -224,7 +224,7 @@ def test_algorithms_that_branch_play_the_replies_again(
         ({"workflow": "single"}, "is played in place of a workflow: leave out 'single'"),
         ({"task": "math"}, "`task` is a setting of tasks"),
         ({"curriculum": ("1:level=2",)}, "`curriculum` is a setting of tasks"),
-        ({"model": "pocket"}, "unknown task with a pocket model 'digits_v0'"),
+        ({"model": "pocket"}, "`model` pocket is the model of the task"),
         ({"samples": 1}, "leaves grpo nothing to compare"),
         ({"options": ("credit=team",)}, "grpo judges every call by its episode's outcome"),
         ({"sharing": ("third=a",)}, "unknown role 'third'.*first, first_0, second, second_0"),
@@ -237,6 +237,13 @@ def test_settings_that_cannot_be_meant_are_refused_in_one_line(
     with pytest.raises(UsageError, match=said) as caught:
         run(tmp_path, **changes)
     assert "\n" not in str(caught.value)
+
+
+def test_policies_are_given_to_roles_or_to_agents_by_their_own_names(tmp_path: Path) -> None:
+    by_agent = {call.policy: call.agent for call, _ in learnt_by(
+        tmp_path, sharing=("first_0=new", "second=old"), frozen=("old",)
+    )}  # fmt: skip
+    assert by_agent == {"new": "first_0"}
 
 
 def test_the_run_directory_is_named_after_the_environment() -> None:

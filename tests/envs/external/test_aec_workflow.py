@@ -278,7 +278,9 @@ def test_a_score_in_the_infos_is_the_score() -> None:
 
 
 def test_a_return_outside_the_range_says_what_to_give() -> None:
-    with pytest.raises(Exception, match=r"got a return of 3, outside .* score_range=") as caught:
+    with pytest.raises(
+        Exception, match=r"problem trade_v1/train/0/0: ann of trade_v1 got a return of 3, outside"
+    ) as caught:
         play(workflow(plain_trade), ["a"])
     assert "\n" not in str(caught.value)
 
