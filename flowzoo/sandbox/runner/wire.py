@@ -60,7 +60,7 @@ READY, CASE, DONE, BROKEN = 16, 17, 18, 19
 CALL, RETURNED, RAISED, UNPLAIN = b"C", b"R", b"E", b"U"
 NO_MORE, UNREADABLE, DEPARTED = b"Z", b"?", b"~"
 
-WALL_PER_CPU = 8.0
+WALL_PER_CPU = 16.0
 """Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
 process that works needs no more than a share of a core to be told from one that waits."""
 
