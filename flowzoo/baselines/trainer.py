@@ -28,6 +28,7 @@ with the same numbers.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -37,27 +38,40 @@ from pathlib import Path
 import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.rollout.episodes import Sampler
-from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
+from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
+from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
-from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
+from flowzoo.baselines.metrics import (
+    MetricRow,
+    advantage_metrics,
+    attempt_gains,
+    evaluation_metrics,
+    role_metrics,
+    spike,
+)
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, gather
+from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
-from flowzoo.files import write_json
 from flowzoo.seeding import key_int
+
+logger = logging.getLogger("flowzoo")
 
 
 class Trainer:
@@ -66,14 +80,20 @@ class Trainer:
     Raises:
         UsageError: unknown names in the settings, settings that exclude one another, a role without
             a policy, or a run directory that belongs to other settings.
+        DataError: what the run directory holds is damaged, and no checkpoint can mend it.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
-        """Load the models and open the run directory; resumes from its last checkpoint."""
+    def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
+        """Load the models and open the run directory; resumes from its last intact checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config
-        self.plan = resolve(config)
+        earlier = None if restart else earlier_run(config.directory)
+        before = earlier.settings if earlier else None
+        self.plan = resolve(config.settled(before), before)
+        self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
         task = self.workflow.task
@@ -82,9 +102,13 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading())
-        config = self.config = self.run.config
+        self.run = RunDirectory(
+            config, self.workflow.grading(), self.plan.hooks.record(), anew=restart
+        )
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self.halted = ""
+        """Why a callback ended the run, or nothing."""
+        self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
             self._resume()
@@ -93,8 +117,9 @@ class Trainer:
             )
             opened.callback(self.engines.close)
             self.evaluation = Evaluation(
-                self.workflow, held_out, self.engines, config.deterministic, self.run.failures
-            )
+                self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
+                config.eval_samples,
+            )  # fmt: skip
             self.engines.sync()
             self.board = MetricLogger(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
@@ -116,14 +141,22 @@ class Trainer:
                 summary["swaps"] = self.swaps()
         finally:
             self.close()
-        write_json(self.run.root / "summary.json", summary)
+        self.run.save_summary(summary)
         return summary
 
     @property
     def finished(self) -> bool:
         """Whether the last step was the last."""
         budget = self.config.token_budget
-        return self.step >= self.config.steps or (0 < budget <= self.tokens and self.step >= 0)
+        spent = 0 < budget <= self.tokens and self.step >= 0
+        return self.step >= self.config.steps or spent or bool(self.stopped)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ends before its last step, or nothing."""
+        return self.halted or stop_reason(
+            self.history, self.config.stop_patience, self.config.stop_at
+        )
 
     def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
@@ -132,8 +165,11 @@ class Trainer:
         if step > 0:
             row |= self.iterate(step)
         self.step = step
+        if step == 0 or self.finished or step % config.eval_every == 0:
+            row |= self.evaluate(step)
+        row |= self.call_back(row)
         due = step == 0 or self.finished
-        if due or step % config.eval_every == 0:
+        if due and "eval/scores" not in row:
             row |= self.evaluate(step)
         row["tokens/total"] = self.tokens
         self.seconds = time.perf_counter() - started
@@ -141,7 +177,8 @@ class Trainer:
         self.run.log(row)
         self.board.add(row)
         self.history.append(row)
-        if due or step % config.checkpoint_every == 0:
+        self._warn()
+        if due or self.finished or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
 
@@ -159,16 +196,12 @@ class Trainer:
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,
+            informative=self.informative,
         )
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         sampled = gathered.sampled
-        advantages = compute(
-            sampled.rows,
-            plan.algorithm.advantage,
-            episode_returns(sampled.records),
-            self.baselines,
-        )
+        advantages = plan.judge(sampled, self.baselines)
         played = [call for record in sampled.records for call in record.calls]
         row = role_metrics(sampled.records) | form_metrics(played)
         row |= (
@@ -202,6 +235,11 @@ class Trainer:
             self.run.save_transcripts("train", step, sampled.records)
         return row
 
+    def informative(self, sampled: RolloutBatch) -> set[str]:
+        """Keys of the jobs that some policy would learn from; running means stay as they are."""
+        values = self.plan.judge(sampled, self.baselines.copy()).values
+        return informative_jobs(sampled.rows, values, self.plan.learners)
+
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> MetricRow:
@@ -217,12 +255,24 @@ class Trainer:
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
             raise
 
+    def call_back(self, row: MetricRow) -> MetricRow:
+        """Show the step to the callbacks, and do what they say; returns what they log."""
+        logged: MetricRow = {}
+        for callback in self.plan.hooks.callbacks:
+            scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+            control = StepControl(self.step, row | logged, self.history, self.config, scales)
+            callback(control)
+            logged |= control.logged
+            self.halted = self.halted or control.stopped
+            for name, factor in control.scales.items():
+                self.learners[name].lr_scale = factor
+        return logged
+
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
-        scores = [record.score for record in records]
-        return role_metrics(records, "eval/") | {"eval/scores": scores}
+        return evaluation_metrics(records)
 
     def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
@@ -235,6 +285,15 @@ class Trainer:
             before=self._evaluations()[-1]["eval/scores"],
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        found: dict[str, list[str]] = {}
+        for name, learner in self.learners.items():
+            for note in learner.notes:
+                found.setdefault(note, []).append(name)
+        return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int, score: float | None) -> None:
@@ -245,6 +304,7 @@ class Trainer:
             "seconds": self.seconds,
             "cursor": self.stream.cursor,
             "baselines": self.baselines.state_dict(),
+            "halted": self.halted,
             "config": asdict(config),
         }
         checkpoint.save(
@@ -256,6 +316,7 @@ class Trainer:
             score=score,
             keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            metrics=self.history,
         )
 
     def summary(self) -> MetricRow:
@@ -278,15 +339,25 @@ class Trainer:
             "accuracy_best": best["eval/reward/mean"],
             "best_step": best["step"],
             "gain": gain._asdict(),
+            "attempts": attempt_gains(first, last, config.eval_samples),
+            "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(learner.steps for learner in self.learners.values()),
             "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
+            "warnings": silence_record(self.history, vars(config)),
         }
 
     def close(self) -> None:
         """End the engines, close the files, let others have the directory; `train` does it."""
         self._opened.close()
+
+    def _warn(self) -> None:
+        """Say at once why nothing is learnt; every cause once in a process."""
+        for one in silences(self.history, vars(self.config)):
+            if one.cause not in self._told:
+                self._told.add(one.cause)
+                logger.warning(one.text)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -303,15 +374,15 @@ class Trainer:
         return training_indices(path, self.workflow.task, config.split, *config.pass_rates)
 
     def _resume(self) -> None:
-        found = checkpoint.latest(self.run.checkpoints)
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
-            checkpoint.load(found.path, self.learners)
             self.step = found.step
             self.tokens = found.state["tokens"]
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
-        self.history = self.run.rewind(self.step)
+            self.halted = found.state.get("halted", "")  # callbacks came later
+        self.history = self.run.begin(found, damaged, finished=self.finished)
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""

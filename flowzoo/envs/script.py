@@ -177,12 +177,26 @@ class InterimScore(NamedTuple):
     score: float
 
 
+class Payoffs(NamedTuple):
+    """What agents were paid by an environment of their own, instead of by truths.
+
+    An agent's return is the reward part `local` of all its calls.
+    """
+
+    returns: Mapping[str, float]
+    """Agent -> its return."""
+    rewards: tuple[float, ...]
+    """By call: what its agent was paid from then until its next call. Summed over the calls of an
+    agent they are its return, less what it was paid before the first."""
+
+
 class Outcome(NamedTuple):
     """How the episode ended. Either `score` (0 to 1), or `answer`, which is then graded."""
 
     answer: str | None = None
     score: float | None = None
     facts: Mapping[str, Any] = MappingProxyType({})
+    payoffs: Payoffs | None = None
 
 
 Effect = Grade | Classes | Run | Search

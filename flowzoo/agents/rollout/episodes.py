@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from flowzoo.agents.rollout.aec_driver import AECDriver, chat
+from flowzoo.agents.rollout.aec_driver import AECDriver
 from flowzoo.agents.rollout.drivers import Driver, EpisodeDriver, drive
 from flowzoo.agents.rollout.engine import Play, RolloutEngine
 from flowzoo.agents.roster import Roster
@@ -29,6 +29,7 @@ from flowzoo.envs import (
     Workflow,
     WorkflowError,
 )
+from flowzoo.envs.external.text_env import chat
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 

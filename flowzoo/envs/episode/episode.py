@@ -210,7 +210,8 @@ class Episode:
             self.outcome = stop.value
             self.done = True
         except Exception as error:
-            raise self._failure(f"play() raised {error!r}", error) from error
+            said = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
+            raise self._failure(said, error) from error
         else:
             self._open(item)
 

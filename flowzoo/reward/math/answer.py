@@ -15,12 +15,22 @@ from itertools import pairwise
 from typing import Final
 
 from flowzoo.reward.math.clean import clean, text_form
+from flowzoo.reward.math.equations import rows_of, split_relations
 from flowzoo.reward.math.meaning import ParsedAnswer
+from flowzoo.reward.math.numeric.probe import same_function
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.relations import RELATIONS, RelationReader
 from flowzoo.reward.math.tokens import MathToken, significant, tokenize
-from flowzoo.reward.math.tree import AnswerTooLargeError, mul, num
+from flowzoo.reward.math.tree import (
+    ZERO,
+    AnswerTooLargeError,
+    mul,
+    num,
+    substitute,
+    symbols,
+)
 from flowzoo.reward.math.units import read_unit
+from flowzoo.reward.math.words import date_form, spelled_out
 
 MAX_CHARS: Final = 2_000
 MAX_DIGITS: Final = 256
@@ -58,7 +68,14 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
     try:
         if _DATE.fullmatch(cleaned):
             return ParsedAnswer("text", text)
-        source = tokenize(cleaned, thousands)
+        if len(cleaned) < 60 and cleaned[:1].isalnum():
+            date = date_form(cleaned)
+            if date:
+                return ParsedAnswer("text", date)
+            cleaned = spelled_out(cleaned)
+        source = tokenize(
+            rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands
+        )
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
         found = _Reader(source).read(0, len(source.tokens))
@@ -135,7 +152,10 @@ class _Reader(RelationReader):
         parts = self.parts(start, end, [idx for idx, _ in cuts])
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
-        return _listed([self.read(a, b) for a, b in parts], flat=True)
+        found = _listed([self.read(a, b) for a, b in parts], flat=True)
+        words = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
+        is_both = words == {"and"} and all(item.is_range for item in found.items)
+        return found._replace(shape="and") if is_both else found
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """Non-empty slices between cuts; only an Oxford comma may leave an empty one."""
@@ -146,7 +166,16 @@ class _Reader(RelationReader):
         return found
 
     def item(self, start: int, end: int, top: list[int]) -> ParsedAnswer:
+        arrows = [idx for idx in top if self.tokens[idx].text == "Rightarrow"]
+        if arrows:
+            return self.derived(start, end, arrows)
         relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
+        if len(relations) > 1:
+            slices = split_relations(
+                self.tokens, top, relations, (start, end), self.is_name, self.is_closed
+            )
+            if len(slices) > 1:
+                return _listed([self.read(a, b) for a, b in slices], flat=True)
         if relations:
             return self.related(start, end, relations)
         operations = [idx for idx in top if self.is_operator(idx, _SET_OPS)]
@@ -161,6 +190,18 @@ class _Reader(RelationReader):
         if end == start + 1 and self.tokens[start].text == "varnothing":
             return ParsedAnswer("set")
         return self.scalar(start, end)
+
+    def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
+        r"""`2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it."""
+        parts = [self.read(a, b) for a, b in self.parts(start, end, arrows)]
+        found = parts[-1]
+        for part in parts[:-1]:
+            if part.relation is None or part.relation[0] != "=" or found.node is None:
+                raise AnswerSyntaxError
+            left = substitute(part.relation[1], {found.label: found.node})
+            if not found.label or symbols(left) or same_function(left, ZERO) is not True:
+                raise AnswerSyntaxError
+        return found
 
     def is_operator(self, idx: int, table: dict[str, str]) -> bool:
         token = self.tokens[idx]

@@ -5,10 +5,9 @@ Sums and integrals keep their bound variable and become one node; nothing is sum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flowzoo.reward.math.cursor import AnswerSyntaxError, TokenCursor
-from flowzoo.reward.math.tree import ONE, ExprNode, add, bind, call, mul, num, replace, sym
+from flowzoo.reward.math.matrices import determinant
+from flowzoo.reward.math.tree import ONE, ExprNode, bind, call, replace, sym
 
 _MAX_CELLS = 256
 
@@ -27,23 +26,6 @@ def _differentials(node: ExprNode) -> set[str]:
         name = node.args[0]
         return {name} if name.startswith("d:") else set()
     return set().union(*(_differentials(arg) for arg in node.args if isinstance(arg, ExprNode)))
-
-
-def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
-    """The determinant of up to three rows."""
-    size = len(cells)
-    if size > 3 or any(len(row) != size for row in cells):
-        return None
-    if size == 1:
-        return cells[0][0]
-    terms: list[ExprNode] = []
-    for column in range(size):
-        minor = [[cell for idx, cell in enumerate(row) if idx != column] for row in cells[1:]]
-        inner = determinant(minor)
-        if inner is None:
-            return None
-        terms.append(mul((num((-1) ** column), cells[0][column], inner)))
-    return add(terms)
 
 
 class Binders(TokenCursor):

@@ -20,9 +20,10 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _NEGATION = re.compile(
-    r"\bnot\b|n't\b|\b(?:never|neither|nor|except|wrong|incorrect|false|eliminate|exclude)",
+    r"\bnot\b|n't\b|\b(?:cannot|never|neither|nor|except|wrong|incorrect|false|eliminate|exclude)",
     re.IGNORECASE,
 )
+_CLAUSE = re.compile(r"[,;.:]\s|\b(?:but|since|because|and)\b")
 _SCANNED = 400
 
 
@@ -65,6 +66,17 @@ def spoken_choice(text: str) -> str:
     if first:
         return first[1]
     if is_negated:
-        return ""
+        return _affirmed(tail)
     letters = _STANDING.findall(_ARTICLE.sub(" ", tail))
     return letters[0] if len(set(letters)) == 1 else ""
+
+
+def _affirmed(tail: str) -> str:
+    """The one letter of the clauses that deny nothing: `D` in `for sure D, it can't be A`."""
+    clauses = _CLAUSE.split(tail)
+    plain = [clause for clause in clauses if not _NEGATION.search(clause)]
+    denied = [clause for clause in clauses if _NEGATION.search(clause)]
+    letters = {x for clause in plain for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
+    refused = {x for clause in denied for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
+    is_sure = len(letters) == 1 and refused and not letters & refused
+    return letters.pop() if is_sure else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from flowzoo.reward.listed import names
+from flowzoo.reward.math.vocabulary import COMMANDS
 
 
 def table(pairs: str) -> dict[str, str]:
@@ -27,12 +28,16 @@ _RENAMED = table(
     "lt:< gt:> lbrack:[ rbrack:] lparen:( rparen:) lbrace:{ rbrace:} to:rightarrow dbinom:binom "
     "tbinom:binom vert:| lvert:| rvert:| mid:| textbar:| cdotp:cdot ast:cdot exponentialE:e "
     "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus land:text{and} "
+    "wedge:text{and} lor:text{or} vee:text{or} implies:Rightarrow iff:Rightarrow "
+    "Longrightarrow:Rightarrow Leftrightarrow:Rightarrow "
     "lgroup:( rgroup:) lcub:{ rcub:} textdegree:degree approxeq:approx simeq:approx "
     "thickapprox:approx "
     "operatorname*:operatorname Pr:P hbox:text textpi:pi colon:: degrees:degree euro:€ pounds:£"
 )
 _PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
-_SPACES = ("quad", "qquad", "enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
+_SPACES = ("enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
+_GAPS = ("quad", "qquad")
+"""Wide spaces, kept as line ends are: several equations may stand beside one another."""
 _COMMANDS: dict[str, str] = {
     **{
         f"\\{name}": (other[1:] if other.startswith("\\") else other)
@@ -44,15 +49,17 @@ _COMMANDS: dict[str, str] = {
     "\\rbrace": "\\}",
     **{f"\\{name}": "" for name in _DROPPED},
     **{f"\\{name}": " " for name in _SPACES},
+    **{f"\\{name}": "\n" for name in _GAPS},
     "\\%": "%",
     "\\#": "#",
     "\\&": "&",
     "\\textdollar": "\\$",
     "\\percent": "%",
+    "\\newline": "\\\\ ",
 }
 _GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
 _SIGNS = (
-    "π:pi ∞:infty ≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
+    "π:pi ∞:infty ∨:lor ∧:land ≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
     "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow"
@@ -75,7 +82,10 @@ _DEGREES = re.compile(
 )
 _REALS = re.compile(r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))(?!\s*[\^_])")
 _CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
-_DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}!,;])")
+_DOUBLED = re.compile(
+    rf"\\\\(?=(?:{'|'.join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set('!()[]')))})(?![A-Za-z])|[{{}}!,;])"
+)
+_INCHES = re.compile(r"(?<=\d)''(?!')")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(
     r"\\(?:boxed|fbox|beginboxed|text|textbf|textit|textrm|mathrm|mathbf|mbox|mathit|bm|emph|underline)\s*\{(.*)\}",
@@ -105,11 +115,15 @@ def clean(text: str) -> str:
         text = _SUPERSCRIPT.sub(_caret, text)
         text = _COMMAND.sub(_spelled, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
+    if "''" in text:
+        text = _INCHES.sub('"', text)
     if ".m" in text or ".M" in text:
         text = _CLOCK.sub(r" \1m", text)
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
         text = _DOLLAR.sub(" ", text)
     text = text.replace("{,}", ",")
+    if "\n" in text:
+        return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
     return _SPACE_RUN.sub(" ", text).strip()
 
 
@@ -186,6 +200,7 @@ _TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}
 _NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
+_ARTICLE = re.compile(r"^(?:an?|the) (?=[a-z]{3})", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
 
 
@@ -201,6 +216,7 @@ def text_form(cleaned: str) -> str:
     if text[:1] == "'" == text[-1:]:
         text = text.strip("'")
     if _LETTERS.fullmatch(text):
+        text = _ARTICLE.sub("", text, count=1)
         return text.casefold() if len(text) > 1 else text
     text = _NOISE.sub(lambda match: match[1] or "", text)
     return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")

@@ -9,27 +9,15 @@ in the same order may stand for a tuple; an interval may be written as an inequa
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
 
 from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.probe import constant, proportional, same_function
-from flowzoo.reward.math.tree import ExprNode, const, mul, num, power, rational, sym, symbols
-
-PercentRule = Literal["exact", "either"]
-UnitRule = Literal["optional", "required", "ignored"]
-ListRule = Literal["free", "strict"]
-
-
-class Rules(NamedTuple):
-    """The conventions that can be chosen; see `flowzoo.reward.MathOptions`."""
-
-    percent: PercentRule = "exact"
-    units: UnitRule = "optional"
-    order: ListRule = "free"
-    digits: int = 6
+from flowzoo.reward.math.numeric.probe import proportional, same_function
+from flowzoo.reward.math.same.families import same_family
+from flowzoo.reward.math.same.rules import Rules
+from flowzoo.reward.math.same.scalars import all_same, column, rows_of, same_scalar
+from flowzoo.reward.math.same.sets import is_real_set, same_real_set
+from flowzoo.reward.math.tree import ExprNode, call, mul, num, power, rational
 
 
 def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
@@ -45,12 +33,20 @@ def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
 
 
 def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+    if "list" in (a.kind, b.kind):
+        verdict = same_family(a, b)
+        if verdict is not None:
+            return verdict
+    if (is_real_set(a) or is_real_set(b)) and "scalar" not in (a.kind, b.kind):
+        verdict = same_real_set(a, b)
+        if verdict is not None:
+            return verdict
     if a.kind == "text" or b.kind == "text":
         return a.kind == b.kind and a.text == b.text != ""
     if a.kind == "relation" or b.kind == "relation":
         return a.kind == b.kind and a.text != "" and a.text == b.text
     if a.kind == "scalar" and b.kind == "scalar":
-        return _same_scalar(a, b, rules)
+        return same_scalar(a, b, rules)
     if "scalar" in (a.kind, b.kind):
         return (
             _scalar_and_other(a, b, rules) if a.kind == "scalar" else _scalar_and_other(b, a, rules)
@@ -106,135 +102,63 @@ def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedA
 def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
     """A scalar beside a container: a set of one, a ratio of two, a column beside a tuple."""
     if other.kind == "list" and other.items:  # one value spelled twice is one value
-        return _all(same(scalar, item, rules) for item in other.items)
+        return all_same(same(scalar, item, rules) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
         return same(scalar, other.items[0], rules)
-    cells = _column(scalar)
-    if other.kind == "seq" and other.shape == "()" and cells is not None:
+    rows = rows_of(scalar.node)
+    is_table = other.shape == "[]" and other.items and other.items[0].kind == "seq"
+    if rows is not None and other.kind == "seq" and is_table:
+        return _same_rows(scalar, other, rules)
+    cells = column(scalar)
+    if other.kind == "seq" and other.shape in ("()", "[]") and cells is not None:
         return _in_order(cells, other.items, rules)
     if other.kind == "ratio" and len(other.items) == 2 and not _is_clock(other):
         top, bottom = other.items[0].node, other.items[1].node
         if top is None or bottom is None:
             return False
         quotient = ParsedAnswer("scalar", node=mul((top, power(bottom, num(-1)))))
-        return _same_scalar(scalar, quotient, rules)
+        return same_scalar(scalar, quotient, rules)
     return False
 
 
-def _column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...] | None:
-    """The cells of a matrix with one column or one row."""
-    rows = _rows(scalar.node)
-    if rows is None or (len(rows) > 1 and len(rows[0]) > 1):
-        return None
-    return tuple(ParsedAnswer("scalar", node=cell) for row in rows for cell in row)
-
-
-def _rows(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
-    if node is None or node.op != "call" or node.args[0] != "matrix":
-        return None
-    return [row.args[1:] for row in node.args[1:]]
-
-
-def _same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
-    if a.node is None or b.node is None:
+def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
+    """A matrix beside rows in brackets, `[[1, 2], [3, 4]]`."""
+    rows = [item.items for item in other.items]
+    if any(item.kind != "seq" or item.shape != "[]" for item in other.items):
         return False
-    if not _units_agree(a.unit, b.unit, rules):
+    cells = [[cell.node for cell in row] for row in rows]
+    if not all(cell is not None for row in cells for cell in row):
         return False
-    left, right = _rows(a.node), _rows(b.node)
-    if left is not None and right is not None:
-        return _same_matrix(left, right)
-    verdict = same_function(a.node, b.node)
-    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be meant as the unit
-        is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
-        if is_letter and symbols(y.node or num(0)) == {x.unit}:
-            verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
-    if verdict is False and {a.unit, b.unit} == {"degree", ""}:
-        verdict = _same_angle(a.node, b.node, a.unit)
-    if verdict is not True and (a.digits or b.digits):
-        verdict = _is_rounding(a, b, rules.digits) or verdict
-    if verdict is False and rules.percent == "either":
-        hundred = num(100)
-        for x, y in ((a, b), (b, a)):
-            if x.unit == "%" and y.unit != "%" and x.node is not None and y.node is not None:
-                return same_function(mul((hundred, x.node)), y.node)
-    return verdict
-
-
-def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
-    """Whether degrees and a multiple of pi are one angle; `unit` is that of `a`."""
-    degrees, radians = (a, b) if unit else (b, a)
-    if "#pi" not in radians.key:
-        return False
-    return same_function(mul((degrees, const("pi"), num(Fraction(1, 180)))), radians)
-
-
-def _units_agree(a: str, b: str, rules: Rules) -> bool:
-    if rules.units == "ignored" or a == b:
-        return True
-    if rules.units == "required":
-        return False
-    return not a or not b or (a == "%") != (b == "%")
-
-
-def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]]) -> bool | None:
-    if len(a) != len(b) or len(a[0]) != len(b[0]):
-        return False
-    pairs = zip((x for row in a for x in row), (y for row in b for y in row), strict=True)
-    return _all(same_function(x, y) for x, y in pairs)
-
-
-def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
-    """Whether one is a decimal of enough digits and the other a number that rounds to it."""
-    for decimal, exact in ((a, b), (b, a)):
-        if decimal.digits < digits or decimal.node is None or exact.node is None:
-            continue
-        if exact.digits and not decimal.digits >= 15:
-            continue
-        shown, meant = rational(decimal.node), rational(exact.node)
-        if shown is None or not 1e-90 < abs(shown) < 1e90:
-            continue
-        digits_shown = decimal.digits
-        if meant is None:
-            approximate = constant(exact.node)
-            if approximate is None or abs(approximate.imag) > 1e-12:
-                continue
-            meant, digits_shown = Fraction(approximate.real), min(digits_shown, 15)
-        elif _is_short(meant):  # it needs no rounding; what is left is the noise of doubles
-            noise = abs(shown) * Fraction(4, 10**16)
-            if shown.denominator > 10**6 and abs(shown - meant) <= noise:
-                return True
-            continue
-        place = math.floor(math.log10(abs(shown))) + 1 - digits_shown
-        if abs(shown - meant) <= Fraction(10) ** place / 2:
-            return True
-    return False
-
-
-def _is_short(value: Fraction) -> bool:
-    """Whether a number has a finite decimal form, so that a rounding of it is another number."""
-    bottom = value.denominator
-    for prime in (2, 5):
-        while bottom % prime == 0:
-            bottom //= prime
-    return bottom == 1
+    built = [call("row", [cell for cell in row if cell is not None]) for row in cells]
+    return same_scalar(matrix, ParsedAnswer("scalar", node=call("matrix", built)), rules)
 
 
 def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if len(a.items) != len(b.items):
         return False
-    if _is_clock(a) or _is_clock(b) or len(a.items) != 2:
+    if _is_clock(a) or _is_clock(b):
         return _in_order(a.items, b.items, rules)
-    (p, q), (r, s) = [[item.node for item in part.items] for part in (a, b)]
-    if p is None or q is None or r is None or s is None:
+    left, right = ([item.node for item in part.items] for part in (a, b))
+    first, other = left[0], right[0]
+    if first is None or other is None or None in left or None in right:
         return False
-    return same_function(mul((p, s)), mul((r, q)))
+    if "0" in (first.key, other.key):
+        return _in_order(a.items, b.items, rules)
+    pairs = zip(left[1:], right[1:], strict=True)
+    return all_same(
+        same_function(mul((first, y)), mul((x, other)))
+        for x, y in pairs
+        if x is not None and y is not None
+    )
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
-    """Whether `a:b` may be a time of day, which no factor may be taken out of."""
+    """Whether `a:b` or `a:b:c` may be a time, which no factor may be taken out of."""
     values = [None if item.node is None else rational(item.node) for item in ratio.items]
     if len(values) == 3:
-        return True
+        return all(v is not None and 0 <= v < 60 for v in values) and all(
+            v is not None and (v >= 10 or v == 0) for v in values[1:]
+        )
     first, second = values[0], values[1]
     return (
         first is not None and second is not None and first <= 24 and (second >= 10 or second == 0)
@@ -244,7 +168,7 @@ def _is_clock(ratio: ParsedAnswer) -> bool:
 def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
     if len(a) != len(b):
         return False
-    return _all(same(x, y, rules) for x, y in zip(a, b, strict=True))
+    return all_same(same(x, y, rules) for x, y in zip(a, b, strict=True))
 
 
 def _unordered(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
@@ -289,16 +213,6 @@ def _verdicts(
     # `{5}` alone may stand for 5, but not inside another set.
     kind = item.kind == "set"
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
-
-
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    """True if all are, False if one is, else undecided."""
-    undecided = False
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        undecided = undecided or verdict is None
-    return None if undecided else True
 
 
 _SIGNED = ("<", "<=")

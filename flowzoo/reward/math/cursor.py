@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Final
 
 from flowzoo.reward.math.tokens import MathToken, MathTokens
+from flowzoo.reward.math.words import number_in_words
 from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode, const, sym
 
 MAX_EXPONENT: Final = 400
@@ -118,7 +119,9 @@ class TokenCursor:
         if self.next_text() != "_" or self.tokens[self.at].kind != "p":
             return node
         self.at += 1
-        return sym(f"{name}_{self.subscript()}")
+        below = self.subscript()
+        base = number_in_words(below) if name.isdigit() else None
+        return sym(f"{name}_{below if base is None else base}")
 
     def subscript(self) -> str:
         """Text of a subscript: one token or a group, without white space."""

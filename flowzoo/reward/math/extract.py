@@ -57,6 +57,11 @@ _DENIED = re.compile(
 )
 """A last sentence that rejects its number."""
 _INTRODUCTION = re.compile(r"[^\W\d_]\s*:")
+_LEAD = re.compile(
+    r"\s*(?:(?:[A-Za-z]|ans|answer|sol|solution|result|total)\b\s?[.:]\s|=+>?|-+>|→|⇒|\*\*?:)\s*"
+    r"(?=[-+$€£\\(.\d*])",
+    re.IGNORECASE,
+)
 _DISPLAY = re.compile(r"\\begin\{([a-z]*matrix)\}")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _TYPESET = re.compile(r"\\[A-Za-z]+(?:\{[A-Za-z* ]*\})?")
@@ -123,8 +128,8 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "number":
         return _last_number(tail)
     if source == "whole":
-        return _whole(tail.strip()) or _whole(_last_line(tail))
-    return _last_item(_last_line(tail))
+        return _whole(tail.strip()) or _whole(_introduced(_last_line(tail)))
+    return _last_item(_introduced(_last_line(tail)))
 
 
 def without_thinking(text: str) -> str | None:
@@ -192,6 +197,14 @@ def _last_line(text: str) -> str:
     for match in _SENTENCE_END.finditer(body):
         cut = match.end()
     return line[cut:].strip() if body[cut:].strip() else line
+
+
+def _introduced(line: str) -> str:
+    """A last line without what introduces its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`."""
+    found = _LEAD.match(line)
+    if found is None or ":" in line[found.end() :] or "=" in line[found.end() :]:
+        return line
+    return line[found.end() :]
 
 
 def _whole(text: str) -> str | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from flowzoo.reward.math.binders import Binders, determinant
+from flowzoo.reward.listed import names
+from flowzoo.reward.math.binders import Binders
 from flowzoo.reward.math.cursor import AnswerSyntaxError
+from flowzoo.reward.math.matrices import determinant
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
     HALF,
@@ -20,12 +22,17 @@ from flowzoo.reward.math.tree import (
     power,
     rational,
 )
-from flowzoo.reward.math.vocabulary import FUNCTIONS, GREEK, SAME
+from flowzoo.reward.math.vocabulary import FUNCTIONS, GREEK, KNOWN, SAME
 
 _INVERSE: Final = {
     "sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
     "csc": "arccsc", "sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh",
 }  # fmt: skip
+_ALWAYS: Final = frozenset("fgh")
+_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
+    "Phi Psi phi varphi psi sigma tau mu pi chi zeta eta Gamma Lambda Theta ell"
+)
+"""Letters that are functions before a bracket, whatever stands in it."""
 _ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
 
 
@@ -120,6 +127,77 @@ class Functions(Binders):
         if token.kind == "c":
             return token.text in GREEK or token.text in ("pi", "sqrt", "frac")
         return False
+
+    def is_applied(self, node: ExprNode) -> bool:
+        """Whether the bracket that comes next holds the arguments of the letter `node`.
+
+        `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also stands
+        alone, `a(x + 1)` and `C(x - 1)(x - 2)` are products.
+        """
+        symbol = node.args[0] if node.op == "pow" else node
+        if symbol.op != "sym" or (node.op == "pow" and self.tokens[self.at - 1].text == "'"):
+            return False
+        name: str = symbol.args[0]
+        letter = name.partition("_")[0].rstrip("'")
+        close_at = self.partner[self.at]
+        if letter in self.bound or not letter or close_at < 0 or close_at >= self.end:
+            return False
+        if self.commas(self.at + 1, close_at):
+            return True
+        if letter in KNOWN and node.op == "sym" and name == letter:
+            return True
+        inside = self.tokens[self.at + 1 : close_at]
+        is_point = len(inside) == 1 and (inside[0].kind == "n" or len(inside[0].text) == 1)
+        is_point = is_point or (
+            len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n"
+        )
+        if node.op == "pow" and letter not in _LETTERS:
+            return False
+        if letter not in _LETTERS and len(letter) < 3:
+            if not is_point or self.tokens[self.at].spaced:
+                return False
+        elif letter not in _ALWAYS and self.is_followed_by_bracket(close_at):
+            return False
+        return not self.stands_alone(letter)
+
+    def is_followed_by_bracket(self, close_at: int) -> bool:
+        """Whether another bracket stands right behind the one that closes here."""
+        return close_at + 1 < self.end and self.tokens[close_at + 1].text == "("
+
+    def stands_alone(self, letter: str) -> bool:
+        """Whether a letter occurs anywhere without arguments."""
+        for idx, token in enumerate(self.tokens):
+            is_here = token.text == letter or (
+                token.kind == "w" and len(token.text) < 4 and letter in token.text
+            )
+            if not is_here or token.kind not in "wct":
+                continue
+            behind = idx + 1
+            while behind < len(self.tokens) and self.tokens[behind].text in ("_", "^", "'"):
+                is_prime = self.tokens[behind].text == "'"
+                behind += 1 if is_prime else 2
+                if not is_prime and behind <= len(self.tokens):
+                    behind = max(self.partner[behind - 1] + 1, behind)
+            if behind >= len(self.tokens) or self.tokens[behind].text != "(":
+                return True
+        return False
+
+    def applied_to(self, node: ExprNode) -> ExprNode:
+        """The value of a letter as a function, at the arguments in the bracket that comes next."""
+        exponent = None
+        if node.op == "pow":
+            node, exponent = node.args
+        name: str = node.args[0]
+        self.deeper()
+        args = self.arguments()
+        self.depth -= 1
+        if exponent is not None:
+            if exponent.key == "-1":
+                return call(f"@{name}^-1", args)
+            return power(call(f"@{name}", args), exponent)
+        if name in KNOWN and len(args) == 1:
+            return call(KNOWN[name], args)
+        return call(f"@{name}", args)
 
     def applied(self, name: str, args: list[ExprNode], base: ExprNode | None) -> ExprNode:
         """The function `name` of its arguments; `base` is the subscript of a logarithm."""

@@ -117,7 +117,7 @@ class Operands(Functions):
         for head in ("sin", "cos", "tan", "ln", "log"):
             if text.startswith(head) and len(text) == len(head) + 1:
                 self.at -= 1
-                self.tokens[self.at] = MathToken("w", text[len(head) :], False)
+                self.tokens[self.at] = MathToken("w", text[len(head) :], 0)
                 return self.function(head)
         if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
             # An exponent belongs to the last letter: `xy^2` is x times y^2.
@@ -207,10 +207,10 @@ class Operands(Functions):
         if token.kind == "p" and token.text == "{":
             return self.choose() or self.group()
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
-            self.tokens[self.at] = MathToken("n", token.text[1:], False)
+            self.tokens[self.at] = MathToken("n", token.text[1:], 0)
             return num(int(token.text[0]))
         if token.kind == "w" and len(token.text) > 1 and not is_name(token.text):
-            self.tokens[self.at] = MathToken("w", token.text[1:], False)
+            self.tokens[self.at] = MathToken("w", token.text[1:], 0)
             return self.single(token.text[0])
         return self.atom()
 

@@ -9,9 +9,11 @@ from flowzoo.reward.math.answer import decimal_comma, is_list_like, read_answer,
 from flowzoo.reward.math.boxes import last_box
 from flowzoo.reward.math.choice import choice_of, chosen, spoken_choice
 from flowzoo.reward.math.clean import is_one_group
-from flowzoo.reward.math.compare import Rules, same
+from flowzoo.reward.math.compare import same
 from flowzoo.reward.math.extract import TAIL, extract
 from flowzoo.reward.math.meaning import ParsedAnswer
+from flowzoo.reward.math.same.rules import Rules
+from flowzoo.reward.math.tree import mul, num, rational
 
 PairOutcome = Literal["equal", "different", "open", "too_big"]
 
@@ -56,6 +58,9 @@ def _gold_answer(gold: str) -> str:
     text = gold.strip()
     if "####" in text:
         return extract(text, order=("hashes",)) or text
+    lines = text.splitlines()
+    if len(text) <= _SHORT and len(lines) > 1 and all(_EQUATION.fullmatch(line) for line in lines):
+        return text
     if len(text) <= _SHORT and "\n" not in text and not text.startswith(("Thus", "So ", "The ")):
         return text
     return extract(text, order=("phrase", "hashes", "whole", "span")) or text
@@ -87,11 +92,21 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
         return "too_big"
     if verdict is None and found.kind == gold.answer.kind == "scalar":
         return "different"  # out of the range of doubles: nothing that algebra should expand
+    if verdict is False and found.unit == "%":
+        verdict = _in_percent(found, gold.answer, rules)
     if verdict is False:
         verdict = _other_readings(answer, found, gold, rules)
     if verdict is None or (verdict is False and _is_open(found, gold.answer)):
         return "open"
     return "equal" if verdict else "different"
+
+
+def _in_percent(found: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
+    """`20%` for a gold of 20, which data sets write without the sign; not `0.5%` for 0.5."""
+    value = None if gold.node is None else rational(gold.node)
+    if found.node is None or gold.unit or value is None or abs(value) < 1:
+        return False
+    return same(found._replace(unit="", node=mul((num(100), found.node))), gold, rules)
 
 
 def _other_readings(
@@ -112,6 +127,8 @@ def _other_readings(
         return number is not None and same(number, gold.answer, rules)
     return False
 
+
+_EQUATION = re.compile(r"[^=]{1,40}=[^=.]{1,80}")
 
 # What the parser here does not read and the judge might: bars inside bars, relations, set notation.
 _FORMULA = re.compile(

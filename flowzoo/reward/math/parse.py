@@ -11,13 +11,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 from flowzoo.reward.math.cursor import AnswerSyntaxError
+from flowzoo.reward.math.matrices import negative, product, raised, total
 from flowzoo.reward.math.operands import TIMES, Operands
 from flowzoo.reward.math.tokens import MathTokens
 from flowzoo.reward.math.tree import (
     MINUS_ONE,
     AnswerTooLargeError,
     ExprNode,
-    add,
     call,
     const,
     mul,
@@ -68,9 +68,9 @@ class _Parser(Operands):
         while True:
             sign = self.accept("+", "-", "pm", "mp")
             if not sign:
-                return add(terms)
+                return total(terms)
             term = self.product()
-            terms.append(term if self.signum(sign) > 0 else neg(term))
+            terms.append(term if self.signum(sign) > 0 else negative(term))
 
     def product(self) -> ExprNode:
         minus = 1
@@ -90,8 +90,8 @@ class _Parser(Operands):
                 factors.append(self.power())
             else:
                 break
-        node = mul(factors)
-        return node if minus > 0 else neg(node)
+        node = product(factors)
+        return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:
         """A factor that may have a sign, as after `*` and `^`."""
@@ -111,12 +111,17 @@ class _Parser(Operands):
         return False
 
     def is_split_number(self, first: int) -> bool:
-        """Two numbers side by side are no product: `4 2` is neither 8 nor 42."""
+        """Two numbers side by side are no product: `4 2` is neither 8 nor 42, but `2^6 3^5` is."""
         token = self.tokens[self.at]
+        if token.spaced == 2:
+            raise AnswerSyntaxError  # another line
         if token.kind != "n":
             return False
         if self.tokens[self.at - 1].kind == "n" and self.at > first:
-            raise AnswerSyntaxError
+            is_power = self.tokens[self.at - 2].text in ("^", "**") and self.at - 2 > first
+            following = self.peek(1)
+            if not is_power or following is None or following.text not in ("^", "**"):
+                raise AnswerSyntaxError
         return False
 
     def mixed(self) -> ExprNode | None:
@@ -156,7 +161,7 @@ class _Parser(Operands):
                 self.at += 1
                 if self.accept("'") or self.next_text() == "prime":
                     raise AnswerSyntaxError
-                node = power(node, self.script())
+                node = raised(node, self.script())
             elif token.text == "!" and token.kind == "p":
                 self.at += 1
                 node = call("factorial", [node])
@@ -169,6 +174,8 @@ class _Parser(Operands):
             elif token.text == "'" and node.op == "sym":
                 self.at += 1
                 node = sym(f"{node.args[0]}'")
+            elif token.text == "(" and node.op in ("sym", "pow") and self.is_applied(node):
+                node = self.applied_to(node)
             else:
                 return node
         return node

@@ -10,9 +10,10 @@ from typing import Final
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
-from flowzoo.reward.math.probe import constant
+from flowzoo.reward.math.numeric.probe import constant, same_function
+from flowzoo.reward.math.ranges import solved_range
 from flowzoo.reward.math.tokens import MathTokens
-from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, rational, symbols
+from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, symbols
 from flowzoo.reward.math.vocabulary import is_function
 
 _ROUGHLY: Final = 0.05
@@ -24,7 +25,13 @@ RELATIONS: Final = {
     "approx": "~", "sim": "~",
 }  # fmt: skip
 """Relation signs, by what they mean."""
+CLOSED: Final = "#"
+"""Label of a chain that computes a number, `5! = 120`: it says nothing about any name."""
 _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
+_FIGURES: Final = names("angle triangle overline overrightarrow vec widehat")
+_MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
+_UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
+_OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
 
 class RelationReader(ABC):
@@ -86,16 +93,26 @@ class RelationReader(ABC):
 
     def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
-        sides = [(a + 1, b) for a, b in pairwise(bounds)]
+        sides = [self._trimmed(a + 1, b) for a, b in pairwise(bounds)]
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides)
         if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
             raise AnswerSyntaxError
         return sides
 
+    def _trimmed(self, start: int, end: int) -> tuple[int, int]:
+        """A side without the row ends of an aligned chain."""
+        while start < end and self.tokens[start].text == "\\\\":
+            start += 1
+        while start < end and self.tokens[end - 1].text == "\\\\":
+            end -= 1
+        return start, end
+
     def _label(self, start: int, end: int) -> str:
         """The text of a slice that only names something, such as `x_1`, `f(x)`, `(p,q)`."""
         text = "".join(token.text for token in self.tokens[start:end])
         first = self.tokens[start]
+        if end == start + 1 and first.text in ("e", "i") and first.kind == "w":
+            return first.text
         if end - start > 24 or len(text) > 48:
             return ""
         if first.text == "(" and self.partner[start] == end - 1:
@@ -135,30 +152,98 @@ class RelationReader(ABC):
         except AnswerSyntaxError:
             return None
 
+    def is_name(self, start: int, end: int) -> bool:
+        """Whether a slice is one plain name, such as `x`, `x_1` or `\theta`."""
+        name = self._label(start, end)
+        return bool(name) and not any(token.spaced for token in self.tokens[start + 1 : end])
+
+    def is_closed(self, start: int, end: int) -> bool:
+        """Whether a slice is an expression without symbols."""
+        node = self._node(start, end)
+        return node is not None and not symbols(node)
+
     def _equality(self, sides: list[tuple[int, int]]) -> ParsedAnswer:
-        """`x = value`, `value = x`, a chain that computes a value, or an equation."""
+        """`x = value`, `value = x`, a chain that computes a value, or an equation.
+
+        A chain has a value only if all its sides can be read, the ones without symbols are equal
+        and none repeats its name: `10^{400} = 3`, `x = 1 | x = 3` and `1 = 1` have none.
+        """
         nodes = [self._node(*side) for side in sides]
         relation = None
         if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
             relation = ("=", add((nodes[0], neg(nodes[1]))))
-        label = self._label(*sides[0])
+        label = self._label(*sides[0]) or self.measure(*sides[0])
+        if nodes[0] is not None and _is_computable(nodes[0]):
+            label = ""  # `\\Gamma(3) = 3` is right or wrong
         last = self._label(*sides[-1])
-        is_reversed = bool(last) and not label and len(sides) == 2
+        is_reversed = bool(last) and last not in "ei" and not label and len(sides) == 2
         if label or is_reversed:
             rest = nodes[1:] if label else nodes[:-1]
             name, side = (label, sides[-1]) if label else (last, sides[0])
             found = self.read(*side)
-            known = frozenset() if found.node is None else symbols(found.node)
-            if name not in known and _consistent(rest):
+            inner = rest[:-1] if label else ()
+            is_read = not any(node is None for node in inner)
+            is_about = any(node is not None and name in symbols(node) for node in rest)
+            if is_read and not is_about and not found.label and _consistent(rest):
                 return found._replace(label=name, relation=relation)
             return ParsedAnswer("relation", label=name, relation=relation)
-        free = any(node is not None and symbols(node) for node in nodes[:-1])
-        if not free and _consistent(nodes):
+        free = any(node is None or symbols(node) for node in nodes[:-1])
+        if not free and not self._is_echo(sides) and _consistent(nodes):
             found = self.read(*sides[-1])
             if found.kind == "scalar" and found.node is not None and not symbols(found.node):
-                return found
+                return found._replace(label=CLOSED)
+        is_chain = len(sides) > 2 and None not in nodes[:-1]
         # The last side counts where the chain is a reference answer.
-        return ParsedAnswer("relation", items=(self.read(*sides[-1]),), relation=relation)
+        items = (self.read(*sides[-1]),) if is_chain else ()
+        return ParsedAnswer("relation", items=items, relation=relation)
+
+    def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
+        """Whether a side is repeated, as in `1 = 1`."""
+        texts = ["".join(t.text for t in self.tokens[start:end]) for start, end in sides]
+        return len(set(texts)) < len(texts)
+
+    def measure(self, start: int, end: int) -> str:
+        r"""The text of a slice that names a quantity without being a symbol: `|AB|`, `\cos A`.
+
+        Values of functions, and lengths, angles and areas between points in capitals, with
+        operations between them; not expressions of unknowns, whose equation is to be solved.
+        """
+        idx, found = start, False
+        while idx < end:
+            token = self.tokens[idx]
+            following = self.tokens[idx + 1] if idx + 1 < end else None
+            if token.kind in "wt" and token.text.isupper() and 2 <= len(token.text) <= 6:
+                found = True
+            elif token.kind == "c" and token.text in _FIGURES:
+                found = True
+                idx = max(self.partner[idx + 1], idx + 1) if following is not None else idx
+            elif token.text in _MEASURING and following is not None:
+                found, idx = True, self._behind_argument(idx + 1, end) - 1
+            elif token.kind in "wct" and following is not None and following.text == "(":
+                if token.text in _UNSOLVED or (token.kind == "c" and not token.text.isalpha()):
+                    return ""
+                found, idx = True, self.partner[idx + 1]
+            elif token.text == "|" and following is not None and following.text in ("z", "w"):
+                found, idx = True, idx + 1
+            elif token.text == "m" and following is not None and following.text == "angle":
+                pass
+            elif token.kind == "n" or token.text in _OPERATIONS:
+                pass
+            else:
+                return ""
+            idx += 1
+        text = "".join(token.text for token in self.tokens[start:end])
+        return text if found and end - start <= 60 else ""
+
+    def _behind_argument(self, idx: int, end: int) -> int:
+        """Index behind the argument of a function that starts here."""
+        while idx < end and self.tokens[idx].text in ("^", "_"):
+            idx = max(self.partner[idx + 1], idx + 1) + 1 if idx + 1 < end else end
+        if idx < end and self.partner[idx] > idx:
+            return self.partner[idx] + 1
+        while idx < end and (self.tokens[idx].kind in "nwc") and self.tokens[idx].text != "cdot":
+            idx += 1
+        return idx
 
     def _inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> ParsedAnswer:
         nodes = [self._node(*side) for side in sides]
@@ -184,10 +269,9 @@ class RelationReader(ABC):
             left, right, op, sides = right, left, op.replace(">", "<"), sides[::-1]
         if left is not None and right is not None:
             relation = (op, add((left, neg(right))))
-            if op != "!=" and left.op == "call" and left.args[0] == "abs" and rational(right):
-                name, shape = left.args[1].key, "[]" if op == "<=" else "()"
-                ends = (ParsedAnswer("scalar", node=neg(right)), ParsedAnswer("scalar", node=right))
-                return ParsedAnswer("seq", "", None, ends, shape, "", name, True, 0, relation)
+            solved = solved_range(left, right, op)
+            if solved is not None:
+                return solved._replace(relation=relation)
         infinity = ParsedAnswer("scalar", node=const("inf"))
         minus = ParsedAnswer("scalar", node=neg(const("inf")))
         for idx in (0, 1):
@@ -206,11 +290,22 @@ class RelationReader(ABC):
         return ParsedAnswer("relation", relation=relation)
 
 
-def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 1e-9) -> bool:
-    """Whether no two sides that are numbers disagree, as in `43 = 42`."""
-    values = [constant(node) for node in nodes if node is not None]
-    known = [value for value in values if value is not None]
-    for value in known[1:]:
-        if abs(value - known[0]) > tolerance * max(abs(value), abs(known[0])):
+def _is_computable(node: ExprNode) -> bool:
+    """Whether a left-hand side has a value of its own, so that it names nothing."""
+    return not symbols(node) and "@" not in node.key and node.key not in ("#e", "#i")
+
+
+def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 0.0) -> bool:
+    """Whether all sides without symbols are equal; within `tolerance` if there is one."""
+    closed = [node for node in nodes if node is not None and not symbols(node)]
+    for node in closed[1:]:
+        if not tolerance:
+            if same_function(closed[0], node) is not True:
+                return False
+            continue
+        value, first = constant(node), constant(closed[0])
+        if value is None or first is None:
+            return False
+        if abs(value - first) > tolerance * max(abs(value), abs(first)):
             return False
     return True

@@ -2,7 +2,7 @@ r"""Splitting a clean answer into tokens, with the partner of every bracket.
 
 A token is (kind, text, spaced): kind `n` number, `c` LaTeX command (without its backslash), `w` run
 of letters, `t` content of a text command, `p` any other character; `spaced` says whether white
-space stood before it.
+space stood before it, and how wide.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class MathToken(NamedTuple):
 
     kind: str
     text: str
-    spaced: bool
+    spaced: int
+    """0, 1 behind white space, 2 behind a line end or a wide space."""
 
 
 class MathTokens(NamedTuple):
@@ -57,7 +58,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
         AnswerTooLargeError: too many tokens or brackets too deep.
     """
     tokens: list[MathToken] = []
-    position, spaced, depth = 0, False, 0
+    position, spaced, depth = 0, 0, 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:  # a lone backslash at the end
@@ -65,7 +66,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
         kind, body = match.lastgroup or "p", match[match.lastgroup or 0]
         position = match.end()
         if kind == "s":
-            spaced = True
+            spaced = 2 if "\n" in body else 1
             continue
         if kind == "n" and (depth > 0 or not thousands) and ("," in body or " " in body):
             body = re.match(r"\d+", body)[0]  # type: ignore[index]
@@ -83,7 +84,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
         if kind == "p":
             depth += (body in ("(", "[", "\\{")) - (body in (")", "]", "\\}"))
         tokens.append(MathToken(kind, body, spaced))
-        spaced = False
+        spaced = 0
         if len(tokens) > MAX_TOKENS:
             raise AnswerTooLargeError
     return _matched(tokens)
@@ -125,12 +126,21 @@ def _matched(tokens: list[MathToken]) -> MathTokens | None:
 
 
 def significant(tokens: Sequence[MathToken]) -> int:
-    """Significant digits of a signed decimal literal, else 0."""
-    if len(tokens) == 2 and tokens[0].text in ("-", "+"):
+    r"""Significant digits of a signed decimal literal, also of one `\times 10^k`, else 0."""
+    if len(tokens) > 1 and tokens[0].text in ("-", "+"):
         tokens = tokens[1:]
+    if len(tokens) > 4 and tokens[1].text in ("times", "cdot", "*") and _is_ten_to(tokens[2:]):
+        tokens = tokens[:1]
     if len(tokens) != 1 or tokens[0].kind != "n" or "." not in tokens[0].text:
         return 0
     if "overline" in tokens[0].text:
         return 0
     mantissa = tokens[0].text.lower().partition("e")[0]
     return len(re.sub(r"[.,\s]", "", mantissa).lstrip("0"))
+
+
+def _is_ten_to(tokens: Sequence[MathToken]) -> bool:
+    """Whether tokens are a whole power of ten."""
+    exponent = [token.text for token in tokens[2:] if token.text not in ("{", "}", "-", "+")]
+    is_power = tokens[0].text == "10" and tokens[1].text in ("^", "**")
+    return is_power and len(exponent) == 1 and exponent[0].isdigit()

@@ -7,7 +7,7 @@ grow: numbers stay below `MAX_BITS` bits, and an operation that would exceed the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -135,6 +135,34 @@ def symbols(node: ExprNode) -> frozenset[str]:
     return found - {node.args[1]} if node.op == "bind" else found
 
 
+def applied_letters(node: ExprNode) -> frozenset[str]:
+    """Letters that were read as functions of what stands in brackets behind them."""
+    found = frozenset[str]().union(
+        *(applied_letters(arg) for arg in node.args if isinstance(arg, ExprNode))
+    )
+    if node.op == "call" and node.args[0].startswith("@"):
+        return found | {node.args[0][1:]}
+    return found
+
+
+def unapplied(node: ExprNode, letters: frozenset[str]) -> ExprNode:
+    """The tree with `letters` read as factors of the brackets behind them, not as functions."""
+    op, args = node.op, node.args
+    if op == "pow" and _is_applied(args[0], letters):
+        base = args[0]
+        inside = unapplied(base.args[1], letters)
+        return mul((sym(base.args[0][1:]), power(inside, unapplied(args[1], letters))))
+    if _is_applied(node, letters):
+        return mul((sym(args[0][1:]), unapplied(args[1], letters)))
+    new = [unapplied(arg, letters) if isinstance(arg, ExprNode) else arg for arg in args]
+    return _rebuilt(op, new, node)
+
+
+def _is_applied(node: ExprNode, letters: frozenset[str]) -> bool:
+    is_letter = node.op == "call" and node.args[0][:1] == "@" and node.args[0][1:] in letters
+    return is_letter and len(node.args) == 2
+
+
 def mentions(node: ExprNode, names: frozenset[str]) -> bool:
     """Whether a call or binder named in `names` occurs in the tree."""
     if node.op in ("call", "bind") and node.args[0] in names:
@@ -144,22 +172,35 @@ def mentions(node: ExprNode, names: frozenset[str]) -> bool:
 
 def replace(node: ExprNode, name: str, value: ExprNode) -> ExprNode:
     """The tree with the symbol `name` replaced by `value`."""
-    if node.op == "sym":
-        return value if node.args[0] == name else node
-    if node.op in ("num", "const"):
+    return substitute(node, {name: value})
+
+
+def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
+    """The tree with free symbols replaced; what becomes exact is computed."""
+    op, args = node.op, node.args
+    if op == "sym":
+        return values.get(args[0], node)
+    if op in ("num", "const"):
         return node
-    args: list[Any] = [
-        replace(arg, name, value) if isinstance(arg, ExprNode) else arg for arg in node.args
-    ]
-    if node.op == "add":
+    if op == "bind" and args[1] in values:
+        inner = {name: value for name, value in values.items() if name != args[1]}
+        limits = [substitute(arg, values) for arg in args[3:]]
+        return bind(args[0], args[1], [substitute(args[2], inner), *limits])
+    new: list[Any] = [substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args]
+    return _rebuilt(op, new, node)
+
+
+def _rebuilt(op: str, args: list[Any], node: ExprNode) -> ExprNode:
+    """A node of the same kind with other parts; `node` itself where it has none."""
+    if op == "add":
         return add(args)
-    if node.op == "mul":
+    if op == "mul":
         return mul(args)
-    if node.op == "pow":
+    if op == "pow":
         return power(args[0], args[1])
-    if node.op == "bind":
+    if op == "bind":
         return bind(args[0], args[1], args[2:])
-    return call(args[0], args[1:])
+    return call(args[0], args[1:]) if op == "call" else node
 
 
 def _key(node: ExprNode) -> str:
@@ -244,6 +285,10 @@ def _exact_call(name: str, values: list[Fraction]) -> Fraction | None:
         return Fraction(found) if found.bit_length() <= MAX_BITS else None
     if name == "mod" and len(values) == 2 and values[1]:
         return first % values[1]
+    if name == "sign" and len(values) == 1:
+        return Fraction((first > 0) - (first < 0))
+    if name == "gamma" and whole and 0 < first <= _FACTORIAL_MAX:
+        return Fraction(math.factorial(first.numerator - 1))
     if name == "factorial" and whole and 0 <= first <= _FACTORIAL_MAX:
         return Fraction(math.factorial(first.numerator))
     if name == "binom" and whole and len(values) == 2:

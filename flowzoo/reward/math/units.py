@@ -24,6 +24,9 @@ _SHORT: Final = names(
 )
 _GLUED: Final = names("cm mm km kg mg ml lb lbs hr hrs mph cents pct")
 _OVER: Final = names("m km cm mi ft g kg mg L l")
+_UNDER: Final = names("s h hr min sec m cm L kg g day")
+"""Units below a fraction stroke."""
+_MARKS: Final = {'"': "in", "'": "ft"}
 _NO_UNITS: Final = names(
     "pi sin cos tan cot sec csc log ln exp sqrt mod and or but not nor plus minus times over "
     "squared cubed factorial choose divided is wrong incorrect false to by if than less more "
@@ -90,6 +93,8 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
         token = tokens[cut - 1]
         if _is_power(tokens, cut, start):
             cut -= 4 if token.text == "}" else 2
+        elif (opened := _fraction_start(tokens, cut, start)) > start:
+            cut = opened
         elif _is_unit_token(tokens, cut, start, end):
             cut -= 1
         else:
@@ -107,6 +112,8 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
         return False
     if token.kind == "t" or token.text in ("°", "%") or token.text in _CURRENCY:
         return True
+    if token.text in _MARKS:
+        return cut == end and before.kind == "n"
     if cut < end and token.text == "/":
         if before.kind == "t" or before.text in _OVER:
             return cut - 2 > start
@@ -117,6 +124,19 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
         return False
     is_over = cut < end and tokens[cut].text == "/" and token.text in _OVER
     return is_over or _is_unit_word(token, before)
+
+
+def _fraction_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
+    r"""Where a fraction of units such as `\frac{m}{s^2}` begins that ends before `cut`, else -1."""
+    begin = next(
+        (i for i in range(cut - 1, max(cut - 16, start), -1) if tokens[i].text == "frac"), -1
+    )
+    if begin <= start or cut - begin < 3 or tokens[begin - 1].kind != "n":
+        return -1
+    words = [t.text.strip() for t in tokens[begin + 1 : cut] if t.text not in "{}^"]
+    units = [word for word in words if word not in ("2", "3")]
+    is_known = len(units) >= 2 and all(word in _OVER or word in _UNDER for word in units)
+    return begin if is_known and units[-1] in _UNDER else -1
 
 
 def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
@@ -164,6 +184,8 @@ def _words(tokens: Sequence[MathToken]) -> list[str]:
     for token in tokens:
         if token.kind in "wt":
             words.extend(_WORD.findall(token.text.lower()) or [])
+        elif token.text in _MARKS:
+            words.append(_MARKS[token.text])
         elif token.text in ("2", "3", "/", "°", "%") or token.text in _CURRENCY:
             words.append(token.text.lstrip("\\"))
     return words

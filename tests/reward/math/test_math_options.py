@@ -40,7 +40,7 @@ def test_digits() -> None:
     assert scored("0.333", "1/3", digits=3) == 1.0
     assert scored("1.414214", "\\sqrt{2}") == 1.0
     assert scored("1.414213", "\\sqrt{2}") == 0.0
-    assert scored("0.30000000000000004", "0.3") == 1.0
+    assert scored("0.30000000000000004", "0.3") == 0.0
     assert scored("5.001", "5") == 0.0
 
 

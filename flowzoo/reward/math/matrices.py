@@ -1,0 +1,146 @@
+"""Arithmetic of explicit matrices: sums, products with numbers and matrices, powers, determinants.
+
+A matrix is a call of `matrix` with rows; the trees of its cells are computed as expressions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from flowzoo.reward.math.tree import (
+    MINUS_ONE,
+    ONE,
+    ZERO,
+    ExprNode,
+    add,
+    call,
+    mul,
+    num,
+    power,
+    rational,
+    symbols,
+)
+
+_MOST_POWER: Final = 24
+_MOST_SIZE: Final = 8
+Cells = list[list[ExprNode]]
+
+
+def is_matrix(node: ExprNode) -> bool:
+    """Whether a node is an explicit matrix."""
+    return node.op == "call" and node.args[0] == "matrix"
+
+
+def _cells(node: ExprNode) -> Cells:
+    return [list(row.args[1:]) for row in node.args[1:]]
+
+
+def _built(cells: Cells) -> ExprNode:
+    return call("matrix", [call("row", row) for row in cells])
+
+
+def total(terms: Sequence[ExprNode]) -> ExprNode:
+    """The sum of terms; of matrices of one shape, cell by cell."""
+    if not any(map(is_matrix, terms)):
+        return add(terms)
+    if not all(map(is_matrix, terms)):
+        return add(terms)
+    tables = [_cells(term) for term in terms]
+    shapes = {(len(table), len(table[0])) for table in tables}
+    if len(shapes) > 1:
+        return add(terms)
+    rows, columns = shapes.pop()
+    return _built(
+        [[add(table[i][j] for table in tables) for j in range(columns)] for i in range(rows)]
+    )
+
+
+def product(factors: Sequence[ExprNode]) -> ExprNode:
+    """The product of factors in their order; letters in capitals may be matrices themselves."""
+    if not any(map(is_matrix, factors)):
+        return mul(factors)
+    scalars = [factor for factor in factors if not is_matrix(factor)]
+    if any(name[:1].isupper() for scalar in scalars for name in symbols(scalar)):
+        return mul(factors)
+    tables = [_cells(factor) for factor in factors if is_matrix(factor)]
+    found = tables[0]
+    for table in tables[1:]:
+        if len(found[0]) != len(table) or max(len(found), len(table), len(table[0])) > _MOST_SIZE:
+            return mul(factors)
+        found = _times(found, table)
+    scale = mul(scalars) if scalars else ONE
+    return _built([[mul((scale, cell)) for cell in row] for row in found])
+
+
+def _times(a: Cells, b: Cells) -> Cells:
+    return [
+        [add(mul((a[i][k], b[k][j])) for k in range(len(b))) for j in range(len(b[0]))]
+        for i in range(len(a))
+    ]
+
+
+def negative(node: ExprNode) -> ExprNode:
+    """Minus a node."""
+    return product((MINUS_ONE, node))
+
+
+def raised(base: ExprNode, exponent: ExprNode) -> ExprNode:
+    """A power; of a square matrix by multiplication, its inverse by cofactors."""
+    if not is_matrix(base):
+        return power(base, exponent)
+    cells, count = _cells(base), rational(exponent)
+    if exponent.key in ("T", "top"):
+        return _built([list(column) for column in zip(*cells, strict=True)])
+    size = len(cells)
+    is_square = all(len(row) == size for row in cells) and size <= 4
+    if count is None or count.denominator != 1 or abs(count) > _MOST_POWER or not is_square:
+        return power(base, exponent)
+    if count < 0:
+        inverse = _inverse(cells)
+        if inverse is None:
+            return power(base, exponent)
+        cells, count = inverse, -count
+    found = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
+    for _ in range(int(count)):
+        found = _times(found, cells)
+    return _built(found)
+
+
+def _inverse(cells: Cells) -> Cells | None:
+    size = len(cells)
+    whole = determinant(cells)
+    if whole is None or whole.key == "0" or size > 3:
+        return None
+    scale = power(whole, MINUS_ONE)
+    if size == 1:
+        return [[scale]]
+    found: Cells = []
+    for i in range(size):
+        row: list[ExprNode] = []
+        for j in range(size):
+            minor = [
+                [cell for c, cell in enumerate(line) if c != i]
+                for r, line in enumerate(cells)
+                if r != j
+            ]
+            row.append(mul((num((-1) ** (i + j)), determinant(minor) or ZERO, scale)))
+        found.append(row)
+    return found
+
+
+def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
+    """The determinant of up to three rows."""
+    size = len(cells)
+    if size > 3 or any(len(row) != size for row in cells):
+        return None
+    if size == 1:
+        return cells[0][0]
+    terms: list[ExprNode] = []
+    for column in range(size):
+        minor = [[cell for idx, cell in enumerate(row) if idx != column] for row in cells[1:]]
+        inner = determinant(minor)
+        if inner is None:
+            return None
+        terms.append(mul((num((-1) ** column), cells[0][column], inner)))
+    return add(terms)

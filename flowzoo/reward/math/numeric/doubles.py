@@ -1,0 +1,238 @@
+"""The value of an expression at a point in complex doubles, with a bound on its own rounding.
+
+Cheap, and good for saying that two values differ: further apart than both bounds, they do. What
+doubles cannot hold, or what would need more than a short sum, is left to `precise`.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from flowzoo.reward.math.numeric.models import modelled
+from flowzoo.reward.math.numeric.points import ProbePoint
+from flowzoo.reward.math.tree import ExprNode, rational
+
+_EPS: Final = 4e-16
+_LARGE: Final = 1e90
+_SUM_TERMS: Final = 200
+_NESTED_TERMS: Final = 400
+_WORK: Final = "#terms"
+"""Key beside the bound variables: how often the innermost body is evaluated for one value."""
+
+
+class UnreliableValueError(Exception):
+    """A value that cannot be trusted, or that is out of reach."""
+
+
+class OffRealsError(UnreliableValueError):
+    """At a real point something leaves the reals, so that the point says nothing."""
+
+
+class Approx(NamedTuple):
+    """A value in doubles and how far off it can be."""
+
+    value: complex
+    error: float
+
+
+FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
+    "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sinh": cmath.sinh, "cosh": cmath.cosh,
+    "tanh": cmath.tanh, "arcsin": cmath.asin, "arccos": cmath.acos, "arctan": cmath.atan,
+    "arsinh": cmath.asinh, "arcosh": cmath.acosh, "artanh": cmath.atanh, "ln": cmath.log,
+    "cot": lambda z: 1 / cmath.tan(z), "sec": lambda z: 1 / cmath.cos(z),
+    "csc": lambda z: 1 / cmath.sin(z), "coth": lambda z: 1 / cmath.tanh(z),
+    "sech": lambda z: 1 / cmath.cosh(z), "csch": lambda z: 1 / cmath.sinh(z),
+    "arccot": lambda z: cmath.atan(1 / z), "arcsec": lambda z: cmath.acos(1 / z),
+    "arccsc": lambda z: cmath.asin(1 / z),
+}  # fmt: skip
+"""Functions of one argument."""
+_CONSTANTS: Final = {"pi": complex(math.pi), "e": complex(math.e), "i": 1j}
+_PRECISE_ONLY: Final = frozenset({"gamma", "zeta", "erf", "erfc", "normal", "floor", "ceil", "mod"})
+
+
+def approximate(
+    node: ExprNode, point: ProbePoint, bound: Mapping[str, float] | None = None
+) -> Approx:
+    """The value of a tree at a probe point.
+
+    Raises:
+        OffRealsError: it leaves the reals at a real point.
+        UnreliableValueError: it is not finite, beyond 1e90, below 1e-90, or not for doubles.
+    """
+    try:
+        found = _value(node, point, bound or {})
+    except (OverflowError, ZeroDivisionError, ValueError):
+        raise UnreliableValueError from None
+    size = abs(found.value)
+    if not size < _LARGE or not found.error < _LARGE or 0 < size < 1 / _LARGE:
+        raise UnreliableValueError
+    return found
+
+
+def _value(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> Approx:
+    op, args = node.op, node.args
+    if op == "num":
+        value = float(args[0])
+        return Approx(complex(value), abs(value) * _EPS)
+    if op == "sym":
+        if args[0] in bound:
+            return Approx(complex(bound[args[0]]), 0.0)
+        real, imag = point.value(args[0])
+        return Approx(complex(float(real), float(imag)), abs(float(real)) * _EPS)
+    if op == "const":
+        if args[0] == "inf":
+            raise UnreliableValueError
+        return Approx(_CONSTANTS[args[0]], 1e-15)
+    if op == "add":
+        terms = [approximate(arg, point, bound) for arg in args]
+        total = sum((term.value for term in terms), 0j)
+        error = sum(term.error + _EPS * abs(term.value) for term in terms)
+        return Approx(total, error)
+    if op == "mul":
+        product = Approx(1 + 0j, 0.0)
+        for arg in args:
+            product = _times(product, approximate(arg, point, bound))
+        return product
+    if op == "pow":
+        base, exponent = approximate(args[0], point, bound), approximate(args[1], point, bound)
+        return _on_reals(_power(base, exponent, rational(args[1])), point)
+    if op == "bind":
+        return _finite(node, point, bound)
+    return _on_reals(_called(args[0], args[1:], point, bound), point)
+
+
+def _times(a: Approx, b: Approx) -> Approx:
+    product = a.value * b.value
+    off = abs(a.value) * b.error + abs(b.value) * a.error + a.error * b.error
+    return Approx(product, off + _EPS * abs(product))
+
+
+def _on_reals(found: Approx, point: ProbePoint) -> Approx:
+    """At a real point a function that leaves the reals says nothing."""
+    if not point.is_real or found.value.imag == 0:
+        return found
+    if abs(found.value.imag) > max(1e-9 * abs(found.value), found.error):
+        raise OffRealsError
+    return Approx(complex(found.value.real), found.error + abs(found.value.imag))
+
+
+def _power(base: Approx, exponent: Approx, exact: Fraction | None) -> Approx:
+    size = abs(base.value)
+    if size <= 2 * base.error:
+        # Zero, or so near that its logarithm means nothing.
+        if base.value == 0 and base.error == 0 and exponent.value.real > 0:
+            return Approx(0j, 0.0)
+        raise UnreliableValueError
+    z = complex(base.value.real, base.value.imag or 0.0)  # no -0.0, which is across the cut
+    log = cmath.log(z)
+    if abs(exponent.value) * abs(log) > 200:
+        raise UnreliableValueError
+    is_whole = exact is not None and exact.denominator == 1
+    if not is_whole and z.real < 0 and 0 < abs(z.imag) <= 4 * base.error:
+        raise UnreliableValueError  # either side of the cut
+    found = z ** (int(exact) if is_whole and exact is not None else exponent.value)
+    spread = abs(exponent.value) * base.error / (size - base.error) + abs(log) * exponent.error
+    if spread > 0.1:
+        raise UnreliableValueError
+    return Approx(found, abs(found) * (1.2 * spread + _EPS * (4 + abs(exponent.value * log))))
+
+
+def _called(
+    name: str, args: tuple[ExprNode, ...], point: ProbePoint, bound: Mapping[str, float]
+) -> Approx:
+    if name in _PRECISE_ONLY:
+        raise UnreliableValueError
+    values = [approximate(arg, point, bound) for arg in args]
+    plain = FUNCTIONS.get(name)
+    if plain is not None:
+        return _through(plain, values[0])
+    if name == "abs":
+        return Approx(complex(abs(values[0].value)), values[0].error)
+    if name == "factorial":
+        return _factorial(values[0])
+    if name in ("max", "min"):
+        return _extreme(name, values)
+    if name in ("binom", "sign", "gcd", "lcm"):
+        raise UnreliableValueError
+    plain_values = [item.value for item in values]
+    found = modelled(name, plain_values, float)
+    off = 0.0
+    for idx, item in enumerate(values):
+        step = max(item.error, 1e-7)
+        moved = [*plain_values[:idx], item.value + step, *plain_values[idx + 1 :]]
+        off += 4 * abs(modelled(name, moved, float) - found) * item.error / step
+    return Approx(complex(found), off + 64 * _EPS)
+
+
+def _through(function: Callable[[complex], complex], item: Approx) -> Approx:
+    """A function of an uncertain argument: the error grows with the slope."""
+    z = complex(item.value.real, item.value.imag or 0.0)
+    found = function(z)
+    step = max(item.error, 1e-7 * abs(z), 1e-12)
+    slope = max(abs(function(z + step) - found), abs(function(z - step) - found)) / step
+    if slope * step > 0.1 * max(abs(found), 1.0) or slope > 1e6:
+        raise UnreliableValueError
+    return Approx(found, 4 * slope * (item.error + _EPS * abs(z)) + 4 * _EPS * abs(found))
+
+
+def _factorial(item: Approx) -> Approx:
+    z = item.value
+    if abs(z.imag) > 1e-12 or not -0.9 < z.real < 60:
+        raise UnreliableValueError
+    found = math.gamma(z.real + 1)
+    return Approx(complex(found), abs(found) * (1e-13 + 8 * item.error))
+
+
+def _extreme(name: str, values: list[Approx]) -> Approx:
+    if any(abs(item.value.imag) > 1e-9 for item in values):
+        raise OffRealsError
+    reals = [item.value.real for item in values]
+    found = max(reals) if name == "max" else min(reals)
+    return Approx(complex(found), max(item.error for item in values))
+
+
+def deeper(bound: Mapping[str, float], terms: int) -> dict[str, float]:
+    """`bound` one binder deeper.
+
+    Raises:
+        UnreliableValueError: nested binders multiply to too many terms.
+    """
+    work = bound.get(_WORK, 1) * terms
+    if work > _NESTED_TERMS:
+        raise UnreliableValueError
+    return {**bound, _WORK: work}
+
+
+def span(first: Fraction | None, last: Fraction | None) -> range:
+    """The whole numbers from `first` to `last`.
+
+    Raises:
+        UnreliableValueError: they are no whole numbers, or too many.
+    """
+    if first is None or last is None or first.denominator != 1 or last.denominator != 1:
+        raise UnreliableValueError
+    if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:
+        raise UnreliableValueError
+    return range(int(first), int(last) + 1)
+
+
+def _finite(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> Approx:
+    """A short finite sum or product."""
+    name, variable, body, *limits = node.args
+    if name not in ("sum", "prod") or len(limits) != 2:
+        raise UnreliableValueError
+    terms = span(rational(limits[0]), rational(limits[1]))
+    inner = deeper(bound, max(len(terms), 1))
+    total = Approx(0j if name == "sum" else 1 + 0j, 0.0)
+    for index in terms:
+        term = approximate(body, point, {**inner, variable: float(index)})
+        if name == "sum":
+            value = total.value + term.value
+            total = Approx(value, total.error + term.error + _EPS * (abs(value) + abs(term.value)))
+        else:
+            total = _times(total, term)
+    return total

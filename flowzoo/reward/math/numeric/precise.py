@@ -1,0 +1,237 @@
+"""The value of an expression at a point to as many digits as asked, through mpmath.
+
+Nothing here judges: a caller evaluates at several precisions and sees what stays. Work is bounded:
+exponents, arguments of slow functions, terms of sums and nodes visited.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Final
+
+from flowzoo.reward.math.numeric.binders import integral, limit, series
+from flowzoo.reward.math.numeric.doubles import (
+    FUNCTIONS,
+    OffRealsError,
+    UnreliableValueError,
+    deeper,
+    span,
+)
+from flowzoo.reward.math.numeric.models import modelled, sample
+from flowzoo.reward.math.numeric.points import ProbePoint
+from flowzoo.reward.math.tree import ExprNode, rational
+
+_GUARD: Final = 20
+_WORK: Final = 6_000
+"""Nodes that one evaluation may visit."""
+_MP_NAMES: Final = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh", "arcosh": "acosh",
+    "artanh": "atanh", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc", "normal": "ncdf",
+}  # fmt: skip
+_KNOWN: Final = frozenset({*FUNCTIONS, "gamma", "zeta", "erf", "erfc", "normal"})
+_MOST: Final = {"zeta": 60, "gamma": 1e7, "erf": 200, "erfc": 200, "normal": 200}
+"""Largest arguments of functions that are slow or out of range beyond."""
+
+
+@functools.lru_cache(maxsize=8)
+def _context(digits: int) -> Any:
+    import mpmath
+
+    context = mpmath.MPContext()
+    context.dps = digits + _GUARD
+    return context
+
+
+def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
+    """The value of a tree at a probe point, rounded near `digits` digits.
+
+    Raises:
+        OffRealsError: it leaves the reals at a real point.
+        UnreliableValueError: it has no value, or it is out of reach.
+    """
+    try:
+        return Evaluation(point, digits).value(node, {})
+    except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):
+        raise UnreliableValueError from None
+    except UnreliableValueError:
+        raise
+    except Exception as error:  # mpmath's NoConvergence and the like
+        if type(error).__module__.startswith("mpmath"):
+            raise UnreliableValueError from None
+        raise
+
+
+class Evaluation:
+    """One evaluation of a tree."""
+
+    def __init__(self, point: ProbePoint, digits: int, held: int = 0) -> None:
+        """With `digits` digits to rely on; more are `held` where a computation loses many."""
+        self.point, self.digits, self.context = point, digits, _context(held or digits)
+        self.left = _WORK
+        self.vanishes = False  # whether powers too small to hold are zero, as under an integral
+        self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
+
+    def number(self, value: Any) -> Any:
+        """A fraction in this arithmetic."""
+        return self.context.mpf(value.numerator) / value.denominator
+
+    def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+        """The value of a tree."""
+        self.left -= 1
+        if self.left < 0:
+            raise UnreliableValueError
+        op, args = node.op, node.args
+        if op == "num":
+            return self.number(args[0])
+        if op == "sym":
+            return bound[args[0]] if args[0] in bound else self.symbol(args[0])
+        if op == "const":
+            return self.constant(args[0])
+        if op == "add":
+            return self.context.fsum(self.value(arg, bound) for arg in args)
+        if op == "mul":
+            return self.context.fprod(self.value(arg, bound) for arg in args)
+        if op == "pow":
+            return self.real(self.power(self.value(args[0], bound), self.value(args[1], bound)))
+        if op == "bind":
+            return self.binder(node, bound)
+        return self.real(self.call(args[0], args[1:], bound))
+
+    def symbol(self, name: str) -> Any:
+        """The value of a free symbol."""
+        real, imag = self.point.value(name)
+        return self.context.mpc(self.number(real), self.number(imag)) if imag else self.number(real)
+
+    def constant(self, name: str) -> Any:
+        """The value of a constant."""
+        if name == "inf":
+            raise UnreliableValueError
+        if name == "i":
+            return self.context.mpc(0, 1)
+        return +(self.context.pi if name == "pi" else self.context.e)
+
+    def real(self, found: Any) -> Any:
+        """Without an imaginary part that is rounding; at a real point there may be no other."""
+        context = self.context
+        if not context.isfinite(found):
+            raise UnreliableValueError
+        imag = context.im(found)
+        if imag == 0:
+            return context.re(found)
+        if abs(imag) <= self.snap * abs(found):
+            return context.re(found)
+        if self.point.is_real and abs(imag) > abs(found) * 1e-9:
+            raise OffRealsError
+        return found
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        """A power whose logarithm is of bounded size."""
+        context = self.context
+        if base == 0:
+            if context.re(exponent) > 0:
+                return context.zero
+            raise UnreliableValueError
+        if self.vanishes and context.re(exponent * context.log(base)) < -1e6:
+            return context.zero
+        if abs(exponent) * abs(context.log(abs(base))) > 1e12 or abs(context.im(exponent)) > 1e9:
+            raise UnreliableValueError
+        return context.power(base, exponent)
+
+    def call(self, name: str, args: tuple[ExprNode, ...], bound: Mapping[str, Any]) -> Any:
+        """The value of a function."""
+        context = self.context
+        values = [self.value(arg, bound) for arg in args]
+        first = values[0] if values else context.zero
+        if name in _KNOWN:
+            if abs(first) > _MOST.get(name, 1e12):
+                raise UnreliableValueError
+            return getattr(context, _MP_NAMES.get(name, name))(first)
+        if name == "abs":
+            return abs(first)
+        if name == "factorial":
+            if abs(first) > 1e7:
+                raise UnreliableValueError
+            return context.gamma(first + 1)
+        if name == "binom":
+            if max(abs(first), abs(values[1])) > 1e7:
+                raise UnreliableValueError
+            return context.binomial(first, values[1])
+        if name in ("max", "min", "floor", "ceil", "mod", "sign"):
+            return self.stepped(name, values)
+        if any(abs(item) > 1e30 for item in values):
+            raise UnreliableValueError
+        return modelled(name, values, self.number)
+
+    def stepped(self, name: str, values: list[Any]) -> Any:
+        """A function of real numbers with steps or kinks."""
+        context = self.context
+        if any(context.im(item) != 0 for item in values):
+            raise OffRealsError
+        if name in ("max", "min"):
+            return max(values) if name == "max" else min(values)
+        first = values[0]
+        if name == "mod":
+            if len(values) != 2 or values[1] == 0:
+                raise UnreliableValueError
+            return first - values[1] * self.floor(first / values[1])
+        if name == "sign":
+            if abs(first) < context.mpf(10) ** -(self.digits // 2):
+                raise UnreliableValueError
+            return context.sign(first)
+        return self.floor(first) if name == "floor" else -self.floor(-first)
+
+    def floor(self, item: Any) -> Any:
+        """The floor; a number too near to a whole one could be on either side."""
+        nearest = self.context.nint(item)
+        if abs(item - nearest) < self.context.mpf(10) ** -(self.digits // 2):
+            exact = item == nearest
+            if not exact:
+                raise UnreliableValueError
+        return self.context.floor(item)
+
+    def binder(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+        """A sum, product, integral or limit: its value where it has one that is within reach."""
+        name, variable, body, *limits = node.args
+        found = None
+        if name in ("sum", "prod") and len(limits) == 2:
+            low, high = (rational(item) for item in limits)
+            if low is not None and high is not None:
+                return self.finite(name, variable, body, span(low, high), bound)
+            if low is not None and name == "sum" and limits[1].key == "#inf":
+                found = series(self, variable, body, low, bound)
+        elif name == "int" and len(limits) == 2:
+            found = integral(self, variable, body, limits, bound)
+        elif name == "lim" and len(limits) == 1:
+            finer = Evaluation(self.point, self.digits, 8 * self.digits)
+            finer.left = self.left
+            found = limit(finer, variable, body, limits[0], bound)
+            self.left = finer.left
+        return self.standing(node, bound) if found is None else found
+
+    def finite(
+        self, name: str, variable: str, body: ExprNode, terms: range, bound: Mapping[str, Any]
+    ) -> Any:
+        """A short finite sum or product."""
+        inner = deeper(bound, max(len(terms), 1))
+        values = [self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms]
+        return self.context.fsum(values) if name == "sum" else self.context.fprod(values)
+
+    def standing(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+        """A stand-in for what is not computed, linear in the body of a sum, integral or limit."""
+        name, variable, body, *limits = node.args
+        inner = deeper(bound, 2)
+        ends = [
+            self.number(sample("#infinite", idx)) * (-1 if "-1" in item.key else 1)
+            if "#inf" in item.key
+            else self.value(item, bound)
+            for idx, item in enumerate(limits)
+        ]
+        bodies = [
+            self.value(body, {**inner, variable: self.number(sample(name, idx))})
+            for idx in range(2)
+        ]
+        if name == "prod":
+            return modelled(f"bind:{name}", [*bodies, *ends], self.number)
+        weights = [modelled(f"bind:{name}:{idx}", ends, self.number) for idx in range(2)]
+        return weights[0] * bodies[0] + weights[1] * bodies[1]

@@ -1,0 +1,60 @@
+"""Golds of MATH and GSM8K against themselves, and against themselves with one character changed."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from flowzoo.reward import MathOptions, score_batch
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+_WORDS = re.compile(r"\\(?:text|begin|\$|left|\{|math|overline|dots)")
+
+
+def golds() -> list[str]:
+    """All final answers of the three files."""
+    names = ("math500/test.jsonl", "gsm8k/train.jsonl", "gsm8k/test.jsonl")
+    paths = [DATA / name for name in names]
+    for path in paths:
+        if not path.exists():
+            pytest.skip(f"{path} is not here")
+    rows = [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
+    return [row["answer"].rpartition("####")[2].strip() for row in rows]
+
+
+def another_digit(gold: str, rng: random.Random) -> str:
+    """The gold with one digit changed; itself where it has none."""
+    places = [match.start() for match in re.finditer(r"\d", gold)]
+    if not places:
+        return gold
+    idx = rng.choice(places)
+    digit = rng.choice([char for char in "0123456789" if char != gold[idx]])
+    return gold[:idx] + digit + gold[idx + 1 :]
+
+
+def another_sign(gold: str, rng: random.Random) -> str:
+    """The gold with one sign changed, or with a minus in front; itself where neither is said."""
+    places = [match.start() for match in re.finditer(r"[+-]", gold)]
+    if places:
+        idx = rng.choice(places)
+        return gold[:idx] + ("-" if gold[idx] == "+" else "+") + gold[idx + 1 :]
+    is_number = gold[:1].isdigit() or (gold[:1] == "\\" and not _WORDS.match(gold))
+    return f"-{gold}" if is_number and gold != "0" else gold
+
+
+def test_identity_is_paid_and_one_changed_character_is_noticed() -> None:
+    rng, options = random.Random(3), MathOptions(judge="none")
+    given = golds()
+    assert len(given) > 9_000
+    own = score_batch([rf"so \boxed{{{gold}}}." for gold in given], given, options)
+    assert [g for g, s in zip(given, own.scores, strict=True) if not s] == []
+    for change in (another_digit, another_sign):
+        rows = [(change(gold, rng), gold) for gold in given]
+        rows = [(pred, gold) for pred, gold in rows if pred != gold]
+        assert len(rows) > 9_000
+        found = score_batch(
+            [rf"so \boxed{{{pred}}}." for pred, _ in rows], [gold for _, gold in rows], options
+        )
+        assert [row for row, s in zip(rows, found.scores, strict=True) if s] == []
