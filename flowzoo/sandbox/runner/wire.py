@@ -23,7 +23,7 @@ The messages of a session begin with a byte that says what they are:
 
 | message | from | content |
 |---|---|---|
-| C | check | a call, `codec.encode((args, kwargs))` |
+| C | check | a call: the encoded tuple of arguments, or list of that and the keywords |
 | R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; T or F, the truth of a result that is no plain data, and the name of its type |
 | Z | host, to check | no more answers will come |
 | ? | check | the last answer cannot be read |
