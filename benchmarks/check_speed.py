@@ -59,7 +59,7 @@ class Served:
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"{SERVE}serve({tier!r})"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(checkout)},
+            env={**os.environ, "PYTHONPATH": str(checkout)}, cwd=checkout,
         )  # fmt: skip
         self._read()
 

@@ -37,7 +37,7 @@ class Limits:
     each call has as much, and all together (and the test's own code) `CALLS_PER_CHECK` times it."""
     wall_s: float | None = None
     """Seconds on the wall; None: 4 * cpu_s + 1. For each CPU second that it has used a program may
-    take eight more, so that a busy machine does not stop a program that works."""
+    take sixteen more, so that a busy machine does not stop a program that works."""
     total_s: float | None = None
     """CPU seconds for all tests of a program together; tests that are left then are not run, and
     have the verdict TLE. None: no limit."""

@@ -23,6 +23,8 @@ from inside import (
 )
 from wire import RAISED, RETURNED, UNPLAIN
 
+_heard, _place = b"", 0
+"""What has been read of the session's messages, and where the next one begins."""
 DICTS = (dict, Counter, OrderedDict, defaultdict)
 """What a program may return for a dict: the library's own, which equal one of the same items."""
 
@@ -79,8 +81,8 @@ def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
     while True:
         call = hear()[1:]
         try:
-            args, kwargs = codec.decode(call, make)
-            result = found(*args, **kwargs)
+            given = codec.decode(call, make)
+            result = found(*given) if type(given) is tuple else found(*given[0], **given[1])
             try:
                 reply = RETURNED + codec.encode(result, most, DICTS)
             except codec.UnsupportedTypeError as error:
@@ -97,15 +99,12 @@ def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
 
 def hear() -> bytes:
     """The next message of the session."""
-    (size,) = LENGTH.unpack(_read(LENGTH.size))
-    return _read(size)
-
-
-def _read(size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = os.read(HEARS, min(size - len(data), 1 << 20))
+    global _heard, _place
+    end = _place + LENGTH.size
+    while len(_heard) < end or len(_heard) < end + LENGTH.unpack_from(_heard, _place)[0]:
+        part = os.read(HEARS, 1 << 20)
         if not part:
             os._exit(0)
-        data += part
-    return data
+        _heard, _place, end = _heard[_place:] + part, 0, LENGTH.size
+    start, _place = end, end + LENGTH.unpack_from(_heard, _place)[0]
+    return _heard[start:_place]

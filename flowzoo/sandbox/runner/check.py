@@ -142,7 +142,7 @@ def encode_call(args: Any, kwargs: dict[str, Any]) -> bytes:
     Raises:
         UnsupportedTypeError: an argument is no plain data.
     """
-    return CALL + codec.encode((tuple(args), kwargs))
+    return CALL + codec.encode([tuple(args), kwargs] if kwargs else tuple(args))
 
 
 def read_answer(answer: bytes) -> Any:

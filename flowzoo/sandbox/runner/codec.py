@@ -29,7 +29,7 @@ MOST_COLLISIONS = 64
 """Most keys with one hash: ints are easily made to collide, and many that do cost their square."""
 
 _NAME = type.__dict__["__name__"].__get__  # the real one, whatever a metaclass says
-_LENGTH = struct.Struct("<I")
+_LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
 _DOUBLE = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
@@ -116,11 +116,11 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
     if len(out) > most:
         raise EncodingTooLargeError
     kind = type(value)
-    if value is None or kind is bool:
-        out += b"N" if value is None else b"T" if value else b"F"
-    elif kind is int:
+    if kind is int:
         size = value.bit_length() // 8 + 1
-        _put_bytes(out, b"I", value.to_bytes(size, "little", signed=True), most)
+        out += _INT.pack(b"I", size) + value.to_bytes(size, "little", signed=True)
+    elif value is None or kind is bool:
+        out += b"N" if value is None else b"T" if value else b"F"
     elif kind is str:
         _put_bytes(out, b"S", value.encode("utf-8", "surrogatepass"), most)
     elif kind is float:
@@ -184,6 +184,12 @@ def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, 
     """The value at `place`, and the place after it."""
     tag = data[place : place + 1]
     place += 1
+    if tag == b"I":
+        (size,) = _LENGTH.unpack_from(data, place)
+        end = place + 4 + size
+        if end > len(data):
+            raise ValueError(f"an int of {size} bytes with {len(data) - place - 4} left")
+        return int.from_bytes(data[place + 4 : end], "little", signed=True), end
     if tag in _CONSTANTS:
         return _CONSTANTS[tag], place
     if tag == b"D":
@@ -199,7 +205,7 @@ def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, 
     place += 4
     if size > len(data) - place:  # also of containers: a member has one byte at least
         raise ValueError(f"a length of {size} with {len(data) - place} bytes left")
-    if tag in (b"I", b"S", b"B", b"X", b"Y"):
+    if tag in (b"S", b"B", b"X", b"Y"):
         return _scalar(tag, data[place : place + size]), place + size
     if depth >= DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
@@ -228,8 +234,6 @@ def _take_dict(
 
 
 def _scalar(tag: bytes, content: bytes) -> Any:
-    if tag == b"I":
-        return int.from_bytes(content, "little", signed=True)
     if tag == b"Y":
         return _TYPES[content.decode("ascii")]
     if tag == b"X":

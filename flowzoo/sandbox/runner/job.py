@@ -170,12 +170,26 @@ class RunnerJob:
 
     def _take_records(self, watch: ProcessMonitor) -> bool:
         """Deal with the records that are there; whether nothing more is to come."""
-        while not self._over and self.index < self.tests and (record := watch.record()):
+        while not self._over and self.index < self.tests:
+            if self.session and (found := watch.messages()):
+                self._take_messages(watch, found)
+            record = watch.record()
+            if record is None:
+                break
             with record[1] as content:
                 self._take(watch, *record[:1], content)
             watch.next_record()
         self._send_messages()
         return self._over or self.index >= self.tests
+
+    def _take_messages(self, watch: ProcessMonitor, found: list[bytes]) -> None:
+        """Calls of a test, or answers to them."""
+        self._messages += found
+        if self.is_test:
+            self._count(watch, sum(one[:1] == CALL for one in found))
+        else:
+            watch.begin_call()
+            self._count(watch, -len(found))
 
     def _send_messages(self) -> None:
         """Send what gathered."""
@@ -198,11 +212,6 @@ class RunnerJob:
             self._send_rest(watch, "setup", content)
         elif kind == b"X" and not self._compiled:
             self._send_rest(watch, "compile", content)
-        elif kind == b"Q" and self.session:
-            self._messages.append(bytes(content))
-            if not self.is_test:
-                watch.begin_call()
-            self._count(watch, 1 if self.is_test and content[:1] == CALL else -1)
         elif kind in _CALL_RESULTS and self.style != "stdin":
             self._take_result(watch, kind, content)
 
@@ -324,11 +333,13 @@ class RunnerJob:
         kind, head, sizes = frame
         if kind == DATA and sizes and head.get("id") == self.id and self.session:
             _, _, _, outbox = self.box.buffers
-            outbox.ensure(outbox.size + LENGTH.size * len(sizes) + sum(sizes))
+            content, place, parts = b"".join(self.channel.read_blob(sum(sizes))), 0, []
             for size in sizes:
-                outbox.append(LENGTH.pack(size))
-                for part in self.channel.read_blob(size):
-                    outbox.append(part)
+                parts += LENGTH.pack(size), content[place : place + size]
+                place += size
+            data = b"".join(parts)
+            outbox.ensure(outbox.size + len(data))
+            outbox.append(data)
             self._count(watch, -len(sizes) if self.is_test else len(sizes))
             watch.send()
         elif kind == STOP and not sizes:

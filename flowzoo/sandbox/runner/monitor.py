@@ -15,8 +15,8 @@ from zygote import Zygote
 STDERR_KEPT = 2048
 STDERR_MOST = 4 * 2**20
 """Bytes a program may print to stderr: all are read, and a flood costs the box its time."""
-RECORD = 4
-"""Bytes of a record's length."""
+RECORD, MESSAGE = 4, ord("Q")
+"""Bytes of a record's length; the kind of a record that is a message of a session."""
 SLACK = 8192
 """Bytes a record may have beyond the output allowed."""
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -236,6 +236,18 @@ class ProcessMonitor:
         if size <= RECORD or self.records.size < size:
             return None
         return bytes(self.records.bytes[RECORD : RECORD + 1]), self.records.view(RECORD + 1, size)
+
+    def messages(self) -> list[bytes]:
+        """Contents of the records of messages that come next, which are dropped."""
+        data, place, found = self.records.bytes, 0, []
+        while self.records.size - place > RECORD and data[place + RECORD] == MESSAGE:
+            end = place + RECORD + int.from_bytes(data[place : place + RECORD], "little")
+            if not place + RECORD < end <= self.records.size:
+                break
+            found.append(bytes(data[place + RECORD + 1 : end]))
+            place = end
+        self.records.drop(place)
+        return found
 
     def next_record(self) -> None:
         """Drop the record that `record` gave, whose view has been released."""

@@ -23,7 +23,7 @@ The messages of a session begin with a byte that says what they are:
 
 | message | from | content |
 |---|---|---|
-| C | check | a call, `codec.encode((args, kwargs))` |
+| C | check | a call: the encoded tuple of arguments, or list of that and the keywords |
 | R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; T or F, the truth of a result that is no plain data, and the name of its type |
 | Z | host, to check | no more answers will come |
 | ? | check | the last answer cannot be read |
@@ -60,7 +60,7 @@ READY, CASE, DONE, BROKEN = 16, 17, 18, 19
 CALL, RETURNED, RAISED, UNPLAIN = b"C", b"R", b"E", b"U"
 NO_MORE, UNREADABLE, DEPARTED = b"Z", b"?", b"~"
 
-WALL_PER_CPU = 8.0
+WALL_PER_CPU = 16.0
 """Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
 process that works needs no more than a share of a core to be told from one that waits."""
 
