@@ -29,13 +29,14 @@ from flowzoo.commands import matrix as matrix_command
 from flowzoo.commands import play as play_command
 from flowzoo.commands import report as report_command
 from flowzoo.commands import sandbox as sandbox_command
+from flowzoo.commands import sft as sft_command
 from flowzoo.commands import swap as swap_command
 from flowzoo.commands import train as train_command
 from flowzoo.errors import FlowzooError
 from flowzoo.provenance import usable_cores
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk: the user's to mend, so they get one line as well."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk or quota: the user's to mend, so they get one line as well."""
 
 Command = (
     Annotated[list_command.Options, conf.subcommand("list")]
@@ -43,6 +44,7 @@ Command = (
     | Annotated[play_command.Options, conf.subcommand("play")]
     | Annotated[eval_command.Options, conf.subcommand("eval")]
     | Annotated[filter_command.Options, conf.subcommand("filter")]
+    | Annotated[sft_command.Options, conf.subcommand("sft")]
     | Annotated[train_command.Options, conf.subcommand("train")]
     | Annotated[matrix_command.Options, conf.subcommand("matrix")]
     | Annotated[report_command.Options, conf.subcommand("report")]

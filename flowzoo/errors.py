@@ -27,6 +27,10 @@ class DataError(FlowzooError, ValueError):
     """A data file does not have the layout it should have; the message names file and line."""
 
 
+class SaveError(FlowzooError, OSError):
+    """Something could not be written; what was written before it is whole."""
+
+
 class RetrieverError(FlowzooError, RuntimeError):
     """A search could not be carried out; an episode never takes this for an observation."""
 

@@ -1,28 +1,121 @@
-"""Files that survive a crash: whole replacements, and JSON Lines whose last line may be torn."""
+"""Files that survive a crash: whole replacements, and JSON Lines whose last line may be torn.
+
+A record that carries its own digest (`sealed`) tells a changed byte from what was written.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowzoo.errors import DataError
+from flowzoo.errors import DataError, SaveError, UsageError
 
 JsonRow = TypeVar("JsonRow")
 
+_SEAL = "sha256"
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
+"""Errors of reading that say that what was there is gone. Others (a permission, too many open
+files) say nothing about the file, and the file is whole once they are mended."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell what is gone from what may not be read.
+
+    Raises:
+        DataError: the file is damaged or missing.
+        UsageError: it cannot be read now.
+    """
+    try:
+        yield
+    except OSError as error:
+        said = f"{path} cannot be read: {error.strerror}"
+        if error.errno in _GONE:
+            raise DataError(said) from error
+        raise UsageError(f"{said}. Mend that, and repeat the command.") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say what could not be written.
+
+    Raises:
+        SaveError: any error of the operating system.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SaveError(
+            f"{path} could not be written: {error.strerror or error}. What was written before is "
+            "whole: mend this (is the disk full?), and repeat the command."
+        ) from error
+
 
 def replace_text(path: Path, text: str) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
+    """Write atomically: a reader sees the old file or the new one, after a loss of power too."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        write_synced(partial, text.encode("utf-8"))
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # a full disk gets its space back
+        raise
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and force it to disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically, for people to read and diff."""
     replace_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """What the file at `path` says.
+
+    Raises:
+        DataError: it is not there, or is not JSON.
+        UsageError: it cannot be read now.
+    """
+    with reading(path):
+        data = path.read_bytes()
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """`record`, which must be JSON-able, with the SHA-256 of its content under `sha256`."""
+    content = json.loads(json.dumps(record))  # as it will be read: keys are texts
+    return {**content, _SEAL: _digest(content)}
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The record in a file of JSON, without its digest; one without a digest is taken as it is.
+
+    Raises:
+        DataError: it is not there, is no JSON object, or its digest is that of another content.
+        UsageError: it cannot be read now.
+    """
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise DataError(f"{path} is not a JSON object")
+    content = {name: value for name, value in record.items() if name != _SEAL}
+    if _SEAL in record and record[_SEAL] != _digest(content):
+        raise DataError(f"{path} is not what was written: its SHA-256 differs")
+    return content
 
 
 def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[JsonRow]:
@@ -32,8 +125,10 @@ def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[Jso
 
     Raises:
         DataError: another line cannot be read; the message names it and says it is not `what`.
+        UsageError: the file cannot be read now.
     """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    with reading(path):
+        lines = path.read_bytes().splitlines() if os.path.lexists(path) else []
     rows: list[JsonRow] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -43,3 +138,18 @@ def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[Jso
                 break
             raise DataError(f"{path}, line {number}: not {what} ({error})") from error
     return rows
+
+
+def free_path(path: Path) -> Path:
+    """`path`, or the first of PATH.1, PATH.2, … where something is there already."""
+    found, number = path, 0
+    while os.path.lexists(found):
+        number += 1
+        found = path.with_name(f"{path.name}.{number}")
+    return found
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of the JSON of `record`, whatever the order and the layout of its file."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

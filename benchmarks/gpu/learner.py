@@ -69,8 +69,8 @@ def random_calls(options: Options, vocabulary: int) -> list[Any]:
 
 def main(options: Options) -> int:
     """Time the updates and print one JSON object."""
+    from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
     from flowzoo.baselines.learner.update import Learner, LearnerConfig
-    from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
 
     model = random_model(options.size, device_name())
     lora = LoraBase(model, "", LoraSettings()).add("a", 0) if options.lora else None

@@ -144,7 +144,7 @@ def add_adapters(engine: Any, options: Options, roles: list[str], folder: str) -
     """An adapter of rank 16 for every role."""
     from common import random_model
 
-    from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
+    from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 
     base = LoraBase(random_model(options.size, "cpu"), folder, LoraSettings())
     for role in roles:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowzoo.agents.names import agent_names
+from flowzoo.agents.names import agent_names, role_of
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 _WORD = re.compile(r"(?P<role>\w+)=(?P<prompt>\d*)(?:/(?P<reply>\d*))?", re.ASCII)
@@ -36,12 +37,12 @@ class Lengths:
                 raise UsageError(f"the {name} budget of a role must be at least 1, got {value}")
 
 
-def read_lengths(words: Sequence[str], roles: Mapping[str, int]) -> dict[str, Lengths]:
+def read_lengths(words: Sequence[str], roles: Roles) -> dict[str, Lengths]:
     """Read `ROLE=PROMPT/REPLY` words.
 
     Args:
         words: e.g. `("generator=30720/5120", "aggregator=/512")`.
-        roles: the workflow's, role -> number of agents; entries name roles or agents.
+        roles: the workflow's, role -> its agents; entries name roles or agents.
 
     Raises:
         UsageError: a word of another form, an unknown role, or one given twice.
@@ -66,7 +67,7 @@ def read_lengths(words: Sequence[str], roles: Mapping[str, int]) -> dict[str, Le
 
 
 def with_default(
-    lengths: Mapping[str, Lengths], roles: Mapping[str, int], reply: int
+    lengths: Mapping[str, Lengths], roles: Roles, reply: int
 ) -> tuple[dict[str, Lengths], int]:
     """`lengths` with a reply budget in every role, and the longest: what policies must allow.
 
@@ -77,6 +78,6 @@ def with_default(
     full = {role: Lengths(entry.prompt, entry.reply or reply) for role, entry in full.items()}
     for agent, entry in lengths.items():
         if agent not in roles:
-            role = full[agent.rpartition("_")[0]]
+            role = full[role_of(agent)]
             full[agent] = Lengths(entry.prompt or role.prompt, entry.reply or role.reply)
     return full, max(entry.reply or reply for entry in full.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from flowzoo.envs.workflow import Roles, agents_of
 
 
 def role_of(agent: str) -> str:
@@ -11,6 +11,6 @@ def role_of(agent: str) -> str:
     return role if cut and number.isdigit() else agent
 
 
-def agent_names(roles: Mapping[str, int]) -> list[str]:
-    """Every agent of a workflow whose `roles` maps role -> number of agents."""
-    return [f"{role}_{slot}" for role, count in roles.items() for slot in range(count)]
+def agent_names(roles: Roles) -> list[str]:
+    """Every agent of a workflow with these `roles`."""
+    return [agent for role, agents in roles.items() for agent in agents_of(role, agents)]

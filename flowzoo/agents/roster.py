@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.names import agent_names, role_of
 from flowzoo.agents.policy import Policy
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 _NO_LENGTHS = Lengths()
@@ -94,8 +95,8 @@ class Roster:
         """The token budgets of an agent: its own, else its role's, else none."""
         return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
 
-    def check(self, roles: Mapping[str, int]) -> None:
-        """Compare the roster with a workflow's `roles` (role -> number of agents).
+    def check(self, roles: Roles) -> None:
+        """Compare the roster with a workflow's `roles` (role -> its agents).
 
         Raises:
             UsageError: an entry that is no role and no agent of the workflow, an agent that no

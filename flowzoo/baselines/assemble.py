@@ -16,6 +16,7 @@ from flowzoo.baselines.learner.schedules import Clock
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import PLAIN
 from flowzoo.envs import Problem, Workflow
 
 CANDIDATES = 4
@@ -34,6 +35,15 @@ def make_learners(
     }
 
 
+def learner_notes(learners: Mapping[str, Learner]) -> list[str]:
+    """What is to be said about how the policies are trained, each once."""
+    found: dict[str, list[str]] = {}
+    for name, learner in learners.items():
+        for note in learner.notes:
+            found.setdefault(note, []).append(name)
+    return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+
+
 def open_engines(
     config: TrainConfig,
     trained: Mapping[str, LoadedPolicy],
@@ -42,9 +52,7 @@ def open_engines(
     reply: int,
 ) -> Engines:
     """The engine that the settings name, started; it never becomes another one by itself."""
-    training = Sampling(
-        temperature=config.temperature, top_p=config.top_p, top_k=config.top_k, max_tokens=reply
-    )
+    training = Sampling(**{name: getattr(config, name) for name in PLAIN}, max_tokens=reply)
     evaluating = Sampling(temperature=config.eval_temperature, max_tokens=reply)
     if config.engine == "transformers":
         return TransformersEngines(config, trained, training, evaluating)

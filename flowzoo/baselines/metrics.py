@@ -9,8 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.agents.evaluation.summary import (
+    attempts_of,
+    pass_at,
+    pass_sizes,
+    problem_scores,
+    summarise,
+)
 from flowzoo.baselines.advantages.compute import Advantages
+from flowzoo.baselines.stats import interval, paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
@@ -52,6 +59,60 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
             if name.startswith(("avg@", "pass@")):
                 row[f"{prefix}{name}"] = value
     return row
+
+
+def evaluation_metrics(records: Sequence[EpisodeRecord]) -> MetricRow:
+    """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem.
+
+    With several episodes of every problem `eval/right` is how many of each problem's were right,
+    and `avg@k` and `pass@k` have 95 % intervals, `_low` and `_high`: of the mean over problems,
+    whose episodes are not independent of each other.
+    """
+    row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records)}
+    groups = list(attempts_of(records).values())
+    samples = min((len(group) for group in groups), default=0)
+    if samples < 2:
+        return row
+    right = [sum(record.score >= 1.0 for record in group) for group in groups]
+    values = {f"avg@{samples}": row["eval/scores"]}
+    values |= {f"pass@{k}": pass_chances(right, samples, k) for k in pass_sizes(samples)}
+    for name, one in values.items():
+        low, high = interval(np.array(one))
+        if math.isfinite(low):
+            row[f"eval/{name}_low"], row[f"eval/{name}_high"] = low, high
+    return row | {"eval/right": right}
+
+
+def pass_chances(right: Sequence[int], samples: int, k: int) -> list[float]:
+    """The unbiased estimate of pass@k of every problem, `right` of whose `samples` were right."""
+    return [pass_at(samples, count, k) for count in right]
+
+
+def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str, MetricRow]:
+    """What several episodes of every problem say of two evaluations; nothing of one each.
+
+    Returns:
+        `avg@k`, and `pass@1`, `pass@2`, `pass@4` … `pass@k`, each with `before`, `after` (value,
+        low and high) and `gain`, the paired difference over problems.
+    """
+    if samples < 2:
+        return {}
+    pairs = {f"avg@{samples}": (before["eval/scores"], after["eval/scores"])}
+    for k in pass_sizes(samples):
+        ends = (pass_chances(row["eval/right"], samples, k) for row in (before, after))
+        pairs[f"pass@{k}"] = (next(ends), next(ends))
+
+    def told(row: MetricRow, name: str) -> list[float | None]:
+        return [row.get(f"eval/{name}{end}") for end in ("", "_low", "_high")]
+
+    return {
+        name: {
+            "before": told(before, name),
+            "after": told(after, name),
+            "gain": paired_gain(*ends)._asdict(),
+        }
+        for name, ends in pairs.items()
+    }
 
 
 def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow:

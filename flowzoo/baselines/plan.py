@@ -10,15 +10,35 @@ from flowzoo.agents import Policy, Roster
 from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.lengths import Lengths, read_lengths, with_default
 from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.hooks import (
+    AdvantageFunction,
+    Callback,
+    Hook,
+    LossFunction,
+    RewardFunction,
+    load_hook,
+)
 from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
+from flowzoo.baselines.problems.judge import Judge, LengthShaping
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.checks import check_credit, check_groups, check_splits, check_used
+from flowzoo.baselines.settings.checks import (
+    check_credit,
+    check_groups,
+    check_optimiser,
+    check_reward,
+    check_splits,
+    check_staleness,
+    check_used,
+)
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
 from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 _SAMPLES = {"episodes": 8, "tree": 1, "joint": 1}
@@ -35,9 +55,29 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlan:
-    """The parts of a run that need no model."""
+class Hooks:
+    """The functions of the user's own; see `flowzoo.baselines.hooks`."""
 
+    advantages: AdvantageFunction | None
+    loss: LossFunction | None
+    reward: RewardFunction | None
+    """Of training episodes; evaluations know none."""
+    callbacks: tuple[Callback, ...]
+
+    def record(self) -> dict[str, str]:
+        """What was named and the digest of its file, for the record of a run."""
+        named: list[Hook | None] = [self.advantages, self.loss, self.reward, *self.callbacks]
+        return {f"--{one.option} {one.name}": one.digest for one in named if one is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The parts of a run that need no model's weights."""
+
+    config: TrainConfig
+    """The settings, with what they leave to the models filled in."""
+    by_model: Mapping[str, float]
+    """What was filled in just now; nothing in a run that is continued."""
     workflow: Workflow
     algorithm: Algorithm
     samples: int
@@ -48,6 +88,9 @@ class RunPlan:
     curriculum: Curriculum
     learners: Mapping[str, LearnerConfig]
     """Policy that is trained -> settings of its learner."""
+    judge: Judge
+    """What the rows of a step are judged by."""
+    hooks: Hooks
 
     @property
     def names(self) -> list[str]:
@@ -59,32 +102,70 @@ class RunPlan:
         return Roster.from_map(self.policies, policies, self.budgets.roles)
 
 
-def resolve(config: TrainConfig) -> RunPlan:
-    """Find out what the settings of a run come to, without loading a model.
+def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> RunPlan:
+    """Find out what the settings of a run come to, without loading a model's weights.
+
+    `before` holds the settings of the run that is continued, if one is.
 
     Raises:
         UsageError: names, choices or numbers that the run would refuse.
     """
     check_selection(config.eval_split)
     check_splits(config)
+    check_optimiser(config)
     workflow = make_training_workflow(config)
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
     policies = policy_map(config.policy_words, roles)
+    config, by_model = settle(config, sorted(set(policies.values())), before)
     budgets = token_budgets(config, roles)
-    curriculum = Curriculum(workflow, read_stages(config.curriculum))
+    hooks = load_hooks(config)
+    played = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
+    curriculum = Curriculum(played, read_stages(config.curriculum))
     learners = {
-        name: learner_config(config, algorithm, name, policies, roles, budgets.reply)
+        name: learner_config(
+            config, algorithm, name, policies, roles, budgets.reply, loss=hooks.loss
+        )
         for name in sorted(set(policies.values()))
         if name not in config.frozen
     }
     samples = samples_per_problem(config, algorithm)
-    return RunPlan(workflow, algorithm, samples, policies, budgets, curriculum, learners)
+    judge = make_judge(config, algorithm, budgets, hooks)
+    return RunPlan(
+        config,
+        by_model,
+        workflow,
+        algorithm,
+        samples,
+        policies,
+        budgets,
+        curriculum,
+        learners,
+        judge,
+        hooks,
+    )
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:
-    """The environment of a run."""
+    """The workflow of a run, or the one around the environment that is to be played.
+
+    Raises:
+        UsageError: settings of tasks together with an environment, or what either refuses.
+    """
     settings = read_settings(config.options)
+    if config.env is not None:
+        for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
+            if getattr(config, name):
+                raise UsageError(
+                    f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
+                    "out, or give options of the environment as NAME=VALUE in `options`"
+                )
+        if config.model == "pocket" and not config.models:
+            raise UsageError(
+                "`model` pocket is the model of the task that is played, and `env` has no task: "
+                "name a model, e.g. pocket:math"
+            )
+        return make_aec_workflow(config.env, **settings)
     add_setting(settings, "sandbox", config.sandbox)
     return make_workflow(config.workflow, config.task, **settings)
 
@@ -112,11 +193,61 @@ def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
         for name in ("clip_low", "clip_high", "aggregation")
         if getattr(config, name) is not None
     }
+    if config.dual_clip is not None:
+        chosen["dual_clip"] = config.dual_clip or None
     algorithm = replace(algorithm, advantage=spec, **chosen)
     check_used(config, algorithm)
     check_groups(config, algorithm)
+    check_staleness(config, algorithm)
+    if workflow.pays_agents:
+        algorithm = replace(algorithm, advantage=by_agent(spec))
     check_credit(workflow, algorithm)
+    check_reward(config, algorithm)
     return algorithm
+
+
+def load_hooks(config: TrainConfig) -> Hooks:
+    """The functions that the settings name.
+
+    Raises:
+        UsageError: one cannot be loaded.
+    """
+    advantages, loss, reward = config.advantage_function, config.loss, config.reward
+    return Hooks(
+        load_hook(AdvantageFunction, "advantage-function", advantages) if advantages else None,
+        load_hook(LossFunction, "loss", loss) if loss else None,
+        load_hook(RewardFunction, "reward", reward) if reward else None,
+        tuple(load_hook(Callback, "callback", name) for name in config.callback),
+    )
+
+
+def make_judge(config: TrainConfig, algorithm: Algorithm, budgets: Budgets, hooks: Hooks) -> Judge:
+    """What the rows of a step are judged by.
+
+    Raises:
+        UsageError: a cache longer than a reply may be.
+    """
+    shaping = None
+    if config.truncated == "shape":
+        limits = {name: one.reply or budgets.reply for name, one in budgets.roles.items()}
+        shaping = LengthShaping(limits, config.length_cache, config.truncation_penalty)
+    return Judge(algorithm.advantage, shaping, hooks.advantages)
+
+
+def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
+    """`spec` where every agent has a return of its own.
+
+    What is judged by its episode's return is judged by its agent's instead, which counts once an
+    episode, and is compared with the same agent's in other episodes.
+    """
+    if spec.target != "episode":
+        return spec
+    groups = {
+        name: (*getattr(spec, name), "agent")
+        for name in ("mean_group", "std_group")
+        if "agent" not in getattr(spec, name)
+    }
+    return replace(spec, target="row", **groups)
 
 
 def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
@@ -146,8 +277,9 @@ def samples_per_problem(config: TrainConfig, algorithm: Algorithm) -> int:
     return config.samples or _SAMPLES[algorithm.sampling]
 
 
-def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
-    """How long every role's prompts and replies may be."""
+def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
+    """How long every role's prompts and replies may be; the settings have no gaps any more."""
+    assert config.max_tokens is not None
     named = read_lengths(config.lengths, roles)
     full, longest = with_default(named, roles, config.max_tokens)
     if config.max_prompt:
@@ -160,7 +292,7 @@ def token_budgets(config: TrainConfig, roles: Mapping[str, int]) -> Budgets:
 
 def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
-    roles: Mapping[str, int], reply: int,
+    roles: Roles, reply: int, *, loss: LossFunction | None = None,
 ) -> LearnerConfig:  # fmt: skip
     """The settings of one policy's learner: those of the run by name, but for what follows from it.
 
@@ -182,16 +314,22 @@ def learner_config(
             ratio=algorithm.ratio,
             clip_low=algorithm.clip_low,
             clip_high=algorithm.clip_high,
-            dual_clip=3.0 if algorithm.ratio else None,
+            dual_clip=algorithm.dual_clip,
+            clipping=algorithm.clipping,
             aggregation=algorithm.aggregation,
             constant=constant,
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
+            kl_estimate=config.kl_estimate,
+            function=loss,
         ),
-        "iterations": config.steps if config.schedule != "constant" else 0,
+        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
+        "layout": "padded" if config.layout == "padded" else "packed",
+        "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",
         "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),
     }
     named = {field.name for field in fields(LearnerConfig)} & {one.name for one in fields(config)}
+    named -= derived.keys()  # `loss` is another thing in each
     return LearnerConfig(**{name: getattr(config, name) for name in named} | derived)

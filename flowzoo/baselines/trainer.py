@@ -28,6 +28,7 @@ with the same numbers.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -37,27 +38,46 @@ from pathlib import Path
 import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.agents.rollout.episodes import Sampler
-from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
-from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
+from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
+from flowzoo.baselines import ahead
+from flowzoo.baselines.advantages.compute import RunningMean
+from flowzoo.baselines.assemble import (
+    learner_notes,
+    make_learners,
+    make_sampler,
+    open_engines,
+)
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
-from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
+from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
-from flowzoo.baselines.metrics import MetricRow, advantage_metrics, role_metrics, spike
+from flowzoo.baselines.metrics import (
+    MetricRow,
+    advantage_metrics,
+    attempt_gains,
+    evaluation_metrics,
+    role_metrics,
+    spike,
+)
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
-from flowzoo.baselines.problems.filters import FilterConfig, gather
+from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
+from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
-from flowzoo.files import write_json
 from flowzoo.seeding import key_int
+
+logger = logging.getLogger("flowzoo")
 
 
 class Trainer:
@@ -66,14 +86,20 @@ class Trainer:
     Raises:
         UsageError: unknown names in the settings, settings that exclude one another, a role without
             a policy, or a run directory that belongs to other settings.
+        DataError: what the run directory holds is damaged, and no checkpoint can mend it.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
-        """Load the models and open the run directory; resumes from its last checkpoint."""
+    def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
+        """Load the models and open the run directory; resumes from its last intact checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config
-        self.plan = resolve(config)
+        earlier = None if restart else earlier_run(config.directory)
+        before = earlier.settings if earlier else None
+        self.plan = resolve(config.settled(before), before)
+        self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
         task = self.workflow.task
@@ -82,19 +108,27 @@ class Trainer:
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(config, self.workflow.grading())
-        config = self.config = self.run.config
+        self.run = RunDirectory(
+            config, self.workflow.grading(), self.plan.hooks.record(), anew=restart
+        )
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
+        self.halted = ""
+        """Why a callback ended the run, or nothing."""
+        self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
-            self._resume()
+            resumed = self._resume()
             self.engines = open_engines(
                 config, self.trained, self.learners, held_out, self.plan.budgets.reply
             )
-            opened.callback(self.engines.close)
+            self.batches = ahead.StepSampler(self.draw, self.engines, self.stream, self._versions)
+            self.batches.ready = resumed
+            opened.callback(self.batches.close)
+            opened.callback(self.engines.close)  # first, so that nothing is waited for
             self.evaluation = Evaluation(
-                self.workflow, held_out, self.engines, config.deterministic, self.run.failures
-            )
+                self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
+                config.eval_samples,
+            )  # fmt: skip
             self.engines.sync()
             self.board = MetricLogger(self.run.root, config, self.step, self.history)
             opened.callback(self.board.close)
@@ -116,14 +150,22 @@ class Trainer:
                 summary["swaps"] = self.swaps()
         finally:
             self.close()
-        write_json(self.run.root / "summary.json", summary)
+        self.run.save_summary(summary)
         return summary
 
     @property
     def finished(self) -> bool:
         """Whether the last step was the last."""
         budget = self.config.token_budget
-        return self.step >= self.config.steps or (0 < budget <= self.tokens and self.step >= 0)
+        spent = 0 < budget <= self.tokens and self.step >= 0
+        return self.step >= self.config.steps or spent or bool(self.stopped)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ends before its last step, or nothing."""
+        return self.halted or stop_reason(
+            self.history, self.config.stop_patience, self.config.stop_at
+        )
 
     def _advance(self, step: int, started: float) -> MetricRow:
         """Do `step`, and log and save what is due."""
@@ -132,8 +174,11 @@ class Trainer:
         if step > 0:
             row |= self.iterate(step)
         self.step = step
+        if step == 0 or self.finished or step % config.eval_every == 0:
+            row |= self.evaluate(step)
+        row |= self.call_back(row)
         due = step == 0 or self.finished
-        if due or step % config.eval_every == 0:
+        if due and "eval/scores" not in row:
             row |= self.evaluate(step)
         row["tokens/total"] = self.tokens
         self.seconds = time.perf_counter() - started
@@ -141,7 +186,8 @@ class Trainer:
         self.run.log(row)
         self.board.add(row)
         self.history.append(row)
-        if due or step % config.checkpoint_every == 0:
+        self._warn()
+        if due or self.finished or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
 
@@ -149,31 +195,21 @@ class Trainer:
         """One iteration: rollouts, advantages, the optimiser steps of every policy."""
         config, plan = self.config, self.plan
         began = time.perf_counter()
-        workflow = plan.curriculum.at(step)
-        versions = {f"version/{name}": learner.steps for name, learner in self.learners.items()}
-        sampler = self.sampler(workflow, key_int("train", config.seed, step))
-        gathered = gather(
-            self.stream,
-            workflow.task,
-            lambda jobs: sample_jobs(self.engines, sampler, jobs),
-            FilterConfig("drop" if config.refill else "keep", config.refill),
-            problems=config.problems,
-            samples=plan.samples,
-        )
+        batch = self.batches.take(step)
         self.engines.before_learning()
         sampled_at = time.perf_counter()
-        sampled = gathered.sampled
-        advantages = compute(
-            sampled.rows,
-            plan.algorithm.advantage,
-            episode_returns(sampled.records),
-            self.baselines,
-        )
+        gathered, sampled = batch.gathered, batch.gathered.sampled
+        row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
+        if config.max_staleness:
+            now = self._versions()
+            row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
+        advantages = plan.judge(sampled, self.baselines)
+        if config.max_staleness and step < config.steps:
+            # Not before: what is drawn may depend on the running means.
+            self.batches.start(step + 1)
         played = [call for record in sampled.records for call in record.calls]
-        row = role_metrics(sampled.records) | form_metrics(played)
-        row |= (
-            advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step) | versions
-        )
+        row |= role_metrics(sampled.records) | form_metrics(played)
+        row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if config.refill:
             row |= gathered.counts
         for name in self.learners:
@@ -190,17 +226,41 @@ class Trainer:
                 earlier = [past[norm] for past in self.history if norm in past]
                 row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
         learned_at = time.perf_counter()
+        self.batches.wait()
+        idle_at = time.perf_counter()
         row |= self.engines.sync()
         tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
         self.tokens += tokens
         if plan.algorithm.sampling == "tree":
             row["tree/value_calls"] = sampled.value_calls
             row["tree/value_tokens"] = sampled.value_tokens
-        row["time/rollout"], row["time/learn"] = sampled_at - began, learned_at - sampled_at
+        row["time/rollout"], row["time/learn"] = batch.seconds, learned_at - sampled_at
+        if config.max_staleness:
+            row["time/wait"] = idle_at - learned_at
         row["perf/tok_s"] = tokens / (time.perf_counter() - began)
         if step % config.transcripts_every == 0:
             self.run.save_transcripts("train", step, sampled.records)
         return row
+
+    def draw(self, step: int, play: ahead.PlayWith) -> FilteredBatch:
+        """Draw the problems of `step` and play them; `play` is given the sampler and the jobs."""
+        config, plan = self.config, self.plan
+        workflow = plan.curriculum.at(step)
+        sampler = self.sampler(workflow, key_int("train", config.seed, step))
+        return gather(
+            self.stream,
+            workflow.task,
+            lambda jobs: play(sampler, jobs),
+            FilterConfig("drop" if config.refill else "keep", config.refill),
+            problems=config.problems,
+            samples=plan.samples,
+            informative=self.informative,
+        )
+
+    def informative(self, sampled: RolloutBatch) -> set[str]:
+        """Keys of the jobs that some policy would learn from; running means stay as they are."""
+        values = self.plan.judge(sampled, self.baselines.copy()).values
+        return informative_jobs(sampled.rows, values, self.plan.learners)
 
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
@@ -217,12 +277,24 @@ class Trainer:
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
             raise
 
+    def call_back(self, row: MetricRow) -> MetricRow:
+        """Show the step to the callbacks, and do what they say; returns what they log."""
+        logged: MetricRow = {}
+        for callback in self.plan.hooks.callbacks:
+            scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+            control = StepControl(self.step, row | logged, self.history, self.config, scales)
+            callback(control)
+            logged |= control.logged
+            self.halted = self.halted or control.stopped
+            for name, factor in control.scales.items():
+                self.learners[name].lr_scale = factor
+        return logged
+
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
-        scores = [record.score for record in records]
-        return role_metrics(records, "eval/") | {"eval/scores": scores}
+        return evaluation_metrics(records)
 
     def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
@@ -235,16 +307,22 @@ class Trainer:
             before=self._evaluations()[-1]["eval/scores"],
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        return learner_notes(self.learners)
+
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int, score: float | None) -> None:
         """Write a checkpoint."""
-        config = self.config
+        config, sampled = self.config, self.batches.ready
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
             "cursor": self.stream.cursor,
             "baselines": self.baselines.state_dict(),
+            "halted": self.halted,
             "config": asdict(config),
         }
         checkpoint.save(
@@ -256,6 +334,8 @@ class Trainer:
             score=score,
             keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            texts={} if sampled is None else {ahead.FILE: ahead.to_text(sampled)},
+            metrics=self.history,
         )
 
     def summary(self) -> MetricRow:
@@ -278,15 +358,25 @@ class Trainer:
             "accuracy_best": best["eval/reward/mean"],
             "best_step": best["step"],
             "gain": gain._asdict(),
+            "attempts": attempt_gains(first, last, config.eval_samples),
+            "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(learner.steps for learner in self.learners.values()),
             "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
+            "warnings": silence_record(self.history, vars(config)),
         }
 
     def close(self) -> None:
         """End the engines, close the files, let others have the directory; `train` does it."""
         self._opened.close()
+
+    def _warn(self) -> None:
+        """Say at once why nothing is learnt; every cause once in a process."""
+        for one in silences(self.history, vars(self.config)):
+            if one.cause not in self._told:
+                self._told.add(one.cause)
+                logger.warning(one.text)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -302,16 +392,24 @@ class Trainer:
         path = Path(config.difficulty)
         return training_indices(path, self.workflow.task, config.split, *config.pass_rates)
 
-    def _resume(self) -> None:
-        found = checkpoint.latest(self.run.checkpoints)
+    def _versions(self) -> dict[str, int]:
+        """Policy -> optimiser steps so far."""
+        return {name: learner.steps for name, learner in self.learners.items()}
+
+    def _resume(self) -> ahead.SampledStep | None:
+        """Go on from the last checkpoint; returns the batch that it was saved with, if any."""
+        sampled = None
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
-            checkpoint.load(found.path, self.learners)
             self.step = found.step
             self.tokens = found.state["tokens"]
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
-        self.history = self.run.rewind(self.step)
+            self.halted = found.state.get("halted", "")  # callbacks came later
+            sampled = ahead.read(found.path)
+        self.history = self.run.begin(found, damaged, finished=self.finished)
+        return sampled
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""

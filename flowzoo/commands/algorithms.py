@@ -58,16 +58,22 @@ def choices(algorithm: Algorithm, between: str = " over ") -> dict[str, str]:
     gamma = f", gamma {spec.gamma:g}" if spec.target == "return_to_go" else ""
     decay = f" {spec.decay:g}" if spec.mean == "running" else ""
     low, high = algorithm.clip_low, algorithm.clip_high
-    clip = f"clip {low:g}/{high:g}" if low is not None and high is not None else "no clip"
+    bounds = "/".join("-" if bound is None else f"{bound:g}" for bound in (low, high))
+    of = "weight " if algorithm.clipping == "weight" else ""
+    clip = "no clip" if low is None and high is None else f"{of}clip {bounds}"
+    if algorithm.dual_clip is not None:
+        clip += f", dual clip {algorithm.dual_clip:g}"
+    ratio = {"token": "ratio", "sequence": "ratio of the reply", "none": "no ratio"}
+    left = " of rest" if spec.std_of == "difference" else ""
     constant = f" / ({algorithm.constant})" if algorithm.constant else ""
     return {
         "target": spec.target + gamma,
         "baseline": pool(spec.mean + decay, spec.mean_group, spec.mean_weight, between),
-        "scale": pool(spec.std, spec.std_group, spec.std_weight, between),
+        "scale": pool(spec.std + left, spec.std_group, spec.std_weight, between),
         "lone": spec.singleton,
         "sampling": algorithm.sampling,
         "policies": algorithm.sharing,
-        "loss": f"{'ratio' if algorithm.ratio else 'no ratio'}, {clip}, KL {algorithm.kl:g}, "
+        "loss": f"{ratio[algorithm.ratio]}, {clip}, KL {algorithm.kl:g}, "
         f"{algorithm.aggregation}{constant}",
     }
 
@@ -78,7 +84,7 @@ def table_of(algorithms: list[Algorithm]) -> Any:
 
     table = Table(
         box=None,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
         caption="by episode, by call: what counts once; lone: what a group of one gets",
         caption_justify="left",
     )

@@ -19,8 +19,11 @@ from flowzoo.errors import UsageError
 class Options:
     """Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy."""
 
-    workflow: Annotated[str, conf.Positional]
+    workflow: Annotated[str | None, conf.Positional] = None
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
+    env: str | None = None
+    """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`; `--options` are arguments of that function, too."""
     problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
         default_factory=ProblemOptions
     )
@@ -49,11 +52,11 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.protocol import protocol_line
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.commands.shared import build_workflow, grading_of, open_roster
+    from flowzoo.commands.shared import grading_of, open_roster
 
     if options.like and (options.samples != 1 or options.majority):
         raise UsageError("--like sets the number of votes: leave out --samples and --majority")
-    workflow = build_workflow(options.workflow, options.problems)
+    workflow = build_played(options)
     split = options.problems.which_split()
     endless = workflow.task.size(split) is None
     problems = distinct_problems(workflow.task, split, options.n or (500 if endless else None))
@@ -71,6 +74,28 @@ def run(options: Options) -> int:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
+
+
+def build_played(options: Options) -> Any:
+    """The workflow, or the one around an environment.
+
+    Raises:
+        UsageError: neither or both were named, or settings of tasks came with an environment.
+    """
+    from flowzoo.commands.shared import build_workflow
+    from flowzoo.envs.external.workflow import make_aec_workflow
+
+    if (options.workflow is None) == (options.env is None):
+        raise UsageError("name either a workflow, e.g. `flowzoo eval voting`, or --env")
+    if options.env is None:
+        return build_workflow(str(options.workflow), options.problems)
+    problems = options.problems
+    for name in ("task", "data", "sandbox"):
+        if getattr(problems, name) is not None:
+            raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
+    return make_aec_workflow(
+        options.env, preset=problems.preset, seed=problems.seed, **problems.settings()
+    )
 
 
 def measure(
@@ -96,6 +121,8 @@ def measure(
     samples = options.samples if options.like is None else votes(options, play)
     records, summary, protocol = play(samples)
     whole = {**summary, "protocol": protocol}
+    if left_out := getattr(workflow.task, "unusable", 0):
+        whole["unusable"] = left_out
     if options.majority or options.like:
         whole["majority"] = vote(workflow, problems, records)
     if options.like:
@@ -121,6 +148,10 @@ def json_settings(options: Options) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     settings = json.loads(json.dumps(asdict(options), default=str))
     del settings["out"], settings["json"]
+    if options.env is None:
+        del settings["env"]  # as in evaluations from before there were any
+    if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
+        del settings["problems"]["skip_unusable"]
     return settings
 
 
@@ -177,6 +208,11 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
             if name.startswith(("avg@", "pass@"))
         ]
         console.print(", ".join(shares), highlight=False)
+    if summary.get("unusable"):
+        console.print(f"rows left out, of no use: {summary['unusable']}", highlight=False)
+    if summary.get("ungraded"):
+        told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
+        console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)
     console.print(
         f"per episode: {summary['calls']:.2f} calls, {summary['tokens']:.1f} output tokens, "
         f"{summary['prompt_tokens']:.1f} prompt tokens",

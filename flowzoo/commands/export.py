@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
 
 from flowzoo.commands.shared import quiet_transformers
+from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.run.export import Exported
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write a trained policy as a model folder that transformers, vLLM and peft load."""
+    """Write a trained policy as a model folder that transformers, vLLM and peft load.
+
+    Its README.md is a model card for the hub, with accuracies and the report's verdicts.
+    """
 
     run: Annotated[Path, conf.Positional]
     """Directory of the training run."""
@@ -30,7 +37,16 @@ class Options:
 def run(options: Options) -> int:
     """Export, and say what the folder is."""
     quiet_transformers()
+    from flowzoo.baselines.report.card import CardSubject, model_card
     from flowzoo.baselines.run.export import export_policy
+    from flowzoo.baselines.run.reading import read_run
+
+    def card(done: Exported) -> str:
+        if not (options.run / "run.json").is_file():
+            raise UsageError(f"{options.run} is no run directory: it has no run.json")
+        read = read_run(options.run, options.run.resolve().name)
+        subject = CardSubject(done.policy, done.step, done.base is not None)
+        return model_card(read, subject, options.out.resolve().name)
 
     done = export_policy(
         options.run,
@@ -38,6 +54,7 @@ def run(options: Options) -> int:
         policy=options.policy,
         step=options.step,
         merge=options.merge,
+        card=card,
     )
     score = "not evaluated"
     if done.score is not None:

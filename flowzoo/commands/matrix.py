@@ -32,6 +32,9 @@ class Options:
     """Runs at a time, one CPU thread each; 0: as many as there are cores."""
     only: tuple[str, ...] = ()
     """Cells whose name contains one of these; default: all."""
+    restart: bool = False
+    """Begin the runs of the cells that `only` names anew; those that are there are kept beside
+    them, as seed-N.1, …"""
     table: bool = False
     """Run nothing: print the tables of what is finished."""
     dry_run: bool = False
@@ -53,6 +56,8 @@ def run(options: Options) -> int:
 
     matrix = load_matrix(options.matrix)
     out = Path(options.out or f"runs/{matrix.name}")
+    if options.restart:
+        move_aside(matrix, out, options)
     runs = _chosen(training_jobs(matrix, out), options.only, matrix)
     workers = options.jobs or usable_cores()
     evaluations = control_jobs(runs)
@@ -66,6 +71,28 @@ def run(options: Options) -> int:
     found = tables(runs)
     _tell(found, out, options)
     return _tell_unfinished(jobs, table=options.table)
+
+
+def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
+    """Move the runs of the cells that are named aside.
+
+    Raises:
+        UsageError: none is named, nothing is to be run, or another process trains one of them.
+        SaveError: one cannot be moved.
+    """
+    from flowzoo.baselines.run.directory import restart
+    from flowzoo.errors import UsageError
+
+    if not options.only or options.table or options.dry_run:
+        raise UsageError(
+            "--restart moves runs aside: name their cells with --only, and leave --table and "
+            "--dry-run out"
+        )
+    cells = [cell for cell in matrix.cells if any(word in cell.name for word in options.only)]
+    for folder in [Path(cell.run(seed, out).out) for cell in cells for seed in matrix.seeds]:
+        moved = restart(folder)
+        if moved is not None:
+            print(f"the run that was in {folder} is kept as {moved}", file=sys.stderr)
 
 
 def _chosen(runs: Sequence[TrainingJob], words: Sequence[str], matrix: Matrix) -> list[TrainingJob]:

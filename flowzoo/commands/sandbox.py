@@ -32,6 +32,8 @@ class Build:
     """Python image of a registry to build from instead, e.g. python:3.12-slim (3.11 or newer)."""
     tag: str | None = None
     """A further name for the image, e.g. to push it to a registry."""
+    packages: Annotated[tuple[str, ...], conf.arg(name="with")] = ()
+    """Packages that programs may import besides the standard library: numpy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,12 @@ def build(options: Build) -> int:
     """Build the image and print its name, size and time."""
     from flowzoo.sandbox.docker.engine import connect
     from flowzoo.sandbox.docker.image import build_image
+    from flowzoo.sandbox.packages import check_packages
 
+    packages = check_packages(options.packages)
     client, _ = connect()
     try:
-        image = build_image(client, options.base, options.tag)
+        image = build_image(client, options.base, options.tag, packages)
     finally:
         client.close()
     print(f"{image.tag}: {image.size / 1e6:.0f} MB, built in {image.seconds:.1f} s")

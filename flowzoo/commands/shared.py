@@ -40,6 +40,8 @@ class ProblemOptions:
     """Seed of problems and of sampling."""
     sandbox: SandboxName | None = None
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
+    skip_unusable: bool = False
+    """Leave out rows of the data file that cannot be used (task code), instead of listing them."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
 
@@ -126,6 +128,7 @@ def build_workflow(name: str, problems: ProblemOptions) -> Any:
     settings = {"preset": problems.preset, "seed": problems.seed, **problems.settings()}
     add_setting(settings, "data", problems.data)
     add_setting(settings, "sandbox", problems.sandbox)
+    add_setting(settings, "skip_unusable", problems.skip_unusable or None)
     return make_workflow(name, problems.task, **settings)
 
 

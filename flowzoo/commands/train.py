@@ -29,6 +29,9 @@ class Options:
     config: str = ""
     """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
     `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
+    restart: bool = False
+    """Begin anew: a run that is in the directory is kept beside it, under its name with .1, .2, …
+    at the end."""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
@@ -51,13 +54,25 @@ def run(options: Options) -> int:
     from flowzoo.baselines.trainer import Trainer
     from flowzoo.commands.shared import grading_of
 
-    trainer = Trainer(options.settings)
+    trainer = Trainer(options.settings, restart=options.restart)
     grading_of(trainer.workflow)
     note = pocket_note(trainer.workflow, options.settings.model)
     if note:
         print(note, file=sys.stderr, flush=True)
-    if trainer.step >= 0:
+    for note in trainer.notes:
+        print(f"note: {note}", file=sys.stderr, flush=True)
+    if trainer.plan.by_model:
+        chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
+        print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
+    if trainer.finished:
+        more = "without --stop-patience and --stop-at" if trainer.stopped else "with more --steps"
+        why = f" ({trainer.stopped})" if trainer.stopped else ""
+        where = f"{trainer.run.root} is finished after step {trainer.step}{why}"
+        print(where if trainer.halted else f"{where}; {more} it goes on", flush=True)
+    elif trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
+    if trainer.run.aside.folder is not None:
+        print(f"what was measured after it is kept in {trainer.run.aside.folder}", flush=True)
     with step_progress(options.settings.steps, trainer.step) as on_step:
         summary = trainer.train(on_step)
     if options.json:
@@ -98,15 +113,32 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
         f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
     )
+    for name, one in summary["attempts"].items():
+        print(
+            f"{name:12} {_with_interval(one['before'])} -> {_with_interval(one['after'])}, gain "
+            f"{100 * one['gain']['mean']:+.1f} points (95 % interval "
+            f"{100 * one['gain']['low']:+.1f} to {100 * one['gain']['high']:+.1f})"
+        )
+    if summary["stopped"]:
+        print(f"stopped after step {summary['steps']}: {summary['stopped']}")
     print(f"measured on {protocol_line(summary['protocol'])}")
     print(
         f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
         f"{summary['minutes']:.1f} minutes"
     )
+    for one in summary["warnings"]:
+        print(f"warning      {one['text']} [so at {one['steps']} of {summary['steps']} steps]")
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
     print(f"report       {own_name()} report {shlex.quote(str(root))}")
+
+
+def _with_interval(value: Sequence[float | None]) -> str:
+    """A share, and its interval where there is one."""
+    middle, *ends = (None if one is None else 100 * one for one in value)
+    said = f"{middle:.1f} %"
+    return said if None in ends else f"{said} ({ends[0]:.1f} to {ends[1]:.1f})"
 
 
 def step_note(row: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 Write a workflow with `Workflow`, `Ask`, `Grade`, `Truth`, `Outcome`; make environments with
 `make_env` or a `name_v0.env(...)`; check your own with `flowzoo.envs.testing.check_workflow`.
+`TextEnv` gives an AEC environment of another package what it takes to be played in text.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import WORKFLOWS, env_functions, make_env, make_workflow
 from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import WorkflowError
+from flowzoo.envs.episode.turns import UngradedError, WorkflowError
+from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.envs.script import (
     Ask,
@@ -24,6 +26,7 @@ from flowzoo.envs.script import (
     Message,
     Outcome,
     Passage,
+    Payoffs,
     Ran,
     Reply,
     Responder,
@@ -52,6 +55,7 @@ __all__ = [
     "Outcome",
     "ParallelWorkflowEnv",
     "Passage",
+    "Payoffs",
     "Problem",
     "Prose",
     "Ran",
@@ -61,11 +65,14 @@ __all__ = [
     "Script",
     "Search",
     "Task",
+    "TextEnv",
     "Truth",
+    "UngradedError",
     "Workflow",
     "WorkflowEnv",
     "WorkflowError",
     "env_functions",
     "make_env",
     "make_workflow",
+    "random_move",
 ]

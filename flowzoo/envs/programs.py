@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowzoo.envs.script import Ran, RanCase, Run
-from flowzoo.reward.code.score import code_sandbox
+from flowzoo.reward.code.score import code_sandbox, judge_again
 from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 
@@ -36,26 +36,26 @@ def outcome_of(run: Run, verdict: Verdict) -> Ran:
 
 
 def run_programs(
-    runs: Sequence[Run], sandbox: SandboxName = "auto", limits: Limits | None = None
+    runs: Sequence[Run],
+    sandbox: SandboxName = "auto",
+    limits: Limits | None = None,
+    packages: str = "",
 ) -> list[Ran]:
-    """Run programs and say what each came to.
+    """Run programs and say what each came to; SE where the sandbox failed, again and again.
 
     Args:
         runs: the programs with their tests.
         sandbox: which isolation they run under.
         limits: for runs that do not bring their own.
+        packages: that they may import.
 
     Raises:
         UsageError: this machine does not offer that isolation.
-        SandboxError: the sandbox broke, twice, under one of them.
     """
     if not runs:
         return []
     common = limits or Limits()
     programs, tests = zip(*map(job_of, runs), strict=True)
-    verdicts = code_sandbox(sandbox).run_sync(
-        programs,
-        tests,
-        limits=[run.limits or common for run in runs],
-    )
+    each = [run.limits or common for run in runs]
+    verdicts = judge_again(code_sandbox(sandbox, packages), programs, tests, each)
     return [outcome_of(run, verdict) for run, verdict in zip(runs, verdicts, strict=True)]

@@ -56,7 +56,8 @@ class Call:
     shortened: int = 0
     """What was taken out of the prompt, which was over its budget; see `Completion.shortened`."""
     immediate: float = 0.0
-    """The part of `reward` that this call earned by itself, the team's share left out."""
+    """The part of `reward` that this call earned by itself, the team's share left out. Where an
+    environment paid the agent, what it was paid between this call and its next."""
     name: str = ""
     """What the published code of arXiv 2605.24202 calls this call's trajectory (its groups)."""
     node: str = ""
@@ -65,8 +66,19 @@ class Call:
     """Tree sampling: which of the decision's candidates, from 0."""
     executed: bool = True
     """The episode went on from this reply; False for a candidate that was only valued."""
+    version: int | None = None
+    """Optimiser steps behind the weights that sampled it: a vLLM engine's, as it was synced. None:
+    the learner's own module, a frozen policy, or nothing that is trained."""
     value: float | None = None
     """Tree sampling: what the candidate was found to be worth; None where nothing was valued."""
+    share: float | None = None
+    """The team's share of `reward`, where that is not `reward` less `immediate`: an environment
+    that pays at every step makes `reward` the whole return and `immediate` a step's part of it."""
+
+    @property
+    def team_share(self) -> float:
+        """What of `reward` is the team's outcome, which an agent is paid once."""
+        return self.reward - self.immediate if self.share is None else self.share
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Ask(NamedTuple):
 class Graded(NamedTuple):
     """Result of a `Grade`: score in [0, 1], a status code of the task's grader, named parts.
 
+    The status SE, with a score of NaN, says that the sandbox could not judge the answer.
     `parts` says what a score is made of where the task has more to say than right or wrong.
     """
 
@@ -117,7 +118,7 @@ class Ran(NamedTuple):
 
     status: str
     """`AC` if every test passed (without tests: if the program ended well), else the status of
-    the first case that is not."""
+    the first case that is not; SE: the sandbox could not run it."""
     cases: tuple[RanCase, ...]
 
     @property
@@ -176,12 +177,26 @@ class InterimScore(NamedTuple):
     score: float
 
 
+class Payoffs(NamedTuple):
+    """What agents were paid by an environment of their own, instead of by truths.
+
+    An agent's return is the reward part `local` of all its calls.
+    """
+
+    returns: Mapping[str, float]
+    """Agent -> its return."""
+    rewards: tuple[float, ...]
+    """By call: what its agent was paid from then until its next call. Summed over the calls of an
+    agent they are its return, less what it was paid before the first."""
+
+
 class Outcome(NamedTuple):
     """How the episode ended. Either `score` (0 to 1), or `answer`, which is then graded."""
 
     answer: str | None = None
     score: float | None = None
     facts: Mapping[str, Any] = MappingProxyType({})
+    payoffs: Payoffs | None = None
 
 
 Effect = Grade | Classes | Run | Search

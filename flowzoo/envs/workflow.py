@@ -27,6 +27,32 @@ Credit = Literal["team", "local", "mix"]
 Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: from the reward parts of a call to its reward."""
+Roles = Mapping[str, int | tuple[str, ...]]
+"""Role -> number of its agents, which are called `role_0`, `role_1` …, or their names."""
+
+
+def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a role's agents."""
+    return tuple(f"{role}_{n}" for n in range(agents)) if isinstance(agents, int) else agents
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEpisode:
+    """What a custom reward is given of an episode."""
+
+    problem: Problem
+    answer: str | None
+    """The workflow's answer; None where it has none."""
+    score: float
+    """By the task's grader, or the workflow's own."""
+    facts: Mapping[str, Any]
+    """What the workflow tells of the episode; see its page."""
+    replies: tuple[tuple[str, str], ...]
+    """Agent and text of every reply, in the order of the calls."""
+
+
+EpisodeReward = Callable[[FinishedEpisode], float]
+"""A custom reward: from a finished episode to its score."""
 
 
 def plain_setting(value: Any) -> Any:
@@ -79,6 +105,9 @@ class Workflow:
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"
     """Whether team-mates see what a reply has in `<think>` tags. It is never graded."""
+    episode_reward: EpisodeReward | None = None
+    """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
+    all the same. Agents see the grader's verdicts as ever."""
 
     def __post_init__(self) -> None:
         """Check the settings that all workflows share."""
@@ -138,9 +167,14 @@ class Workflow:
         """The answer that `replies` have come to so far, for drawing a task's world; or None."""
         return None
 
-    def role_counts(self) -> Mapping[str, int]:
-        """Role -> number of agents, where it depends on the settings."""
+    def role_counts(self) -> Roles:
+        """Role -> its agents, where it depends on the settings."""
         return self.roles
+
+    @property
+    def pays_agents(self) -> bool:
+        """Whether an environment pays every agent a return of its own (`Payoffs`)."""
+        return False
 
     def trajectory(self, agent: str) -> str:
         """What the published code of arXiv 2605.24202 calls the trajectory of an agent's calls.
@@ -157,9 +191,9 @@ class Workflow:
     def agents(self) -> Mapping[str, tuple[str, int]]:
         """Agent -> (role, number within the role), in the order of `possible_agents`."""
         return {
-            f"{role}_{number}": (role, number)
-            for role, count in self.role_counts().items()
-            for number in range(count)
+            agent: (role, number)
+            for role, agents in self.role_counts().items()
+            for number, agent in enumerate(agents_of(role, agents))
         }
 
     def grading(self) -> Mapping[str, Any]:
@@ -189,7 +223,9 @@ class Workflow:
         plain = {
             name: plain_setting(value)
             for name, value in vars(self).items()
-            if name in self.__dataclass_fields__ and name != "task"
+            if name in self.__dataclass_fields__
+            and name != "task"
+            and not (name == "episode_reward" and value is None)  # hashes from before there was one
         }
         return {"workflow": self.name, "task": self.task.name, **plain}
 

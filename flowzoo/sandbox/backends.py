@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.sandbox.packages import package_folders
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import TRUST
 
@@ -33,6 +37,8 @@ STDERR_BYTES = 4096
 """Bytes kept of what a box says on stderr; it says nothing unless it breaks."""
 EXIT_STATUS_SECONDS = 0.3
 """How long the end of a box's stream waits for the status of its process."""
+FOLDER_SECONDS = 2.0
+"""How long the removal of a box's files may be tried."""
 END_SECONDS = 10.0
 """How long a killed process may take to be gone; the kernel needs milliseconds."""
 
@@ -116,23 +122,29 @@ class LocalBackend:
 
     Args:
         tier: what the process does to itself before it runs a program.
+        packages: that its boxes have.
 
     Raises:
         BoxError: this is no Linux.
     """
 
-    def __init__(self, tier: LocalTier) -> None:
+    def __init__(self, tier: LocalTier, packages: tuple[str, ...] = ()) -> None:
         if sys.platform != "linux":
             raise BoxError(f"the {tier} tier needs Linux, this is {sys.platform}: use docker")
         self.tier: str = tier
         self.trust = TRUST[tier]
+        folders = [str(folder) for folder in package_folders(packages)]
+        self._options: dict[str, Any] = {"packages": folders} if folders else {}
 
     async def start(self) -> ProcessConnection:
         """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
+        folder = tempfile.mkdtemp(prefix="flowzoo-") if self.tier == "unsafe" else None
+        options = self._options | ({"folder": folder} if folder else {})
         command = [sys.executable, *FLAGS, str(RUNNER), self.tier]
         try:
-            return ProcessConnection(command)
+            return ProcessConnection([*command, json.dumps(options)], folder)
         except OSError as error:
+            remove_folder(folder)
             raise BoxError(
                 f"no process for a {self.tier} box could be started: {error}. Free processes, "
                 "descriptors or memory, or ask for fewer workers"
@@ -157,14 +169,25 @@ class LocalBackend:
         """Nothing is held."""
 
 
+def remove_folder(folder: str | None) -> None:
+    """Remove the files of programs that were killed, whose last writes may still come."""
+    end = time.monotonic() + FOLDER_SECONDS
+    while folder is not None and os.path.exists(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        if time.monotonic() > end:
+            return
+
+
 class ProcessConnection:
     """A box that is a child process, over one socket pair that is its stdin and stdout.
 
     Args:
         command: of the process.
+        folder: its programs' files, which are removed with it.
     """
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], folder: str | None = None) -> None:
+        self._folder = folder
         self._loop = asyncio.get_running_loop()
         self._stderr = bytearray()
         near, far = socket.socketpair()
@@ -227,6 +250,7 @@ class ProcessConnection:
         while self.process.poll() is None and time.monotonic() < end:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
+        remove_folder(self._folder)
         self._read_stderr()
         for fd in (self._heard, self._socket):
             if fd != -1 and fd is not None:

@@ -24,8 +24,10 @@ _log = logging.getLogger("flowzoo.sandbox")
 _stated: set[str] = set()
 
 
-def make_backend(name: SandboxName, options: Mapping[str, Any]) -> Backend:
-    """The backend of one tier.
+def make_backend(
+    name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
+) -> Backend:
+    """The backend of one tier, whose boxes have these packages.
 
     Raises:
         FlowzooError: it cannot work here; the message says why.
@@ -33,13 +35,15 @@ def make_backend(name: SandboxName, options: Mapping[str, Any]) -> Backend:
     if name == "docker":
         from flowzoo.sandbox.docker.boxes import DockerBackend
 
-        return DockerBackend(**options)
+        return DockerBackend(**options, packages=packages)
     if name == "namespaces" or name == "landlock" or name == "unsafe":
-        return LocalBackend(name)
+        return LocalBackend(name, packages)
     raise unknown("sandbox backend", name, get_args(SandboxName))
 
 
-def make_opener(name: SandboxName, options: Mapping[str, Any]) -> Opener:
+def make_opener(
+    name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
+) -> Opener:
     """What finds the backend for `name`: a tier works when a box of it has become ready."""
 
     async def open_backend(boxes: set[Box]) -> tuple[Backend, Box]:
@@ -47,7 +51,7 @@ def make_opener(name: SandboxName, options: Mapping[str, Any]) -> Opener:
         for tier in AUTO if name == "auto" else (name,):
             backend = None
             try:
-                backend = make_backend(tier, options)
+                backend = make_backend(tier, options, packages)
                 box = await start_box(backend, boxes)
             except BaseException as error:
                 if backend is not None:

@@ -9,7 +9,7 @@
 | cpu, wall | TLE, with the clock as the detail |
 | memory | MLE |
 | output | OLE |
-| setup: the box failed before the program started | SE |
+| setup: the box failed before the program started; shot: the machine had no memory | SE |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flowzoo.sandbox.runner.wire import Frame, FrameError
 
 OutcomeName = Literal[
     "exited", "signaled", "raised", "returned", "unplain", "cpu", "wall", "memory", "output",
-    "compile", "setup",
+    "compile", "setup", "shot",
 ]  # fmt: skip
 
 SHOWN = 4096
@@ -121,7 +121,7 @@ def fault(outcome: CaseOutcome, shown: str) -> Case:
         return _case(outcome, "WA", f"returned {detail or 'an object'}, which is no plain data", "")
     if name == "compile":
         return _case(outcome, "CE", detail or last_line(outcome.stderr), shown)
-    if name == "setup":
+    if name in ("setup", "shot"):
         return _case(outcome, "SE", detail or "the box failed before the program started", shown)
     if name == "raised":
         return _case(outcome, "RE", detail or last_line(outcome.stderr), shown)
@@ -138,12 +138,16 @@ def judge_server(server: CaseOutcome) -> Case:
     return fault(server, "")
 
 
-def judge_checker(checker: CaseOutcome, raised: Collection[str]) -> Case:
+def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool) -> Case:
     """The case of a check whose test code came to its end, while the program served it.
+
+    What becomes of the test's code after it has got an answer may be the answer's doing (`eval` of
+    it, say), and is never a failure of the sandbox; before, it cannot be the program's.
 
     Args:
         checker: what the test's code came to.
         raised: names of the exceptions that calls of the program raised.
+        answered: whether the test has got an answer from the program.
     """
     if checker.name == "returned":
         return _case(checker, "AC", "", "")
@@ -151,11 +155,16 @@ def judge_checker(checker: CaseOutcome, raised: Collection[str]) -> Case:
     kind = detail.split(":")[0].strip()
     if checker.name == "raised" and kind != "AssertionError" and kind in raised:
         return _case(checker, "RE", detail, "")
-    if checker.name == "raised" and kind not in ("ModuleNotFoundError", "SyntaxError"):
-        return _case(checker, "WA", detail, "")
     if checker.name in _LIMITS:
         return _case(checker, _LIMITS[checker.name], f"{checker.name}, in the test's code", "")
-    return _case(checker, "SE", f"the test's own code failed: {checker.name} {detail}".strip(), "")
+    own_fault = checker.name != "raised" or kind in ("ModuleNotFoundError", "SyntaxError")
+    if own_fault and not answered:
+        what = f"the test's own code failed: {checker.name} {detail}"
+        return _case(checker, "SE", what.strip(), "")
+    if checker.name == "raised":
+        return _case(checker, "WA", detail, "")
+    signal = f" {checker.signal}" if checker.name == "signaled" else ""
+    return _case(checker, "WA", f"the test's code {checker.name}{signal} upon an answer", "")
 
 
 def settle(

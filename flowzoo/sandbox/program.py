@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowzoo.errors import UsageError, check_choice
+from flowzoo.sandbox.runner.wire import WALL_PER_CPU
 
 Status = Literal["AC", "WA", "RE", "TLE", "MLE", "OLE", "CE", "SE"]
 """Accepted, wrong answer, runtime error, time, memory or output limit exceeded, compile error,
 sandbox error. `SE` is never the program's fault and never a score."""
+
+CALLS_PER_CHECK = 10
+"""Slow calls that a check has time for: a thousand fast ones take less."""
 
 Mode = Literal["exact", "tokens", "number"]
 
@@ -29,9 +33,14 @@ class Limits:
     """
 
     cpu_s: float = 2.0
-    """CPU seconds: the main clock, since it does not depend on how busy the machine is."""
+    """CPU seconds: the main clock, since it does not depend on how busy the machine is. Of a check
+    each call has as much, and all together (and the test's own code) `CALLS_PER_CHECK` times it."""
     wall_s: float | None = None
-    """Seconds on the wall; None: 4 * cpu_s + 1."""
+    """Seconds on the wall; None: 4 * cpu_s + 1. For each CPU second that it has used a program may
+    take sixteen more, so that a busy machine does not stop a program that works."""
+    total_s: float | None = None
+    """CPU seconds for all tests of a program together; tests that are left then are not run, and
+    have the verdict TLE. None: no limit."""
     memory_mb: int = 256
     """Memory of the program."""
     output_bytes: int = 65_536
@@ -43,9 +52,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("cpu_s", "wall_s"):
+        for name in ("cpu_s", "wall_s", "total_s"):
             value = getattr(self, name)
-            if name == "wall_s" and value is None:
+            if name != "cpu_s" and value is None:
                 continue
             if type(value) not in (int, float) or not 0 < value < math.inf:
                 raise UsageError(f"`{name}` must be a number greater than 0, got {value!r}.")
@@ -59,6 +68,17 @@ class Limits:
         """Seconds on the wall, filled in."""
         return 4 * self.cpu_s + 1 if self.wall_s is None else self.wall_s
 
+    @property
+    def session_s(self) -> float:
+        """CPU seconds for all calls of a check."""
+        whole = CALLS_PER_CHECK * self.cpu_s
+        return whole if self.total_s is None else max(self.cpu_s, min(whole, self.total_s))
+
+    @property
+    def patience(self) -> float:
+        """Seconds on the wall by which a program has been stopped, however busy the machine."""
+        return self.wall + WALL_PER_CPU * self.cpu_s
+
 
 @dataclass(frozen=True, slots=True)
 class Compare:
@@ -67,7 +87,7 @@ class Compare:
     `exact`: equal text (stdin style), equal values of equal types (call style). `tokens`: equal
     after splitting at white space. `number`: as tokens, but tokens that are both numbers (call
     style: numbers of which one is a float) may differ by `absolute` or, relative to the expected
-    one, by `relative`; two whole numbers must be equal.
+    one, by `relative`; two whole numbers must be equal however they are spelled.
     """
 
     mode: Mode = "tokens"

@@ -37,6 +37,7 @@ from flowzoo.sandbox.box.batch import ProgramBatch
 from flowzoo.sandbox.box.engine import SandboxEngine, follow
 from flowzoo.sandbox.box.program_batches import OnError, finish, make_program_jobs, rounds
 from flowzoo.sandbox.choose import make_opener
+from flowzoo.sandbox.packages import check_packages, package_versions
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.sandbox.verdict_cache import VerdictCache
@@ -56,9 +57,11 @@ class Sandbox:
         cache: most verdicts to keep for equal program, tests and limits; see the module.
         recycle_after: programs after which a box is replaced.
         options: of the Docker backend (`image`, `runtime`, `user`); only with backend="docker".
+        packages: that programs and tests may import besides the standard library; see `packages`.
 
     Raises:
-        UsageError: an unknown backend, a number out of range, options without docker.
+        UsageError: an unknown backend, a number out of range, options without docker, a package
+            that is unknown or not installed.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class Sandbox:
         cache: int = 0,
         recycle_after: int = RECYCLE_AFTER,
         options: Mapping[str, Any] | None = None,
+        packages: Sequence[str] = (),
     ) -> None:
+        self.packages = check_packages(packages)
         check_choice("sandbox backend", backend, SandboxName)
         if options and backend != "docker":
             raise UsageError(f"options are for backend='docker', not for {backend!r}")
@@ -105,7 +110,13 @@ class Sandbox:
     def describe(self) -> dict[str, Any]:
         """Plain facts for a run's record; as `tier`."""
         backend = self._running().opened.result()
-        facts = {"asked": self.backend, "tier": backend.tier, "trust": backend.trust}
+        facts: dict[str, Any] = {
+            "asked": self.backend,
+            "tier": backend.tier,
+            "trust": backend.trust,
+        }
+        if self.packages:
+            facts["packages"] = package_versions(self.packages)
         return {**facts, "workers": self.workers, **backend.describe()}
 
     async def run(
@@ -215,7 +226,7 @@ class Sandbox:
             if self._engine is None or self._engine.ended:
                 if self._finalizer is not None:
                     self._finalizer.detach()
-                opener = make_opener(self.backend, self._options)
+                opener = make_opener(self.backend, self._options, self.packages)
                 self._engine = SandboxEngine(opener, self.workers, self._recycle_after)
                 # Also runs when the interpreter ends. It holds the engine, not the sandbox.
                 self._finalizer = weakref.finalize(self, self._engine.close)
@@ -249,10 +260,12 @@ def shared_sandbox(
     cache: int = 0,
     recycle_after: int = RECYCLE_AFTER,
     options: Mapping[str, Any] | None = None,
+    packages: Sequence[str] = (),
 ) -> Sandbox:
     """The sandbox of this process with these settings: one for all callers, closed at its end."""
-    fresh = Sandbox(backend, workers, cache, recycle_after, options)
-    key = backend, fresh.workers, cache, recycle_after, repr(sorted((options or {}).items()))
+    fresh = Sandbox(backend, workers, cache, recycle_after, options, packages)
+    given = repr(sorted((options or {}).items()))
+    key = backend, fresh.workers, cache, recycle_after, given, fresh.packages
     with _shared_lock:
         sandbox = _shared.get(key)
         if sandbox is None or sandbox.closed:

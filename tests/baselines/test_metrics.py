@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowzoo.agents.evaluation.summary import role_summary
 from flowzoo.baselines.advantages.compute import PRESETS, compute
-from flowzoo.baselines.metrics import advantage_metrics, role_metrics, spike
+from flowzoo.baselines.metrics import (
+    advantage_metrics,
+    attempt_gains,
+    evaluation_metrics,
+    role_metrics,
+    spike,
+)
+from flowzoo.baselines.stats import interval, paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
@@ -84,6 +92,59 @@ def test_several_episodes_of_a_problem_give_avg_and_pass_at_k() -> None:
     row = role_metrics(records)
     assert (row["avg@4"], row["pass@1"], row["pass@2"], row["pass@4"]) == (0.125, 0.125, 0.25, 0.5)
     assert not any("@" in name for name in role_metrics(records[::4]))
+
+
+def attempts(scores: dict[str, tuple[float, ...]]) -> list[EpisodeRecord]:
+    return [
+        make_record(i, [], problem=problem, score=score)
+        for problem, own in scores.items()
+        for i, score in enumerate(own)
+    ]
+
+
+def test_an_evaluation_of_one_episode_each_has_its_scores_and_nothing_of_several() -> None:
+    records = attempts({"p": (1.0,), "q": (0.25,), "r": (0.0,)})
+    row = evaluation_metrics(records)
+    assert row == role_metrics(records, "eval/") | {"eval/scores": [1.0, 0.25, 0.0]}
+    assert attempt_gains(row, row, 1) == {}
+
+
+def test_an_evaluation_of_several_episodes_has_intervals_over_problems() -> None:
+    right = {f"p{i}": (1.0,) * (i % 5) + (0.0,) * (4 - i % 5) for i in range(50)}
+    row = evaluation_metrics(attempts(right))
+    counts = [i % 5 for i in range(50)]
+    assert row["eval/right"] == counts
+    assert row["eval/scores"] == [count / 4 for count in counts]
+    assert row["eval/reward/mean"] == row["eval/avg@4"] == 0.5
+    # Clusters: the deviation of the problems' means over the root of their number.
+    half = 1.959964 * float(np.std(row["eval/scores"], ddof=1)) / math.sqrt(50)
+    assert row["eval/avg@4_high"] - 0.5 == pytest.approx(half)
+    assert 0.5 - row["eval/avg@4_low"] == pytest.approx(half)
+    # pass@2 of a problem with c of 4 right: 1 - C(4 - c, 2) / C(4, 2), arXiv 2107.03374.
+    chances = [1 - math.comb(4 - count, 2) / 6 for count in counts]
+    assert row["eval/pass@2"] == pytest.approx(float(np.mean(chances)))
+    assert row["eval/pass@4"] == pytest.approx(0.8)
+    assert (row["eval/pass@4_low"], row["eval/pass@4_high"]) == interval(
+        np.array([float(count > 0) for count in counts])
+    )
+
+
+def test_the_gains_of_several_episodes_are_paired_by_problem() -> None:
+    before = evaluation_metrics(attempts({f"p{i}": (0.0, 0.0) for i in range(20)}))
+    after = evaluation_metrics(attempts({f"p{i}": (float(i < 10), 0.0) for i in range(20)}))
+    gains = attempt_gains(before, after, 2)
+    assert list(gains) == ["avg@2", "pass@1", "pass@2"]
+    assert gains["avg@2"]["gain"]["mean"] == gains["pass@1"]["gain"]["mean"] == 0.25
+    assert gains["pass@2"]["gain"] == paired_gain([0.0] * 20, [1.0] * 10 + [0.0] * 10)._asdict()
+    assert gains["pass@2"]["after"][0] == 0.5
+    assert gains["pass@2"]["before"] == [0.0, 0.0, interval(np.zeros(20))[1]]
+
+
+def test_one_problem_has_no_interval() -> None:
+    row = evaluation_metrics(attempts({"p": (1.0, 0.0)}))
+    assert row["eval/avg@2"] == 0.5
+    assert "eval/avg@2_low" not in row
+    assert attempt_gains(row, row, 2)["avg@2"]["before"] == [0.5, None, None]
 
 
 def test_roles_report_the_fraction_of_their_rows_that_learn_nothing() -> None:

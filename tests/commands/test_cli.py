@@ -86,7 +86,7 @@ def test_a_line_that_cannot_be_read_is_status_2():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["list", "--jsn"], ["eval"]])
+@pytest.mark.parametrize("words", [["list", "--jsn"], ["export"]])
 def test_options_that_cannot_be_read_are_status_2(words, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,20 @@ def test_play_shows_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["play", "voting", "--task", "code", "--policy", "scripted:1"]
     assert main(words) == 0
     assert "def f(x):" in capsys.readouterr().out
+
+
+def test_rows_of_no_use_are_left_out_if_asked_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {"text": "One.", "code": "def f():\n    return 1", "test_list": ["assert f() == 1"]}
+    rows = [good, {**good, "text": "Nothing.", "test_list": []}]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(rows))
+    words = ["eval", "single", "--task", "code", "--policy", "scripted:1.0", "--data", str(path)]
+    assert main(words) == 2
+    assert "line 2: column 'test_list' is no list of asserts" in capsys.readouterr().err
+    assert main([*words, "--skip-unusable", "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "rows left out, of no use: 1" in shown
+    assert shown.splitlines()[-1] == "accuracy 100.0 % (1/1)"
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["unusable"] == 1

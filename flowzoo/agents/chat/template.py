@@ -7,7 +7,7 @@ sampled is never tokenized again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from flowzoo.agents.chat.thinking import CLOSING, OPENING, thinking_kwargs
@@ -111,6 +111,44 @@ class ChatTokenizer:
             spoken = [number for number in ids if number not in self._mute]
             return self._prefix + self._tokenizer.decode(spoken, skip_special_tokens=False)
         return self._prefix + self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def encode_reply(self, text: str) -> tuple[int, ...] | None:
+        """Ids of a reply whose `decode` is `text`, its end of turn left out.
+
+        None where no sampled reply reads so: the text spells out a special token, does not survive
+        the tokenizer, or lacks the thought that the template opens.
+        """
+        if not text.startswith(self._prefix) or text != encodable(text):
+            return None
+        body = text.removeprefix(self._prefix)
+        if any(found[0] not in (OPENING, CLOSING) for found in self._special.finditer(body)):
+            return None
+        ids = tuple(self._tokenizer(body, add_special_tokens=False)["input_ids"])
+        return ids if self.decode(ids) == text else None
+
+    def end_of_turn(self, stop_ids: Collection[int]) -> int:
+        """The one of `stop_ids` that the template ends an assistant's message with.
+
+        Raises:
+            UsageError: it ends it with none of them, so that no reply could be taught to end.
+        """
+        chat = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
+        asked, answered = (
+            self._tokenizer(
+                self._tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs),
+                add_special_tokens=False,
+            )["input_ids"]
+            for part in (chat[:1], chat)
+        )
+        before = sum(number in stop_ids for number in asked)
+        found = [number for number in answered if number in stop_ids][before:]
+        if not found:
+            raise UsageError(
+                "the chat template ends an assistant's message with none of the model's end tokens "
+                f"({', '.join(map(str, sorted(stop_ids)))}): use a model whose generation config "
+                "names the end of a turn (eos_token_id)."
+            )
+        return found[-1]
 
     def _inert(self, text: str) -> str:
         """`text` in which no special token can be read: a zero-width space stands inside each.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from flowzoo.errors import UsageError, unknown
 
@@ -11,6 +12,7 @@ OPENING, CLOSING = "<think>", "</think>"
 SWITCHES = ("enable_thinking", "thinking")
 """Variables of chat templates: Qwen3 and most others; DeepSeek-V3.1 and Granite."""
 
+_VARIABLE = r"(?<![\w.'\"]){}\b"
 _VALUES = {"on": True, "off": False}
 
 
@@ -45,7 +47,7 @@ def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
         UsageError: it knows no switch and always does the other thing.
     """
     for name in SWITCHES:
-        if re.search(rf"(?<![\w.'\"]){name}\b", template):
+        if re.search(_VARIABLE.format(name), template):
             return {name: thinking}
     if thinking == (OPENING in template):
         return {}
@@ -54,3 +56,24 @@ def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
         f"thinking={thinking} needs a chat template with the variable {' or '.join(SWITCHES)}; "
         f"this model's has none and {other}: leave `thinking` out."
     )
+
+
+def thinks_unasked(tokenizer: Any) -> bool:
+    """Whether the chat template makes a model think that is told neither to nor not to.
+
+    It does where it opens a thought itself, or where switching thoughts off changes the prompt.
+    """
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    if OPENING not in template:
+        return False
+
+    def prompt(**switch: bool) -> str:
+        chat = [{"role": "user", "content": "."}]
+        return tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=False, **switch
+        )
+
+    if prompt().rstrip().endswith(OPENING):
+        return True
+    switched = any(re.search(_VARIABLE.format(name), template) for name in SWITCHES)
+    return switched and prompt() != prompt(**thinking_kwargs(template, thinking=False))

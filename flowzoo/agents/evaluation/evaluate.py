@@ -22,13 +22,15 @@ from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
 
 
+def call_from_json(row: Mapping[str, Any]) -> Call:
+    """The inverse of `asdict` of a call after a round trip through JSON."""
+    lists = ("messages", "prompt_ids", "output_ids", "logps")
+    return Call(**{**row, **{name: tuple(row[name]) for name in lists}})
+
+
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
     """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
-    lists = ("messages", "prompt_ids", "output_ids", "logps")
-    calls = tuple(
-        Call(**{**call, **{name: tuple(call[name]) for name in lists}}) for call in row["calls"]
-    )
-    return EpisodeRecord(**{**row, "calls": calls})
+    return EpisodeRecord(**{**row, "calls": tuple(map(call_from_json, row["calls"]))})
 
 
 def read_episodes(path: Path) -> list[EpisodeRecord]:
@@ -107,6 +109,9 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
+    Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
+    and a store has them played again by the next call.
+
     With a store the summary is written with its protocol; another call with more samples plays
     what is missing.
 
@@ -130,13 +135,17 @@ def evaluate(
         roster,
         seed=seed,
         deterministic=all(p.batching == "static" for p in roster.policies.values()),
+        on_error="ungraded",
         failures=store.folder / "failures.jsonl" if store else None,
         on_episode=finished,
     )
     for record in rollout.run([job for job in jobs if job.key not in done]):
         done[record.episode] = record
-    records = [done[job.key] for job in jobs]
+    records = [done[job.key] for job in jobs if job.key in done]
     summary = summarise(records)
+    ungraded = [job.key for job in jobs if job.key not in done]
+    if ungraded:
+        summary["ungraded"] = ungraded
     if store is not None:
         protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
         store.close({**summary, "protocol": protocol})

@@ -45,6 +45,16 @@ def attempts_of(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecor
     return groups
 
 
+def problem_scores(records: Sequence[EpisodeRecord]) -> list[float]:
+    """Mean score of each problem's episodes, in order of first appearance."""
+    return [mean([record.score for record in group]) for group in attempts_of(records).values()]
+
+
+def pass_sizes(most: int) -> list[int]:
+    """The k of which pass@k is told where a problem has `most` episodes: 1, 2, 4 … and `most`."""
+    return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
+
+
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """What several episodes of each problem amount to.
 
@@ -58,13 +68,11 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     most = min((len(group) for group in groups), default=0)
     found = {"problems": len(groups), "samples": most, "stderr": stderr(means)}
     found[f"avg@{most}"] = mean(means)
-    for k in sorted({2**power for power in range(most.bit_length())} | {most}):
-        if 1 <= k <= most:
-            chances = [
-                pass_at(len(group), sum(record.score >= 1.0 for record in group), k)
-                for group in groups
-            ]
-            found[f"pass@{k}"] = mean(chances)
+    for k in pass_sizes(most):
+        chances = [
+            pass_at(len(group), sum(record.score >= 1.0 for record in group), k) for group in groups
+        ]
+        found[f"pass@{k}"] = mean(chances)
     return found
 
 

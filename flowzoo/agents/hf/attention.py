@@ -25,6 +25,11 @@ LEARNING = "flowzoo_learning"
 sdpa."""
 
 
+def text_config(model: Any) -> Any:
+    """The configuration of the part of `model` that reads and writes text."""
+    return model.config.get_text_config(decoder=True)
+
+
 class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer in a buffer with room for tokens to come."""
 
@@ -49,9 +54,9 @@ class PreallocatedLayer(DynamicLayer):
         self._buffers[1][:, :, start : self._length] = value_states
         return self._publish()
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep, or repeat, the rows `indices`."""
-        self._buffers = [buffer[indices] for buffer in self._buffers]
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Keep, or repeat, the rows `beam_idx`."""
+        self._buffers = [buffer[beam_idx] for buffer in self._buffers]
         self._publish()
 
     def _publish(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,12 +129,14 @@ def decoding(model: Any) -> Iterator[None]:
 
     The module may be the one a learner trains, so its mode and attention are given back.
     """
-    training, attention = model.training, model.config._attn_implementation
+    config = text_config(model)
+    training, attention = model.training, config._attn_implementation
     model.eval()
-    if attention in ("sdpa", LEARNING):
-        model.config._attn_implementation = _NAME
+    # Falcon and others ask for sdpa by name, and would take their slow path with another mask.
+    if attention in ("sdpa", LEARNING) and model._supports_attention_backend:
+        config._attn_implementation = _NAME
     try:
         yield
     finally:
-        model.config._attn_implementation = attention
+        config._attn_implementation = attention
         model.train(training)

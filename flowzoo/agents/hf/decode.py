@@ -8,6 +8,7 @@ dropped. All of it depends on the set of rows only, so equal sets give equal flo
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,7 +19,10 @@ import torch
 from flowzoo.agents.hf.attention import decoding, new_cache
 from flowzoo.agents.hf.sampling import draw, uniforms
 from flowzoo.agents.policy import Sampling
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import FlowzooError, UsageError
+
+_CLOSE, _CLOSE_LOWER = 1e-3, 0.3
+"""Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 
 
 class GenerationStoppedError(FlowzooError):
@@ -49,7 +53,8 @@ class _DecodeBatch:
         distinct = list(dict.fromkeys(row.prompt for row in rows))
         unique = {prompt: place for place, prompt in enumerate(distinct)}
         self.model, self.device = model, model.device
-        self.cache = new_cache(model)
+        self.cache: Any = new_cache(model)
+        self.recurrent = "cache_params" in inspect.signature(model.forward).parameters
         self.mask = _left_mask([len(prompt) for prompt in unique], self.device)
         ids = torch.zeros(self.mask.shape, dtype=torch.long)
         for place, prompt in enumerate(unique):
@@ -65,18 +70,20 @@ class _DecodeBatch:
             self._select(torch.tensor(places, device=self.device))
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        out = self.model(
-            input_ids=ids,
-            attention_mask=self.mask,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        if self.recurrent:  # Mamba: it has no positions, and its mask is for prompts alone
+            mask = self.mask if ids.shape[1] == self.mask.shape[1] else None
+            cached = {"cache_params": self.cache, "attention_mask": mask}
+        else:
+            cached = {
+                "past_key_values": self.cache,
+                "attention_mask": self.mask,
+                "position_ids": positions,
+            }
+        out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1, **cached)
         return out.logits[:, -1]
 
     def _select(self, places: torch.Tensor) -> None:
-        self.cache.batch_select_indices(places)
+        self.cache.reorder_cache(places)  # of states that are no keys and values too
         self.mask, self.logits = self.mask[places], self.logits[places]
 
     def keep(self, alive: np.ndarray) -> None:
@@ -96,6 +103,43 @@ def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
     """(rows, longest) integers: 1 on the last `lengths[i]` places of row i."""
     places = torch.arange(max(lengths)).flip(0)[None, :]
     return (places < torch.tensor(lengths)[:, None]).long().to(device)
+
+
+@torch.no_grad()
+def check_decoding(model: Any) -> None:
+    """Raise unless `decode` samples from `model` as its own forward pass would.
+
+    Prompts of unequal length in one batch, of which one ends early, are continued by a few tokens,
+    and the log-probs recorded are compared with those of each row by itself.
+
+    Raises:
+        UsageError: they differ, or the family cannot be decoded in batches at all.
+    """
+    prompts = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]
+    rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
+    name = type(model).__name__
+    try:
+        found, _ = decode(model, rows, Sampling(), frozenset(), lambda: False)
+        gaps = [_gap(model, row.prompt, one) for row, one in zip(rows, found, strict=True)]
+    except Exception as error:  # whatever a family that is built in another way stumbles over
+        why = str(error).splitlines()[0][:200]
+        raise UsageError(
+            f"the transformers engine cannot sample from {name} ({why}): use `engine` vllm."
+        ) from error
+    lower = torch.is_autocast_enabled(model.device.type) or model.dtype != torch.float32
+    if not max(gaps) <= (_CLOSE_LOWER if lower else _CLOSE):
+        raise UsageError(
+            f"the transformers engine samples from {name} in batches otherwise than row by row "
+            f"(log-probs differ by {max(gaps):.2g}): use `engine` vllm."
+        )
+
+
+def _gap(model: Any, prompt: tuple[int, ...], found: DecodeOutput) -> float:
+    """Largest difference of the log-probs recorded from those of the row by itself."""
+    ids = torch.tensor([[*prompt, *found.tokens]], device=model.device)
+    logps = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+    own = logps[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
+    return float((own.cpu() - torch.tensor(found.logps)).abs().max())
 
 
 def decode(

@@ -39,7 +39,8 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 try:
     import transformers
 
-    from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
+    from flowzoo.agents.hf.attention import text_config
+    from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, check_decoding, decode
 except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
 
@@ -129,7 +130,7 @@ class TransformersPolicy:
         self.model, self.tokenizer = model, tokenizer
         self.sampling = sampling or Sampling()
         self.stats = EngineStats()
-        limit = getattr(model.config, "max_position_embeddings", None)
+        limit = getattr(text_config(model), "max_position_embeddings", None)
         self._context = min(size for size in (max_context, limit, 2**62) if size is not None)
         if max_batch < 1:
             raise UsageError(f"max_batch must be at least 1, got {max_batch}.")
@@ -162,10 +163,11 @@ class TransformersPolicy:
             options: as for the constructor.
 
         Raises:
-            UsageError: nothing loadable at `path`.
+            UsageError: nothing loadable at `path`, or nothing that `check_decoding` finds right.
         """
         source = os.fspath(path)
         model, tokenizer = load_model(source, dtype, device)
+        check_decoding(model)
         short = os.path.basename(os.path.normpath(source))
         return cls(model, tokenizer, name=name or short, **options)
 

@@ -11,32 +11,18 @@ from flowzoo.agents.rollout.drivers import OpenTurn, with_answers
 from flowzoo.agents.rollout.engine import Response
 from flowzoo.envs import Call, EpisodeRecord, Message, Problem
 from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.external.run import EnvRun
+from flowzoo.envs.external.text_env import TextEnv, chat
 from flowzoo.envs.script import Effect, EffectResult
 from flowzoo.errors import UsageError
-
-
-def chat(obs: Any) -> list[Message]:
-    """The messages of an observation: flowzoo's `{"messages": [...]}`, a chat, or a string.
-
-    Raises:
-        UsageError: anything else; give the rollout an `observe=` function then.
-    """
-    if isinstance(obs, Mapping) and "messages" in obs:
-        obs = obs["messages"]
-    if isinstance(obs, str):
-        return [{"role": "user", "content": obs}]
-    if isinstance(obs, (list, tuple)) and all(isinstance(message, Mapping) for message in obs):
-        return [dict(message) for message in obs]
-    raise UsageError(
-        f"cannot read an observation of type {type(obs).__name__} as chat messages; pass "
-        "observe=(observation -> list of messages)"
-    )
 
 
 class AECDriver:
     """Drives any AEC environment through `last` and `step`, one agent at a time.
 
-    The environment must have been reset. Its steps run on the event loop's thread.
+    The environment must have been reset, and takes replies as they are. Its steps run on the event
+    loop's thread. To train in an environment, or to play it with hooks, see
+    `flowzoo.envs.external.workflow`.
     """
 
     def __init__(
@@ -45,31 +31,19 @@ class AECDriver:
         """Take over `env`; `problem` is the reference used in request keys."""
         self.problem = problem
         self._env, self._key, self._observe = env, key, observe
-        self._returns: dict[str, float] = dict.fromkeys(env.possible_agents, 0.0)
+        self._run = EnvRun(TextEnv(env), problem)
         self._calls: list[Call] = []
-        self._turns: dict[str, int] = {}
         self._open: OpenTurn | None = None
-        self._truncated = False
         self._next()
 
     def _next(self) -> None:
-        env = self._env
         self._open = None
-        while env.agents:
-            agent = env.agent_selection
-            obs, reward, terminated, truncated, _ = env.last()
-            self._returns[agent] += float(reward)
-            if not (terminated or truncated):
-                turn = self._turns.get(agent, 0)
-                self._turns[agent] = turn + 1
-                messages = self._observe(obs)
-                quotes = tuple(call.reply for call in self._calls)
-                self._open = OpenTurn(
-                    len(self._calls), agent, role_of(agent), turn, messages, quotes=quotes
-                )
-                return
-            self._truncated |= bool(truncated)
-            env.step(None)
+        turn = self._run.next_turn()
+        if turn is not None:
+            messages = self._observe(turn.observation)
+            quotes = tuple(call.reply for call in self._calls)
+            call, role = len(self._calls), role_of(turn.agent)
+            self._open = OpenTurn(call, turn.agent, role, turn.turn, messages, quotes=quotes)
 
     def open_turns(self) -> list[OpenTurn]:
         """See `Driver`."""
@@ -104,7 +78,7 @@ class AECDriver:
                 prompts="",
             )
         )
-        self._env.step(text)
+        self._run.act(text)
         self._next()
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
@@ -122,7 +96,7 @@ class AECDriver:
             done = core.record()
             calls = tuple(replace(call, episode=self._key) for call in done.calls)
             return with_answers(replace(done, episode=self._key, calls=calls), answers)
-        returns = self._returns
+        returns = self._run.returns
         finished = EpisodeRecord(
             workflow=str(self._env),
             task="",
@@ -132,7 +106,7 @@ class AECDriver:
             gold="",
             score=sum(returns.values()) / max(1, len(returns)),
             answer=None,
-            truncated=self._truncated,
+            truncated=self._run.truncated,
             facts={},
             returns=returns,
             calls=tuple(replace(call, reward=returns[call.agent]) for call in self._calls),

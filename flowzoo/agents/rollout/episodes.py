@@ -15,11 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from flowzoo.agents.rollout.aec_driver import AECDriver, chat
+from flowzoo.agents.rollout.aec_driver import AECDriver
 from flowzoo.agents.rollout.drivers import Driver, EpisodeDriver, drive
 from flowzoo.agents.rollout.engine import Play, RolloutEngine
 from flowzoo.agents.roster import Roster
-from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflow, WorkflowError
+from flowzoo.envs import (
+    Call,
+    Episode,
+    EpisodeRecord,
+    Message,
+    Problem,
+    UngradedError,
+    Workflow,
+    WorkflowError,
+)
+from flowzoo.envs.external.text_env import chat
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 
@@ -102,7 +112,7 @@ class Sampler:
         seed: int = 0,
         deterministic: bool = True,
         in_flight: int = 4096,
-        on_error: Literal["raise", "count"] = "raise",
+        on_error: Literal["raise", "count", "ungraded"] = "raise",
         failures: Path | None = None,
         on_episode: Callable[[EpisodeRecord], None] | None = None,
     ) -> None:
@@ -116,7 +126,7 @@ class Sampler:
             deterministic: see `flowzoo.agents.rollout.engine`.
             in_flight: most jobs open at a time.
             on_error: a failing script (`WorkflowError`) stops everything, or is counted in
-                `failed`.
+                `failed`; under `ungraded` only episodes that could not be graded are counted.
             failures: a JSONL file that failed episodes are appended to, with transcript.
             on_episode: called with every finished episode, in order of completion.
         """
@@ -188,7 +198,10 @@ class Sampler:
             }
             with self.failures.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(json.dumps(line) + "\n")
-        if self.on_error == "raise":
+        counted = self.on_error == "count" or (
+            self.on_error == "ungraded" and isinstance(error, UngradedError)
+        )
+        if not counted:
             raise error
 
 

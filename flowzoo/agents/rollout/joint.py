@@ -147,12 +147,12 @@ def split_budget(budget: int, parts: int) -> list[int]:
 
 
 def returns_of(calls: Sequence[Call]) -> list[float]:
-    """Per call: its reward, plus what later calls of its agent earn by themselves.
+    """Per call: what it and later calls of its agent earn by themselves.
 
     The team's share is paid once, with the call itself.
     """
     return [
-        call.reward
+        (call.reward if call.share is None else call.share + call.immediate)
         + sum(later.immediate for later in calls[place + 1 :] if later.agent == call.agent)
         for place, call in enumerate(calls)
     ]

@@ -30,9 +30,9 @@ from flowzoo.baselines.advantages.spec import COLUMNS
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, unknown
 
-NUMBERS: tuple[str, ...] = ("reward", "immediate", "team", "value")
-"""Numbers that targets are made of: fields of `Call`, and its reward part `team`; NaN where it has
-none."""
+NUMBERS: tuple[str, ...] = ("reward", "immediate", "share", "team", "value")
+"""Numbers that targets are made of: fields of `Call`, its `team_share`, and its reward part `team`;
+NaN where it has none."""
 
 FLAGS: tuple[str, ...] = ("abstained", "executed")
 """Whether the reply abstained, and whether the episode went on from it."""
@@ -72,6 +72,7 @@ def _append(stored: array[Any], values: Iterable[Any], rows: int) -> None:
 _READERS: dict[str, Callable[[Call], Any]] = {
     **{name: attrgetter(field) for name, field in COLUMNS.items()},
     **{name: attrgetter(name) for name in ("reward", "immediate", "executed")},
+    "share": attrgetter("team_share"),
     "team": team_part,
     "value": candidate_value,
     "abstained": abstained,

@@ -25,6 +25,7 @@ from flowzoo.baselines.advantages.kernels import (
     GroupStats,
     baseline_loo,
     constants,
+    drop_rounding,
     normalise,
     subtract,
 )
@@ -47,8 +48,9 @@ class Advantages:
 
     values: Floats
     zero_variance: Bools
-    """The row's group (of the scale, or of the baseline without a scale) is constant. Its advantage
-    is 0; only a reply that abstained may differ from a constant group without a scale."""
+    """The row's group (of the scale, or of the baseline without a scale) is constant: its values
+    differ by a millionth of the largest at most. Its advantage is 0; only a reply that abstained
+    may differ from a constant group without a scale."""
     singleton: Bools
     """The row's group (of the baseline or of the scale) holds a single item."""
     groups: int
@@ -71,6 +73,7 @@ def compute(
     spec: AdvantageSpec | str,
     returns: Mapping[str, float] | None = None,
     state: RunningMean | None = None,
+    extra: Floats | None = None,
 ) -> Advantages:
     """Advantages of `calls` under `spec` (or the preset of that name).
 
@@ -80,6 +83,7 @@ def compute(
         returns: episode id -> return, for `target="episode"`; without it an episode's return is
             the reward part `team` of its calls.
         state: the means of earlier batches, for `mean="running"`; this batch moves them.
+        extra: (rows,), added to what each row is judged by (a punishment of its length).
 
     Raises:
         UsageError: an unknown preset, an episode without a return, a reward not finite, a target
@@ -89,10 +93,10 @@ def compute(
     columns = calls if isinstance(calls, CallColumns) else CallColumns(calls, columns_for(spec))
     groups = Groups(columns)
     targets = targets_of(groups, spec, returns)
-    pools, own = (
-        GroupedTargetsCache(groups, targets, own=spec.mean == "loo"),
-        own_values(groups, spec, targets),
-    )
+    own = own_values(groups, spec, targets)
+    if extra is not None:
+        targets, own = targets + extra, own + extra
+    pools = scaled = GroupedTargetsCache(groups, targets, own=spec.mean == "loo")
     values, judge = own, None
     single, alone = (np.zeros(len(own), np.bool_) for _ in range(2))
     if spec.mean == "running":
@@ -102,9 +106,13 @@ def compute(
         alone = judge.rows(judge.segments.counts < 2)
         values = _less_baseline(own, judge, spec)
     if spec.std != "none":
-        judge, lone = _pool(pools, spec, spec.std_group, spec.std_weight)
+        if spec.std_of == "difference":
+            scaled = GroupedTargetsCache(groups, values)
+        judge, lone = _pool(scaled, spec, spec.std_group, spec.std_weight)
         single, alone = single | lone, alone | judge.rows(judge.segments.counts < 2)
         freedom = 1 if spec.std == "sample" else 0
+        if spec.std_of == "difference":
+            values = subtract(values, judge.codes, judge.segments.mean)
         out = None if values is own else values
         values = normalise(values, judge.codes, judge.segments, freedom, spec.eps, out)
     if alone.any():
@@ -115,7 +123,7 @@ def compute(
         constant = judge.rows(constants(judge.segments))
     if values is targets:
         values = values.copy()  # it may be a view of the columns
-    return Advantages(values, constant, single, *_counts(pools, spec), role_stats(pools))
+    return Advantages(values, constant, single, *_counts(scaled, spec), role_stats(pools))
 
 
 def _pool(
@@ -130,10 +138,12 @@ def _pool(
 def _less_baseline(own: Floats, pool: GroupedTargets, spec: AdvantageSpec) -> Floats:
     """What each row has earned, less the baseline of its group, (rows,)."""
     if spec.mean == "loo" and pool.own is not None:
-        return own - baseline_loo(pool.codes, pool.own, pool.segments)
-    return subtract(
-        own, pool.codes, pool.segments.high if spec.mean == "max" else pool.segments.mean
-    )
+        left = own - baseline_loo(pool.codes, pool.own, pool.segments)
+    else:
+        best = spec.mean == "max"
+        left = subtract(own, pool.codes, pool.segments.high if best else pool.segments.mean)
+    drop_rounding(left, pool.codes, pool.segments)
+    return left
 
 
 def _less_running(

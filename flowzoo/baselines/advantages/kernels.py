@@ -31,7 +31,11 @@ class GroupIndex(NamedTuple):
 
 
 class GroupStats(NamedTuple):
-    """Statistics of groups, each (groups,)."""
+    """Statistics of groups, each (groups,).
+
+    A group is constant where its values differ by no more than rounding (`loops.ALIKE` of the
+    largest): then mean, `low` and `high` are its lowest value, and `squares` is 0.
+    """
 
     counts: Floats
     mean: Floats
@@ -129,6 +133,17 @@ def subtract(values: Floats, codes: Codes, baselines: Floats) -> Floats:
     loops.compile_all()
     loops.subtract(values, codes, baselines, out)
     return out
+
+
+def drop_rounding(values: Floats, codes: Codes, segments: GroupStats) -> None:
+    """Set to 0, in place, what of `values` (rows,) is rounding within a constant group.
+
+    `values` are differences from the group's baseline; others, as of a row whose own value is not
+    what its group was judged by, stay.
+    """
+    if bool(constants(segments).any()):
+        loops.compile_all()
+        loops.drop_rounding(values, codes, segments.low, segments.high)
 
 
 def normalise(

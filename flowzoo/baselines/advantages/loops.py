@@ -19,13 +19,18 @@ Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Values = TypeVar("Values", Floats, Bools)
 
+ALIKE = 1e-6
+"""Values of a group are one value where they differ by at most this fraction of the largest of
+them: rewards that were added up in another order, or in float32, are the same rewards. A group that
+differs by less than that has no deviation anyone could divide by."""
+
 
 @cache
 def compile_all() -> None:
     """Replace the loops of this module by their compiled forms."""
     names = (
         "determines", "pair_by_table", "pair_by_hash", "first_rows", "means", "reduce",
-        "baseline_loo", "take", "widen", "subtract", "multiply", "to_go",
+        "baseline_loo", "take", "widen", "subtract", "multiply", "drop_rounding", "to_go",
     )  # fmt: skip
     compile_in(globals(), names)
 
@@ -89,7 +94,7 @@ def first_rows(codes: Codes, first: Codes) -> None:
 def means(
     codes: Codes, values: Floats, counts: Floats, mean: Floats, low: Floats, high: Floats
 ) -> None:
-    """Two passes: sums with bounds, then the division."""
+    """Two passes: sums with bounds, then the division; a constant group has its lowest value."""
     counts[:], mean[:], low[:], high[:] = 0.0, 0.0, np.inf, -np.inf
     for row in range(len(codes)):
         group, value = codes[row], values[row]
@@ -98,9 +103,12 @@ def means(
         low[group] = min(low[group], value)
         high[group] = max(high[group], value)
     for group in range(len(counts)):
-        # The rounded mean of equal values need not equal them (0.1 three times): take the value.
-        same = low[group] == high[group]
-        mean[group] = low[group] if same else mean[group] / counts[group]
+        size = max(abs(low[group]), abs(high[group]))
+        if high[group] - low[group] <= ALIKE * size:
+            # The rounded mean of equal values need not equal them (0.1 three times).
+            mean[group] = high[group] = low[group]
+        else:
+            mean[group] /= counts[group]
 
 
 def reduce(
@@ -112,12 +120,13 @@ def reduce(
     low: Floats,
     high: Floats,
 ) -> None:
-    """`means`, then the squared deviations from them."""
+    """`means`, then the squared deviations from them; none in a constant group."""
     means(codes, values, counts, mean, low, high)
     squares[:] = 0.0
     for row in range(len(codes)):
         group = codes[row]
-        squares[group] += (values[row] - mean[group]) ** 2
+        if low[group] < high[group]:
+            squares[group] += (values[row] - mean[group]) ** 2
 
 
 def baseline_loo(
@@ -162,6 +171,14 @@ def multiply(values: Floats, codes: Codes, factors: Floats, out: Floats) -> None
     """`out = values * factors[codes]`."""
     for row in range(len(codes)):
         out[row] = values[row] * factors[codes[row]]
+
+
+def drop_rounding(values: Floats, codes: Codes, low: Floats, high: Floats) -> None:
+    """Differences from the baseline of a constant group that are no more than its rounding: 0."""
+    for row in range(len(codes)):
+        group = codes[row]
+        if low[group] == high[group] and abs(values[row]) <= 2.0 * ALIKE * abs(low[group]):
+            values[row] = 0.0
 
 
 def to_go(

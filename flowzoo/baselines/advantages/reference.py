@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowzoo.baselines.advantages.kernels import Codes, Floats, GroupIndex, GroupStats
+from flowzoo.baselines.advantages.loops import ALIKE
 
 
 def pair(left: GroupIndex, right: GroupIndex) -> GroupIndex:
@@ -32,8 +33,11 @@ def reduce(codes: Codes, values: Floats, groups: int) -> GroupStats:
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
     np.minimum.at(low, codes, values)
     np.maximum.at(high, codes, values)
-    mean = np.where(low == high, low, np.bincount(codes, values, groups) / count)
+    alike = high - low <= ALIKE * np.maximum(np.abs(low), np.abs(high))
+    high = np.where(alike, low, high)
+    mean = np.where(alike, low, np.bincount(codes, values, groups) / count)
     squares = np.bincount(codes, (values - mean[codes]) ** 2, groups).astype(np.float64)
+    squares[alike] = 0.0
     return GroupStats(count, mean, squares, low, high)
 
 
@@ -72,6 +76,13 @@ def normalise(
     deviation = np.sqrt(segments.squares / np.maximum(segments.counts - freedom, 1.0))[codes]
     constant = (segments.low == segments.high)[codes]
     return np.where(constant, 0.0, values / np.where(constant, 1.0, deviation + eps))
+
+
+def drop_rounding(values: Floats, codes: Codes, segments: GroupStats) -> None:
+    """Differences that are rounding within a constant group become 0, in place."""
+    low = segments.low[codes]
+    inside = low == segments.high[codes]
+    values[inside & (np.abs(values) <= 2.0 * ALIKE * np.abs(low))] = 0.0
 
 
 def to_go(rewards: Floats, shares: Floats, turns: Floats, codes: Codes, gamma: float) -> Floats:

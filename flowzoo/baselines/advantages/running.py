@@ -26,6 +26,12 @@ class RunningMean:
         """What the groups are made of; set by the first batch."""
         self.means: dict[tuple[Hashable, ...], float] = {}
 
+    def copy(self) -> RunningMean:
+        """Another one with the same means, which a batch moves without moving these."""
+        other = RunningMean()
+        other.columns, other.means = self.columns, dict(self.means)
+        return other
+
     def before(self, columns: Sequence[str], keys: Sequence[tuple[Hashable, ...]]) -> Floats:
         """The baselines of groups `keys` from earlier batches, (groups,).
 

@@ -19,6 +19,7 @@ from flowzoo.errors import UsageError, check_choice, unknown
 Target = Literal["episode", "row", "return_to_go", "node", "candidate"]
 Baseline = Literal["mean", "loo", "max", "running", "none"]
 Scale = Literal["sample", "population", "none"]
+ScaleOf = Literal["target", "difference"]
 Weight = Literal["episode", "call"]
 Singleton = Literal["zero", "raw", "widen"]
 
@@ -73,6 +74,10 @@ class AdvantageSpec:
     `widen`, the statistics of the group without its last column (again as needed; where the first
     column alone is still a group of one: zero). A running mean has no groups of one."""
     eps: float = 1e-6
+    std_of: ScaleOf = "target"
+    """What the scale is the deviation of: the targets, or the differences that the baseline leaves,
+    whose own mean over the scale's group is then taken off as well (REINFORCE++ with a baseline).
+    """
 
     def __post_init__(self) -> None:
         """Check every choice."""
@@ -81,6 +86,7 @@ class AdvantageSpec:
         check_choice("mean_weight", self.mean_weight, Weight)
         check_choice("std", self.std, Scale)
         check_choice("std_weight", self.std_weight, Weight)
+        check_choice("std_of", self.std_of, ScaleOf)
         check_choice("singleton", self.singleton, Singleton)
         for name, columns in (("mean_group", self.mean_group), ("std_group", self.std_group)):
             if isinstance(columns, str) or not columns:
@@ -102,6 +108,7 @@ _NAME = ("problem", "name")
 _PROMPT = ("problem", "episode", "turn", "agent", "state")
 _TURN = ("problem", "role", "turn")
 _NODE = ("node", "agent")
+_BATCH = ("policy",)
 
 PRESETS: Mapping[str, AdvantageSpec] = {
     "grpo": AdvantageSpec(
@@ -160,10 +167,19 @@ PRESETS: Mapping[str, AdvantageSpec] = {
         target="row", mean_group=("role",), mean="running", mean_weight="call", decay=0.99,
         std_group=("role",), std="none", std_weight="call", singleton="raw",
     ),
+    "reinforce_pp": AdvantageSpec(
+        target="episode", mean_group=_BATCH, mean="mean", mean_weight="episode",
+        std_group=_BATCH, std="sample", std_weight="episode", singleton="zero",
+    ),
+    "reinforce_pp_base": AdvantageSpec(
+        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
+        std_group=_BATCH, std="sample", std_weight="episode", singleton="zero",
+        std_of="difference",
+    ),
 }  # fmt: skip
 """Named choices. `paper` is the code of arXiv 2605.24202, whose groups are trajectory names: on
 mathematics every voter is a group of its own, on code all voters are one, and the turns of a
-generator or evaluator are mixed."""
+generator or evaluator are mixed. The batch of `reinforce_pp` is that of one policy."""
 
 
 def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:

@@ -17,7 +17,7 @@ _SAMPLING = {"candidate": "tree", "node": "joint"}
 
 _READ: dict[str, tuple[str, ...]] = {
     "row": ("reward",),
-    "return_to_go": ("reward", "immediate", "executed", "agent", "turn"),
+    "return_to_go": ("share", "immediate", "executed", "agent", "turn"),
     "episode": ("team", "abstained"),
     "node": ("value",),
     "candidate": ("value",),
@@ -131,7 +131,7 @@ def returns_to_go(groups: Groups, gamma: float) -> Floats:
         where = columns.where(int(places.first[twice]))
         raise UsageError(f"two calls have one place in their episode: {where}.")
     immediate = columns.numbers("immediate")
-    shares = columns.numbers("reward") - immediate
+    shares = columns.numbers("share")
     order = np.argsort(turns, kind="stable")
     return to_go(immediate, shares, turns, order, grouping, gamma)
 

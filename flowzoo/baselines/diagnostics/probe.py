@@ -139,9 +139,12 @@ def _products(vectors: Sequence[Tensor]) -> Floats:
 
 
 def _adam_scales(learner: Learner) -> list[Tensor] | None:
-    """What Adam divides every weight's gradient by, up to a common factor; None without history."""
+    """What Adam divides every weight's gradient by, up to a common factor.
+
+    None without history, and for an optimiser that keeps no second moment of every weight.
+    """
     states = [learner.optimizer.state.get(parameter) for parameter in learner.parameters]
-    if not any(states):
+    if not any("exp_avg_sq" in state for state in states if state):
         return None
     group = learner.optimizer.param_groups[0]
     scales: list[Tensor] = []
@@ -149,7 +152,7 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
         if not state:  # it never had a gradient
             scales.append(torch.full_like(parameter, math.inf))
             continue
-        second = state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))
+        second = state["exp_avg_sq"].float() / (1 - group["betas"][1] ** float(state["step"]))
         # Divided by its eps alone, a weight without history would drown all others.
         scales.append(torch.where(second > 0, second.sqrt() + group["eps"], math.inf))
     return scales

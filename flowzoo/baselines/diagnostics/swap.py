@@ -12,11 +12,13 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from flowzoo.agents import Policy, Roster
+from flowzoo.agents.evaluation.summary import problem_scores
 from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.names import agent_names
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import EpisodeRecord
+from flowzoo.envs.workflow import Roles
 
 
 class Swap(NamedTuple):
@@ -29,7 +31,7 @@ class Swap(NamedTuple):
     roster: Roster
 
 
-def policy_slots(roles: Mapping[str, int], mapping: Mapping[str, str]) -> dict[str, str]:
+def policy_slots(roles: Roles, mapping: Mapping[str, str]) -> dict[str, str]:
     """Role -> its policy; of a role whose agents have several, agent -> policy instead."""
     of_agent = agent_policies(mapping, roles)
     found: dict[str, str] = {}
@@ -53,7 +55,7 @@ def with_thinking_of(policy: Policy, like: Policy) -> Policy:
 
 
 def policy_swaps(
-    roles: Mapping[str, int],
+    roles: Roles,
     mapping: Mapping[str, str],
     policies: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
@@ -85,7 +87,7 @@ def policy_swaps(
 
 def swap_probe(
     play: Callable[[Roster], Sequence[EpisodeRecord]],
-    roles: Mapping[str, int],
+    roles: Roles,
     mapping: Mapping[str, str],
     judges: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
@@ -94,8 +96,8 @@ def swap_probe(
     """Accuracy with the policies of two roles exchanged, for every pair of different policies.
 
     Args:
-        play: plays the held-out problems, in their order, with a roster; the noise must be that of
-            `before`.
+        play: plays the held-out problems, in their order, with a roster; the noise and the number
+            of episodes of a problem must be those of `before`.
         roles: see `policy_swaps`, as are `mapping` and `lengths`.
         mapping: role or agent -> name of its policy.
         judges: the policies by name, at the temperature of evaluations.
@@ -112,7 +114,7 @@ def swap_probe(
     """
     found: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, judges, lengths):
-        scores = [record.score for record in play(swap.roster)]
+        scores = problem_scores(play(swap.roster))
         found.append(
             {
                 "roles": list(swap.roles),

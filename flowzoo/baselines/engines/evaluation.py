@@ -26,10 +26,15 @@ def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) 
     """
     while True:
         try:
-            engines.before_rollout()
-            return sampler.sample(jobs)
+            return sample_once(engines, sampler, jobs)
         except EngineDeadError as error:
             engines.recover(error)
+
+
+def sample_once(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+    """What `jobs` come to; an engine that dies is left to the caller."""
+    engines.before_rollout()
+    return sampler.sample(jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,16 @@ class Evaluation:
     deterministic: bool
     failures: Path
     """Where episodes whose script failed are kept."""
+    samples: int = 1
+    """Episodes of every problem, where nothing else is said."""
 
-    def play(self, roster: Roster, samples: int = 1) -> Sequence[EpisodeRecord]:
+    def play(self, roster: Roster, samples: int | None = None) -> Sequence[EpisodeRecord]:
         """`samples` episodes of every problem, problem by problem.
 
-        The noise of the first of each is the same whatever `samples` is.
+        The noise belongs to the problem and the number of the sample: it is the same in every
+        evaluation, and that of the first few is the same whatever `samples` is.
         """
+        count = samples or self.samples
         rollout = Rollout(
             self.workflow,
             roster,
@@ -55,11 +64,10 @@ class Evaluation:
             deterministic=self.deterministic,
             failures=self.failures,
         )
-        jobs = [
-            EpisodeJob(problem, number) for problem in self.problems for number in range(samples)
-        ]
+        jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         return sample_jobs(self.engines, rollout, jobs).records
 
-    def protocol(self, roster: Roster, samples: int = 1) -> dict[str, Any]:
+    def protocol(self, roster: Roster, samples: int | None = None) -> dict[str, Any]:
         """What `play` measures under."""
-        return protocol_of(self.workflow, roster, self.problems, samples=samples, seed=EVAL_SEED)
+        count = samples or self.samples
+        return protocol_of(self.workflow, roster, self.problems, samples=count, seed=EVAL_SEED)

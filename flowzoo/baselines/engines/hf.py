@@ -6,23 +6,22 @@ around an update. With transformers nothing has to: the sampler is the learner's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.hf.decode import check_decoding
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.learner.weights import (
-    FrozenWeights,
-    FullWeights,
-    LoraBase,
-    LoraSettings,
-    Weights,
-)
+from flowzoo.agents.vllm.settings import EngineDType
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
+from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError, unknown
@@ -69,12 +68,12 @@ def load_policies(
         path = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else model_name
         still = name in frozen
         if not config.lora_rank and not still:
-            model, tokenizer = load_model(path, "float32", device)
+            model, tokenizer = load_model(path, config.weights, device)
             found[name] = LoadedPolicy(FullWeights(model), tokenizer, path)
             continue
         if path not in shared:
-            model, tokenizer = load_model(path, "float32", device)
-            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha)
+            model, tokenizer = load_model(path, config.weights, device)
+            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha, config.lora_targets)
             shared[path] = LoraBase(model, path, settings), tokenizer
         base, tokenizer = shared[path]
         weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
@@ -139,6 +138,17 @@ class Engines(Protocol):
         ...
 
 
+@contextmanager
+def _sampling(weights: Weights, dtype: EngineDType) -> Iterator[None]:
+    """Inside, the model computes with `weights`, its products in `dtype`."""
+    kind = weights.model.device.type
+    with (
+        weights.active(),
+        torch.autocast(kind, getattr(torch, dtype), enabled=dtype != "float32"),
+    ):
+        yield
+
+
 class TransformersEngines:
     """Sampling with the very modules that are trained; see `Engines`."""
 
@@ -152,9 +162,15 @@ class TransformersEngines:
         """Make a player and a judge of every policy.
 
         Raises:
-            UsageError: `config.thinking` names no policy, or a model has no switch for thoughts.
+            UsageError: `config.thinking` names no policy, a model has no switch for thoughts, or
+                cannot be sampled from (see `check_decoding`).
         """
         switches = read_thinking(config.thinking, trained)
+        # Weights in bfloat16 are multiplied in bfloat16, an adapter's on such a base too.
+        dtype = config.weights if config.weights != "float32" else config.engine_dtype
+        for one in {id(one.weights.model): one for one in trained.values()}.values():
+            with _sampling(one.weights, dtype):
+                check_decoding(one.weights.model)
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
             return {
@@ -165,7 +181,7 @@ class TransformersEngines:
                     sampling=sampling,
                     max_batch=config.max_batch,
                     thinking=switches[name],
-                    active=one.weights.active,
+                    active=partial(_sampling, one.weights, dtype),
                 )
                 for name, one in trained.items()
             }

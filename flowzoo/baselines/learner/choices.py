@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
+Clipping = Literal["objective", "weight"]
 Compute = Literal["float32", "bfloat16"]
 Correction = Literal["none", "renormalise"]
+KlEstimate = Literal["corrected", "plain"]
+Decay = Literal["matrices", "all"]
+LayoutChoice = Literal["auto", "packed", "padded"]
+LoraTargets = Literal["linear", "all"]
 LrSchedule = Literal["constant", "linear", "cosine"]
 OldLogp = Literal["sampler", "recomputed"]
+OptimizerName = Literal["adamw", "adafactor"]
+Ratio = Literal["token", "sequence", "none"]
 RowLayout = Literal["packed", "padded"]
 ScheduleClock = Literal["iteration", "update"]
-Truncated = Literal["train", "mask", "penalise"]
+Truncated = Literal["train", "mask", "penalise", "shape"]

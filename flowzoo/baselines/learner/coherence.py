@@ -64,7 +64,10 @@ class Coherence:
 
 def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """Inner product of two gradients given tensor by tensor; the tensors' sums add in float64."""
-    parts = [torch.dot(a.flatten(), b.flatten()) for a, b in zip(left, right, strict=True)]
+    parts = [
+        torch.dot(a.flatten().float(), b.flatten().float())
+        for a, b in zip(left, right, strict=True)
+    ]
     return float(torch.stack(parts).double().sum()) if parts else 0.0
 
 

@@ -10,8 +10,10 @@ from typing import Any, Literal
 from flowzoo.baselines.learner.choices import (
     Compute,
     Correction,
+    Decay,
     LrSchedule,
     OldLogp,
+    OptimizerName,
     RowLayout,
     ScheduleClock,
     Truncated,
@@ -74,7 +76,8 @@ class LearnerConfig:
     """Largest importance weight of a token under `recomputed`; infinity: no cap."""
     truncated: Truncated = "mask"
     """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
-    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage."""
+    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage. `shape`:
+    as `train`, since what it takes off is in the advantages already."""
     truncation_penalty: float = 1.0
     role_weights: Mapping[str, float] = field(default_factory=dict)
     """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
@@ -98,8 +101,8 @@ class LearnerConfig:
     vocabulary_chunk: int = 0
     """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
     compute: Compute = "float32"
-    """Number format of the model's matrix products. Weights, log-probs, loss, gradients and
-    optimiser stay in float32; `bfloat16` is for GPUs."""
+    """Number format of the model's matrix products; `bfloat16` is for GPUs. Log-probs and loss are
+    in float32, and so are weights, gradients and optimiser unless `weights` says otherwise."""
     gradient_checkpointing: bool = False
     """Compute each layer again in the backward pass instead of keeping what it computed: a third
     more time, much less memory."""
@@ -108,6 +111,17 @@ class LearnerConfig:
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
     and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
+    layout_fallback: bool = False
+    """Take `padded` rows where `layout` is packed and the family cannot read packed ones."""
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` (arXiv 1804.04235): no first moment, and sums of rows and columns in place of the
+    second; its steps are relative to the size of each weight tensor."""
+    decay: Decay = "matrices"
+    """What decays: `matrices`, which leaves out norms and biases, or `all`."""
+    weights: Compute = "float32"
+    """Number format of what is kept. `bfloat16`: of a trained model all of it, weights, gradients
+    and moments, rounded at random (see `StochasticAdamW`); of an adapter its frozen base alone. The
+    products are then in bfloat16 as well."""
 
     def __post_init__(self) -> None:
         """Check every choice."""
@@ -117,6 +131,10 @@ class LearnerConfig:
             raise UsageError(
                 f"`schedule` {self.schedule} needs `iterations` > `warmup`, got {self.iterations} "
                 f"and {self.warmup}."
+            )
+        if self.weights == "bfloat16" and self.compute != "bfloat16":
+            raise UsageError(
+                "`weights` in bfloat16 are multiplied in bfloat16: set `compute` to bfloat16 too."
             )
         if self.min_lr > self.lr:
             raise UsageError(f"`min_lr` is at most `lr`, got {self.min_lr} and {self.lr}.")
@@ -167,6 +185,9 @@ def _check_choices(config: LearnerConfig) -> None:
         "correction": Correction,
         "compute": Compute,
         "layout": RowLayout,
+        "optimizer": OptimizerName,
+        "decay": Decay,
+        "weights": Compute,
     }
     for name, kind in choices.items():
         check_choice(f"choice of `{name}`", getattr(config, name), kind)
@@ -177,7 +198,7 @@ def _check_choices(config: LearnerConfig) -> None:
 
 def _check_numbers(config: LearnerConfig) -> None:
     positive = [
-        "lr", "temperature", "clip_norm", "rows_per_update", "coherence_window",
+        "lr", "temperature", "clip_norm", "adam_eps", "rows_per_update", "coherence_window",
     ]  # fmt: skip
     if config.updates_per_iteration != "by_rows":
         positive.append("updates_per_iteration")
@@ -189,6 +210,9 @@ def _check_numbers(config: LearnerConfig) -> None:
             raise UsageError(f"`{name}` must be at least 0, got {getattr(config, name)}.")
     if not 0 < config.top_p <= 1:
         raise UsageError(f"`top_p` must be in (0, 1], got {config.top_p}.")
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(config, name) < 1:
+            raise UsageError(f"`{name}` must be in [0, 1), got {getattr(config, name)}.")
     if not config.importance_cap >= 1:
         raise UsageError(f"`importance_cap` must be at least 1, got {config.importance_cap}.")
     if not 0 <= config.coherence <= 1:

@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.logps import head_of, output_states, scatter, token_logps
+from flowzoo.baselines.learner.logps import output_states, scatter, token_logps
+from flowzoo.baselines.learner.output_head import head_of
 from flowzoo.baselines.learner.renormalise import (
     KeptTokens,
     concat_kept_tokens,
@@ -90,11 +91,24 @@ class ForwardPass:
         )
         return [OldLogps(*parts) for parts in zip(logps, kept, strict=True)]
 
+    @torch.no_grad()
+    def distributions(self, model: PreTrainedModel, batch: MicroBatch, places: Tensor) -> Tensor:
+        """Log-probs of the whole vocabulary at some output tokens of `batch`: (places, vocabulary).
+
+        At the temperature, before any cut by top-k or top-p. The places (places,) count the output
+        tokens row by row.
+        """
+        lower = self.config.compute == "bfloat16"
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=lower):
+            states = output_states(model, batch)[places]
+            scores = head_of(model)(states).float() / self.config.temperature
+        return scores.log_softmax(-1)
+
     def _renormalised(
         self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
     ) -> ForwardOutput:
         states, head = output_states(model, batch), head_of(model)
-        chunk = chunk_of(model.config.vocab_size, self.config.vocabulary_chunk)
+        chunk = chunk_of(head.linear.out_features, self.config.vocabulary_chunk)
         if kept is None:
             kept = find_kept_tokens(states.detach(), batch.targets, head, self._sampling, chunk)
         logps, entropies = renormalised_logps(

@@ -1,30 +1,46 @@
 """The clipped policy-gradient loss, as a pure function of log-probabilities.
 
-For a token with ratio r = exp(logp - behaviour) and advantage A the surrogate is
--min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); for A < 0 it is at most -dual_clip A (dual
-clip, arXiv 1912.09729); without a ratio it is -A logp. The loss of a token is
+For a token with ratio r = exp(logp - behaviour) and advantage A the surrogate is one of
+* -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), for A < 0 at most -dual_clip A (PPO, arXiv
+  1707.06347, eq. 7; dual clip, arXiv 1912.09729, eq. 5);
+* the same with the row's ratio s = exp(mean of logp - behaviour over its tokens) for each of its
+  tokens (GSPO, arXiv 2507.18071, eq. 5 and 7; its token variant is the same where all tokens of a
+  row have one advantage, as here);
+* -clip(r, 1 - clip_low, 1 + clip_high) A logp, the clipped ratio a constant (CISPO, arXiv
+  2506.13585, eq. 4 and 5);
+* -A logp, without a ratio.
 
-    w (importance * surrogate + kl_coef * (exp(d) - d - 1) - entropy_coef * entropy)
+The loss of a token is
 
-with d = reference - logp (the k3 estimate of the KL divergence to a reference), w the weight of
-its row and `importance` a constant that corrects for old log-probs other than the sampler's. An
-aggregation turns tokens into one number. Its counts are those of the whole batch, whatever the
-rows weigh, so a batch gives one gradient however it is cut into micro-batches.
+    w (importance * surrogate + kl_coef * kl - entropy_coef * entropy)
+
+with w the weight of its row and `importance` a constant that corrects for old log-probs other than
+the sampler's. An aggregation turns tokens into one number. Its counts are those of the whole batch,
+whatever the rows weigh, so a batch gives one gradient however it is cut into micro-batches.
+
+With d = reference - logp, k3 = exp(d) - d - 1 estimates the KL divergence to a reference from
+tokens of the current policy (http://joschu.net/blog/kl-approx.html; GRPO, arXiv 2402.03300, eq. 4).
+The tokens are those of the policy that sampled, so `kl` is r k3, whose expectation over them is the
+divergence and whose gradient, r (logp - reference) times that of logp, is the divergence's
+(DeepSeek-V3.2, arXiv 2512.02556, section 3.1; TRL's from 1.16 on). Without the factor a token that
+a step made a million times less likely than the reference has it weighs a million times as much.
 
 Nothing is replaced: a loss that is not finite raises and names the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.choices import Aggregation
+from flowzoo.baselines.learner.choices import Aggregation, Clipping, KlEstimate, Ratio
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError, check_choice
+
+Surrogate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):
@@ -49,9 +65,10 @@ class LossConfig:
         UsageError: an unknown aggregation, a number out of range, or a clip without a ratio.
     """
 
-    ratio: bool = True
-    """Weigh a token by its ratio to the old policy. False: the plain policy gradient, whose loss
-    is -A logp (MAGRPO); there is nothing to clip then, so set the three clips to None."""
+    ratio: Ratio = "token"
+    """What a token is weighed by: its own ratio to the old policy, or that of its row (`sequence`:
+    the geometric mean of its tokens'). `none`: the plain policy gradient, whose loss is -A logp
+    (MAGRPO); there is nothing to clip then, so set the three clips to None."""
     clip_low: float | None = 0.2
     """The ratio is clipped below at 1 - clip_low; None: never."""
     clip_high: float | None = 0.2
@@ -69,10 +86,24 @@ class LossConfig:
     0: no reference is needed."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
+    kl_estimate: KlEstimate = "corrected"
+    """How the KL divergence to the reference is estimated from sampled tokens. `corrected`: r k3,
+    with the gradient of the divergence also where the policy has moved away from the sampler.
+    `plain`: k3 alone, whose gradient is another one even on the sampler's own weights."""
+
+    clipping: Clipping = "objective"
+    """What is clipped: the `objective` (PPO), which takes the gradient from tokens that have moved
+    far enough, or the `weight` of every token's gradient (CISPO), which takes it from none."""
+    function: Surrogate | None = None
+    """In place of the surrogate: from `logps`, `behaviour_logps` (rows, tokens), both 0 off the
+    mask, `advantages` (rows,) and `mask` to the loss of every token. Nothing is clipped then."""
 
     def __post_init__(self) -> None:
         """Check every choice."""
         check_choice("aggregation", self.aggregation, Aggregation)
+        check_choice("choice of `ratio`", self.ratio, Ratio)
+        check_choice("choice of `clipping`", self.clipping, Clipping)
+        check_choice("choice of `kl_estimate`", self.kl_estimate, KlEstimate)
         if self.clip_low is not None and not 0 <= self.clip_low <= 1:
             raise UsageError(f"`clip_low` must be between 0 and 1, got {self.clip_low}.")
         if self.clip_high is not None and not self.clip_high >= 0:
@@ -82,10 +113,15 @@ class LossConfig:
         if not self.constant > 0:
             raise UsageError(f"`constant` must be greater than 0, got {self.constant}.")
         clips = [self.clip_low, self.clip_high, self.dual_clip]
-        if not self.ratio and clips != [None] * 3:
+        if self.ratio == "none" and clips != [None] * 3:
             raise UsageError(
                 "without a ratio there is nothing to clip: set `clip_low`, `clip_high` and "
                 f"`dual_clip` to None, got {clips}."
+            )
+        if self.clipping == "weight" and (self.ratio != "token" or self.dual_clip is not None):
+            raise UsageError(
+                "`clipping` weight is of the ratio of a token and has no dual clip: got "
+                f"ratio={self.ratio!r} and dual_clip={self.dual_clip}."
             )
 
 
@@ -105,7 +141,7 @@ class LossStats:
     loss: float = 0.0
     """This part's share of the loss (shares add up to the loss)."""
     clipped: float = 0.0
-    """Tokens whose gradient the clip (not the dual clip) cut off."""
+    """Tokens whose gradient the clip (not the dual clip) cut off, or whose weight it changed."""
     dual_clipped: float = 0.0
     kl: float = 0.0
     """Sum of the k3 estimates of KL(behaviour || current)."""
@@ -113,8 +149,10 @@ class LossStats:
     """Sum of |logp - behaviour|, where `behaviour` is what the ratio is taken to."""
     gap_max: float = 0.0
     ratio: float = 0.0
+    """Of what tokens are weighed by; without a ratio, of what they would be."""
     ratio_squared: float = 0.0
     reference_kl: float = 0.0
+    """Sum of the estimates of KL(current || reference)."""
     entropy: float = 0.0
 
     def __add__(self, other: LossStats) -> LossStats:
@@ -190,15 +228,16 @@ def policy_loss(
     # Before any arithmetic: a NaN outside the mask would survive a multiplication by 0.
     log_ratio = torch.where(mask, logps - behaviour_logps, 0.0)
     _check_finite(log_ratio.sum(-1), "log-prob")
-    ratio, advantage = log_ratio.exp(), advantages[:, None]
-    if config.ratio:
-        loss, clipped, dual_clipped = _surrogate(ratio, advantage, config)
-    else:
-        loss = -torch.where(mask, logps, 0.0) * advantage
+    weight = _row_ratio(log_ratio, mask) if config.ratio == "sequence" else log_ratio
+    now = torch.where(mask, logps, 0.0)
+    if config.function is not None:
+        loss = config.function(now, torch.where(mask, behaviour_logps, 0.0), advantages, mask)
         clipped = dual_clipped = torch.zeros_like(mask)
+    else:
+        loss, clipped, dual_clipped = _surrogate(weight.exp(), now, advantages[:, None], config)
     if importance is not None:
         loss = loss * torch.where(mask, importance.detach(), 0.0)
-    kl = _reference_kl(logps, reference_logps, mask, config, kl_coefs)
+    kl = _reference_kl(logps, log_ratio, reference_logps, mask, config, kl_coefs)
     if kl is not None:
         loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl
     if entropies is not None:
@@ -211,16 +250,28 @@ def policy_loss(
     if row_weights is not None:
         loss = loss * row_weights
     _check_finite(loss, "loss")
-    stats = _stats(loss, mask, log_ratio, clipped, dual_clipped, kl, entropies)
+    stats = _stats(loss, mask, log_ratio, weight, clipped, dual_clipped, kl, entropies)
     return loss.sum(), stats
 
 
-def _surrogate(ratio: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Tensor, ...]:
+def _row_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """The mean log-ratio of each row at each of its tokens, 0 off the mask."""
+    mean = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(mask, mean, 0.0)
+
+
+def _surrogate(
+    ratio: Tensor, logps: Tensor, advantage: Tensor, config: LossConfig
+) -> tuple[Tensor, ...]:
     """Loss per token, and where the clip and the dual clip took the gradient away."""
-    plain = -ratio * advantage
     low = None if config.clip_low is None else 1 - config.clip_low
     high = None if config.clip_high is None else 1 + config.clip_high
-    bounded = plain if low is None and high is None else -ratio.clamp(low, high) * advantage
+    within = ratio if low is None and high is None else ratio.clamp(low, high)
+    if config.ratio == "none" or config.clipping == "weight":
+        weight = 1.0 if config.ratio == "none" else within.detach()
+        clipped = (within != ratio) & (advantage != 0)
+        return -weight * advantage * logps, clipped, torch.zeros_like(clipped)
+    plain, bounded = -ratio * advantage, -within * advantage
     loss, clipped = torch.maximum(plain, bounded), bounded > plain
     if config.dual_clip is None:
         return loss, clipped, torch.zeros_like(clipped)
@@ -231,12 +282,13 @@ def _surrogate(ratio: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Te
 
 def _reference_kl(
     logps: Tensor,
+    log_ratio: Tensor,
     reference_logps: Tensor | None,
     mask: Tensor,
     config: LossConfig,
     kl_coefs: Tensor | None,
 ) -> Tensor | None:
-    """The k3 estimate of each token, 0 off the mask; None without a KL term."""
+    """The estimate of each token, 0 off the mask; None without a KL term."""
     wanted = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
     if reference_logps is None:
         if wanted:
@@ -244,7 +296,10 @@ def _reference_kl(
             raise UsageError(f"`{name}` is not 0: `reference_logps` are needed.")
         return None
     distance = torch.where(mask, reference_logps - logps, 0.0)
-    return distance.exp() - distance - 1
+    if config.kl_estimate == "plain":
+        return distance.exp() - distance - 1
+    # r exp(d) in one exponential: exp(d) alone overflows where r is as small.
+    return (log_ratio + distance).exp() - log_ratio.exp() * (distance + 1)
 
 
 @torch.no_grad()
@@ -252,16 +307,17 @@ def _stats(
     row_loss: Tensor,
     mask: Tensor,
     log_ratio: Tensor,
+    weight: Tensor,
     clipped: Tensor,
     dual_clipped: Tensor,
     kl: Tensor | None,
     entropies: Tensor | None,
 ) -> LossStats:
     """The statistics of some rows."""
-    ratio, gap, zero = log_ratio.exp(), log_ratio.abs(), row_loss.new_zeros(())
+    ratio, gap, zero = weight.exp(), log_ratio.abs(), row_loss.new_zeros(())
     sums = [
         mask.sum(), row_loss.sum(), (clipped & mask).sum(), (dual_clipped & mask).sum(),
-        (ratio - 1 - log_ratio).sum(), gap.sum(), gap.max() if gap.numel() else zero,
+        (log_ratio.exp() - 1 - log_ratio).sum(), gap.sum(), gap.max() if gap.numel() else zero,
         torch.where(mask, ratio, 0.0).sum(), torch.where(mask, ratio * ratio, 0.0).sum(),
         zero if kl is None else kl.sum(), zero if entropies is None else entropies.sum(),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -69,14 +70,43 @@ def with_correction(
 
 
 def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
-    """The metrics that count rows and tokens."""
-    return {
+    """The metrics that need no model: counts of rows and tokens, shares of them, and entropies.
+
+    `signal/ROLE` is the share of the role's rows that carry an advantage into the loss.
+
+    `learn/sampled_entropy` and `sampled_entropy/ROLE` are of all sampled tokens, trained or not:
+    the mean of -log p of the token that was sampled, by the sampler's own record. Given what stands
+    before a token its expectation is the entropy of the distribution that the token was drawn from
+    (temperature, top-p and top-k included), so the sum over the tokens of a reply is an unbiased
+    estimate of the sum of their entropies, however long the reply becomes.
+    """
+    roles = sorted({row.call.role for row in rows})
+    by_role = {role: [row for row in rows if row.call.role == role] for role in roles}
+    found: dict[str, float] = {}
+    for role, mine in by_role.items():
+        found[f"signal/{role}"] = sum(row.trained and row.advantage != 0 for row in mine) / len(
+            mine
+        )
+    surprise = {role: _surprise(mine) for role, mine in by_role.items()}
+    for role, (total, tokens) in surprise.items():
+        if tokens:
+            found[f"sampled_entropy/{role}"] = total / tokens
+    tokens = sum(count for _, count in surprise.values())
+    if tokens:
+        found["learn/sampled_entropy"] = sum(total for total, _ in surprise.values()) / tokens
+    return found | {
         "learn/rows": float(len(rows)),
         "learn/tokens": float(sum(len(row.call.output_ids) for row in rows)),
         "learn/rows_trained": float(sum(row.trained for row in rows)),
         "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.trained)),
         "learn/truncated": float(sum(row.call.finish == "length" for row in rows)),
     }
+
+
+def _surprise(rows: Sequence[TrainingRow]) -> tuple[float, int]:
+    """Sum of -log p of the sampled tokens of `rows`, and their number."""
+    logps = [logp for row in rows for logp in row.call.logps]
+    return -math.fsum(logps), len(logps)
 
 
 def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[str, float]:
@@ -94,7 +124,7 @@ def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[
         "learn/kl": loss.kl / tokens,
         "learn/logp_gap_mean": first.gap / max(first.tokens, 1.0),
         "learn/logp_gap_max": first.gap_max,
-        "learn/entropy": loss.entropy / tokens,
+        "learn/trained_entropy": loss.entropy / tokens,
         "learn/ess": loss.ratio**2 / (tokens * loss.ratio_squared),
     }
     if config.needs_reference:
@@ -113,12 +143,12 @@ def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[
 
 
 def _by_role(steps: Sequence[Mapping[str, TokenSums]]) -> dict[str, float]:
-    """`entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
+    """`trained_entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
     found: dict[str, float] = {}
     for role in sorted({role for step in steps for role in step}):
         total = sum((step[role] for step in steps if role in step), TokenSums()).loss
         tokens = max(total.tokens, 1.0)
-        found[f"entropy/{role}"] = total.entropy / tokens
+        found[f"trained_entropy/{role}"] = total.entropy / tokens
         found[f"kl/{role}"] = total.kl / tokens
         found[f"clip/{role}"] = total.clipped / tokens
     return found

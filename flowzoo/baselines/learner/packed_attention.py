@@ -17,7 +17,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from flowzoo.agents.hf.attention import LEARNING
+from flowzoo.agents.hf.attention import LEARNING, text_config
 from flowzoo.baselines.learner.prefix_tree import AttentionBucket, Packing
 from flowzoo.errors import UsageError
 
@@ -55,10 +55,7 @@ def packed_attention(
     refused = ("sliding_window", "softcap", "s_aux")
     extra = [name for name in refused if kwargs.get(name) is not None]
     if extra or kwargs.get("dropout"):
-        raise UsageError(
-            f"{type(module).__name__} attends with {extra or ['dropout']}, which packed rows do "
-            'not support: use layout="padded".'
-        )
+        raise UsageError(f"{type(module).__name__} attends with {', '.join(extra) or 'dropout'}")
     _, heads, count, head_dim = query.shape
     groups = key.shape[1]
     # (N, heads * head_dim): a gathered token is one contiguous piece of memory.
@@ -109,10 +106,8 @@ def use_packed_attention(model: PreTrainedModel) -> None:
     Raises:
         UsageError: it has layers of another kind than full attention.
     """
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    config = text_config(model)
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
-        raise UsageError(
-            f"packed rows need full attention in every layer, but {type(model).__name__} has "
-            f'{sorted(kinds)}: use layout="padded".'
-        )
-    model.config._attn_implementation = LEARNING
+        raise UsageError(f"its layers are {', '.join(sorted(kinds))}, and not full_attention alone")
+    config._attn_implementation = LEARNING

@@ -56,12 +56,10 @@ def make_rows(
 
 
 def _row(place: int, call: Call, advantage: float, config: LearnerConfig) -> TrainingRow:
-    cut_off = call.finish == "length"
-    if cut_off and config.truncated == "penalise":
-        advantage -= config.truncation_penalty
     weight, kl = config.role_weights.get(call.role, 1.0), config.kl_of(call.role)
+    idle = left_out(call, config)
+    advantage = after_truncation(call, advantage, config)
     wanted = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
-    idle = not call.output_ids or (cut_off and config.truncated == "mask")
     return TrainingRow(
         place=place,
         call=call,
@@ -71,6 +69,24 @@ def _row(place: int, call: Call, advantage: float, config: LearnerConfig) -> Tra
         trained=wanted and not idle,
         computed=(wanted or not config.skip_idle_rows) and not idle,
     )
+
+
+def left_out(call: Call, config: LearnerConfig) -> bool:
+    """Whether a row has no part in any term of the loss: no tokens, or cut off and masked."""
+    return not call.output_ids or (call.finish == "length" and config.truncated == "mask")
+
+
+def after_truncation(call: Call, advantage: float, config: LearnerConfig) -> float:
+    """The advantage of a row after the rule for truncated replies."""
+    if call.finish == "length" and config.truncated == "penalise":
+        return advantage - config.truncation_penalty
+    return advantage
+
+
+def learns(call: Call, advantage: float, config: LearnerConfig) -> bool:
+    """Whether the advantage of a row, after that rule, has a part in the gradient."""
+    weight = config.role_weights.get(call.role, 1.0)
+    return not left_out(call, config) and weight * after_truncation(call, advantage, config) != 0
 
 
 def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:

@@ -1,9 +1,9 @@
 """The learner of one policy: rows and advantages in, one or more optimiser steps out.
 
-All arithmetic is in float32 (matrix products too, unless `compute` says otherwise) and dropout is
-off, so that the ratio to the sampler is 1 before the first step. Rows are put in canonical order,
-and a loss is normalised by the counts of its whole optimiser step: neither the order of arrival nor
-the size of the micro-batches changes the result (the latter up to rounding).
+All arithmetic is in float32, unless `compute` or `weights` say otherwise, and dropout is off, so
+that the ratio to the sampler is 1 before the first step. Rows are put in canonical order, and a
+loss is normalised by the counts of its whole optimiser step: neither the order of arrival nor the
+size of the micro-batches changes the result (the latter up to rounding).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
+from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import (
@@ -32,10 +34,12 @@ from flowzoo.baselines.learner.metrics import (
     step_metrics,
     with_correction,
 )
+from flowzoo.baselines.learner.optimizers import make_optimizer
 from flowzoo.baselines.learner.renormalise import KeptTokens
 from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
 from flowzoo.baselines.learner.rows import TrainingRow, make_rows, micro_batches, non_finite, split
 from flowzoo.baselines.learner.schedules import Clock, lr_at
+from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.envs.records import Call
@@ -46,8 +50,8 @@ class Learner:
     """Trains one causal language model in place: all its weights, or an adapter on it.
 
     Raises:
-        UsageError: the model is not in float32, or its logits are not a plain projection of its
-            hidden states.
+        UsageError: the weights are in another number format than the settings say, or the family
+            is not supported (see `prepare`).
     """
 
     def __init__(
@@ -67,8 +71,10 @@ class Learner:
             clock: of the schedule, for learners that share one.
         """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
-        self.model, self.config = self.weights.model, config
-        _check_float32(self.model)
+        self.model = self.weights.model
+        layout, self.notes = fitting_layout(self.model, config.layout, config.layout_fallback)
+        self.config = config = replace(config, layout=layout)
+        self.notes += self.weights.notes
         prepare(
             self.model,
             config.layout,
@@ -85,14 +91,10 @@ class Learner:
         """Number of `update` calls so far."""
         self.steps = 0
         """Number of optimiser steps so far: the version of the weights."""
+        self.lr_scale = 1.0
+        """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=config.lr,
-            betas=(config.beta1, config.beta2),
-            eps=config.adam_eps,
-            weight_decay=config.weight_decay,
-        )
+        self.optimizer = make_optimizer(self.weights, config)
         self._forward = ForwardPass(config, self.model.device)
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
@@ -106,12 +108,15 @@ class Learner:
         steps; `learn/clip_fraction`, `learn/dual_clip_fraction`; `learn/kl`, k3 estimate of
         KL(old || current), `old` as `old_logp` says; `learn/reference_kl` (with a KL term);
         `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
-        changes a weight; `learn/entropy`; `learn/ess`, effective sample size of the ratios as a
-        fraction; `learn/importance` and `learn/importance_capped`, mean importance weight and
-        fraction at the cap (`recomputed`); `learn/outside_kept`, fraction of tokens that the
-        learner would not have kept (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
-        `grad/` (see `gram_metrics`) and `entropy/ROLE`, `kl/ROLE`, `clip/ROLE` (with
-        `role_gradients`); `learn/rows`, `learn/tokens` (all given),
+        changes a weight; `learn/trained_entropy`, of the trained tokens; `learn/sampled_entropy`,
+        `sampled_entropy/ROLE`, `signal/ROLE` (see `row_counts`); `learn/update_kl` and
+        `learn/update_ratio_max`, what all the steps together did (see `UpdateEffect`); `learn/ess`,
+        effective sample size of the ratios as a fraction; `learn/importance` and
+        `learn/importance_capped`, mean importance weight and fraction at the cap (`recomputed`);
+        `learn/outside_kept`, fraction of tokens that the learner would not have kept
+        (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
+        `grad/` (see `gram_metrics`) and `trained_entropy/ROLE`, `kl/ROLE`, `clip/ROLE`
+        (with `role_gradients`); `learn/rows`, `learn/tokens` (all given),
         `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),
         `learn/truncated` (rows), `learn/lr`, `learn/steps` and `learn/skipped` (steps without any
         row to train on, which change nothing). Where nothing was trained the means are absent.
@@ -122,13 +127,15 @@ class Learner:
                 in question has changed nothing.
         """
         rows = make_rows(calls, advantages, self.config)
-        lr = lr_at(self._tick(), self.config)
+        lr = lr_at(self._tick(), self.config) * self.lr_scale
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         parts = split(rows, self.config)
         with self.weights.active():
             before = self._look_ahead(parts[1:])
+            effect = self._effect(rows)
             steps = [self._step(part, before) for part in parts]
+            moved = {} if effect is None else effect.metrics(self.model)
         done = [step for step in steps if step is not None]
         self.steps += len(done)
         metrics = row_counts(rows) | {
@@ -136,7 +143,7 @@ class Learner:
             "learn/steps": float(len(done)),
             "learn/skipped": float(len(parts) - len(done)),
         }
-        return metrics | step_metrics(done, self.config) if done else metrics
+        return metrics | step_metrics(done, self.config) | moved if done else metrics
 
     def gradients(
         self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormaliser
@@ -176,6 +183,7 @@ class Learner:
             "iteration": self.iteration,
             "steps": self.steps,
             "ticks": self.clock.ticks,
+            "lr_scale": self.lr_scale,
             "coherence": None if self._coherence is None else self._coherence.state_dict(),
         }
 
@@ -190,6 +198,7 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.iteration, self.steps = state["iteration"], state["steps"]
         self.clock.ticks = state["ticks"]
+        self.lr_scale = state.get("lr_scale", 1.0)  # versions before callbacks had none
         if self._coherence is not None:
             self._coherence.load_state_dict(state["coherence"], self.parameters)
 
@@ -211,6 +220,13 @@ class Learner:
                     seen = self._forward.old_logps(self.model, [row.call for row in rows])
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
         return found
+
+    def _effect(self, rows: Sequence[TrainingRow]) -> UpdateEffect | None:
+        """What this update will be measured by; None where it will change nothing."""
+        if not any(row.trained for row in rows):
+            return None
+        seen = sample(rows, self.iteration, self.config.microbatch_tokens)
+        return UpdateEffect(self._forward, self.model, seen, self.iteration)
 
     def _step(
         self, rows: Sequence[TrainingRow], before: Mapping[int, OldLogps]
@@ -313,13 +329,3 @@ class Learner:
             yield
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-
-
-def _check_float32(model: PreTrainedModel) -> None:
-    """Raise unless all weights are in float32."""
-    dtypes = {parameter.dtype for parameter in model.parameters()}
-    if dtypes != {torch.float32}:
-        raise UsageError(
-            f"a learner's model must be in float32, got {sorted(map(str, dtypes))}: load it "
-            "with dtype=torch.float32."
-        )

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from flowzoo.baselines.learner.output_head import OutputHead
+
 Entropy = Literal["none", "value", "grad"]
 """`none`: not computed; `value`: as numbers; `grad`: with gradients, for an entropy bonus."""
 
@@ -34,6 +36,16 @@ class TargetLogps(NamedTuple):
     """(states,), in nats; empty where they were not asked for."""
 
 
+class LogitForm(NamedTuple):
+    """What is done to the products z with the vocabulary: cap * tanh(scale * z / cap) / temperature
+    with a cap, scale * z / temperature without one.
+    """
+
+    temperature: float
+    scale: float
+    cap: float | None
+
+
 def chunk_of(vocabulary: int, chunk: int) -> int:
     """States per chunk: `chunk`, or where it is 0 as many as `CHUNK_ELEMENTS` admits."""
     return chunk or max(1, CHUNK_ELEMENTS // vocabulary)
@@ -41,7 +53,7 @@ def chunk_of(vocabulary: int, chunk: int) -> int:
 
 def target_logps(
     states: Tensor,
-    head: nn.Linear,
+    head: OutputHead,
     sources: Tensor,
     targets: Tensor,
     temperature: float,
@@ -52,7 +64,7 @@ def target_logps(
 
     Args:
         states: (states, hidden).
-        head: the output head.
+        head: the output head, with its scale and cap.
         sources: (tokens,) indices into `states`.
         targets: (tokens,) token ids.
         temperature: divides the logits.
@@ -61,11 +73,11 @@ def target_logps(
     """
     lower = torch.is_autocast_enabled(states.device.type)
     dtype = torch.get_autocast_dtype(states.device.type) if lower else states.dtype
-    weight, bias = head.weight, head.bias
+    weight, bias = head.linear.weight, head.linear.bias
     order = torch.argsort(sources, stable=True)
     logps, entropies = _TargetLogps.apply(
-        states.to(dtype), weight, bias, sources[order], targets[order], temperature, entropy,
-        chunk_of(weight.shape[0], chunk),
+        states.to(dtype), weight, bias, sources[order], targets[order],
+        LogitForm(temperature, head.scale, head.cap), entropy, chunk_of(weight.shape[0], chunk),
     )  # fmt: skip
     return TargetLogps(torch.empty_like(logps).index_copy(0, order, logps), entropies)
 
@@ -76,7 +88,7 @@ class _TargetLogps(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, sources: Tensor,
-        targets: Tensor, temperature: float, entropy: Entropy, chunk: int,
+        targets: Tensor, form: LogitForm, entropy: Entropy, chunk: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """See `target_logps`."""
         count = states.shape[0]
@@ -86,7 +98,7 @@ class _TargetLogps(torch.autograd.Function):
         kept = None
         edges, weight_now = _edges(count, sources, chunk), weight.to(states.dtype)
         for low, high, first, last in edges:
-            scores = _scores(states[low:high], weight_now, bias, temperature)
+            scores = _scores(states[low:high], weight_now, bias, form)
             totals[low:high] = scores.logsumexp(-1)
             scores -= totals[low:high, None]
             logps[first:last] = scores[sources[first:last] - low, targets[first:last]]
@@ -94,7 +106,7 @@ class _TargetLogps(torch.autograd.Function):
                 entropies[low:high] = -torch.linalg.vecdot(scores.exp(), scores)
             kept = scores if len(edges) == 1 else None
         ctx.save_for_backward(states, weight, bias, sources, targets, totals, entropies, kept)
-        ctx.temperature, ctx.chunk, ctx.bonus = temperature, chunk, entropy == "grad"
+        ctx.form, ctx.chunk, ctx.bonus = form, chunk, entropy == "grad"
         if not ctx.bonus:
             ctx.mark_non_differentiable(entropies)
         return logps, entropies
@@ -107,7 +119,7 @@ class _TargetLogps(torch.autograd.Function):
         """Gradients of states, weight and bias."""
         grad_logps, grad_entropies = grad_outputs
         states, weight, bias, sources, targets, totals, entropies, kept = ctx.saved_tensors
-        wants = ctx.needs_input_grad
+        wants, form = ctx.needs_input_grad, ctx.form
         grad_states = torch.empty_like(states) if wants[0] else None
         grad_weight = torch.zeros_like(weight) if wants[1] else None
         grad_bias = torch.zeros_like(bias) if wants[2] else None
@@ -116,17 +128,21 @@ class _TargetLogps(torch.autograd.Function):
         for low, high, first, last in _edges(len(states), sources, ctx.chunk):
             part = states[low:high]
             if kept is None:
-                scores = _scores(part, weight_now, bias, ctx.temperature)
+                scores = _scores(part, weight_now, bias, form)
                 scores -= totals[low:high, None]
             else:
                 scores = kept
+            slope = _slope(scores, totals[low:high, None], form)  # before `scores` is overwritten
             bonus = None
             if ctx.bonus:
                 bonus = grad_entropies[low:high, None], entropies[low:high, None]
             grad = _softmax_gradient(scores, mass[low:high, None], bonus, reuse=kept is None)
             place = (sources[first:last] - low, targets[first:last])
             grad.index_put_(place, grad_logps[first:last], accumulate=True)
-            grad = grad.div_(ctx.temperature).to(states.dtype)
+            grad = grad.div_(form.temperature)
+            if form.scale != 1.0:
+                grad = grad.mul_(form.scale)
+            grad = (grad if slope is None else grad.mul_(slope)).to(states.dtype)
             if grad_states is not None:
                 grad_states[low:high] = grad @ weight_now
             if grad_weight is not None and grad.dtype == grad_weight.dtype:
@@ -153,11 +169,23 @@ def _softmax_gradient(
     return (scores.exp_() if reuse else scores.exp()).mul_(factor)
 
 
-def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, form: LogitForm) -> Tensor:
     """Logits over temperature in float32; `states` and `weight` are of one number format."""
     bias = None if bias is None else bias.to(states.dtype)
     scores = nn.functional.linear(states, weight, bias).float()
-    return scores if temperature == 1.0 else scores.div_(temperature)
+    if form.scale != 1.0:
+        scores.mul_(form.scale)
+    if form.cap is not None:
+        scores.div_(form.cap).tanh_().mul_(form.cap)
+    return scores if form.temperature == 1.0 else scores.div_(form.temperature)
+
+
+def _slope(logps: Tensor, totals: Tensor, form: LogitForm) -> Tensor | None:
+    """The derivative of the cap, 1 - tanh², where the log-probs are `logps`; None without a cap."""
+    if form.cap is None:
+        return None
+    tanh = (logps + totals).mul_(form.temperature / form.cap)
+    return 1 - tanh.square_()
 
 
 def _edges(count: int, sources: Tensor, chunk: int) -> list[tuple[int, int, int, int]]:

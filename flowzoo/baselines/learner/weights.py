@@ -7,27 +7,20 @@ the ones the model computes with, and how to write and read them.
 from __future__ import annotations
 
 import copy
-import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from flowzoo.errors import UsageError, missing_extra
-from flowzoo.seeding import key_int
+from flowzoo.errors import UsageError
 
 Start = Callable[[], AbstractContextManager[PreTrainedModel]]
 """Enters a model that computes with the weights from before training."""
-
-_PREFIX = "base_model.model."
-"""Before the names in an adapter's file: PEFT's layout, which every engine reads."""
 
 
 class Weights(Protocol):
@@ -41,6 +34,11 @@ class Weights(Protocol):
     @property
     def is_adapter(self) -> bool:
         """Whether these are a LoRA adapter's."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said about what is trained."""
         ...
 
     def parameters(self) -> list[nn.Parameter]:
@@ -68,6 +66,7 @@ class FullWeights:
     """All weights of a model that no other policy uses."""
 
     is_adapter = False
+    notes: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Keep `model`; nothing is copied."""
@@ -99,6 +98,7 @@ class FrozenWeights:
     """Weights of a policy that plays and is never trained or saved."""
 
     is_adapter = False
+    notes: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel, start: Start | None = None) -> None:
         """Play with `model`; `start` makes it compute with these weights, if others train on it."""
@@ -128,134 +128,6 @@ class FrozenWeights:
         raise UsageError(f"a frozen policy keeps its weights and does not load {folder}.")
 
 
-@dataclass(frozen=True, slots=True)
-class LoraSettings:
-    """The shape of LoRA adapters (arXiv 2106.09685) on all linear layers but the output head.
-
-    Raises:
-        UsageError: a number out of range.
-    """
-
-    rank: int = 16
-    alpha: int = 32
-    """Updates are scaled by alpha / rank."""
-
-    def __post_init__(self) -> None:
-        """Check both."""
-        if self.rank < 1 or self.alpha < 1:
-            raise UsageError(
-                f"LoRA needs rank >= 1 and alpha >= 1, got {self.rank} and {self.alpha}."
-            )
-
-
-class LoraBase:
-    """A frozen model with LoRA adapters on it, one of which is active at a time."""
-
-    def __init__(self, model: PreTrainedModel, path: str, settings: LoraSettings) -> None:
-        """Freeze `model`, which was loaded from `path`."""
-        self.model, self.path, self.settings = model.requires_grad_(False), path, settings
-        self._lock = threading.RLock()
-        self._active = ""
-        self._count = 0
-
-    def add(self, name: str, seed: int) -> LoraWeights:
-        """A new adapter, whose output is 0; `name` and `seed` decide its first weights.
-
-        Raises:
-            MissingExtraError: peft is not installed.
-        """
-        try:
-            from peft import LoraConfig
-        except ImportError as error:
-            raise missing_extra("peft", "train", "LoRA training") from error
-        config = LoraConfig(
-            r=self.settings.rank,
-            lora_alpha=self.settings.alpha,
-            lora_dropout=0.0,
-            target_modules="all-linear",
-            task_type="CAUSAL_LM",
-            base_model_name_or_path=self.path,
-        )
-        label = f"p{self._count}"  # a module's name, in which a policy's dots would be an error
-        self._count += 1
-        with self._lock, torch.random.fork_rng(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Already found a `peft_config`")  # several are meant
-            torch.manual_seed(key_int("adapter", name, seed) >> 1)
-            self.model.add_adapter(config, adapter_name=label)
-            self._active = label
-        return LoraWeights(self, label)
-
-    @contextmanager
-    def use(self, label: str) -> Iterator[None]:
-        """Inside, `label` is the active adapter of the model; other threads wait."""
-        with self._lock:
-            if self._active != label:
-                self.model.set_adapter(label)
-                self._active = label
-            yield
-
-    @contextmanager
-    def plain(self) -> Iterator[PreTrainedModel]:
-        """Inside, the model computes without any adapter; other threads wait."""
-        with self._lock:
-            if self._count == 0:
-                yield self.model
-                return
-            self.model.disable_adapters()
-            try:
-                yield self.model
-            finally:
-                self.model.enable_adapters()
-
-
-class LoraWeights:
-    """One adapter of a `LoraBase`."""
-
-    is_adapter = True
-
-    def __init__(self, base: LoraBase, label: str) -> None:
-        """Made by `LoraBase.add`."""
-        self.base, self._label = base, label
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The base, with all its adapters."""
-        return self.base.model
-
-    def parameters(self) -> list[nn.Parameter]:
-        """See `Weights`."""
-        part = f".{self._label}."
-        return [p for name, p in self.model.named_parameters() if part in name]
-
-    def active(self) -> AbstractContextManager[None]:
-        """See `Weights`."""
-        return self.base.use(self._label)
-
-    def start(self) -> Start:
-        """See `Weights`: the base with its adapters off, since a new adapter's output is 0."""
-        return self.base.plain
-
-    def save(self, folder: Path) -> None:
-        """See `Weights`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(self._state(), folder / "adapter_model.safetensors")
-        self.model.peft_config[self._label].save_pretrained(str(folder))
-
-    def load(self, folder: Path) -> None:
-        """See `Weights`."""
-        own, found = self._state(), load_file(folder / "adapter_model.safetensors")
-        _check_names(found, own, folder)
-        parameters = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, value in found.items():
-                stem, _, last = name.removeprefix(_PREFIX).rpartition(".")
-                parameters[f"{stem}.{self._label}.{last}"].copy_(value)
-
-    def _state(self) -> dict[str, torch.Tensor]:
-        state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
-        return {f"{_PREFIX}{name}": value.contiguous() for name, value in state.items()}
-
-
 def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
     """Copy the safetensors of `folder` into `model`, all of them and nothing else.
 
@@ -273,13 +145,14 @@ def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
         for name, value in own.items()
         if name in tensors or value.data_ptr() not in loaded
     }
-    _check_names(tensors, needed, folder)
+    check_names(tensors, needed, folder)
     model.load_state_dict(tensors, strict=False)
 
 
-def _check_names(
+def check_names(
     found: dict[str, torch.Tensor], own: dict[str, torch.Tensor], folder: Path | str
 ) -> None:
+    """Raise `UsageError` unless the tensors found in `folder` are those of `own`, shapes too."""
     missing, surplus = sorted(set(own) - set(found)), sorted(set(found) - set(own))
     wrong = sorted(name for name in set(found) & set(own) if found[name].shape != own[name].shape)
     if missing or surplus or wrong:

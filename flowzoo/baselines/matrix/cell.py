@@ -33,7 +33,9 @@ class Cell:
     @property
     def task(self) -> str:
         """Name of the task, the workflow's own where the settings leave it open."""
-        return self.config.task or workflow_class(self.config.workflow).default_task
+        return (
+            self.config.env or self.config.task or workflow_class(self.config.workflow).default_task
+        )
 
     def judges(self, other: Cell) -> bool:
         """Whether it is a control and `other` a cell that it is compared with: no single agent."""

@@ -28,7 +28,7 @@ from flowzoo.baselines.run.reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import FlowzooError, unknown
-from flowzoo.files import write_json
+from flowzoo.files import read_json, write_json
 
 
 def match_control(
@@ -93,7 +93,7 @@ def _finished(
     """What the file says if it is about these two evaluations and all of `matches`."""
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_json(path)
     same = all(found.get(name) == value for name, value in record.items())
     return found if same and set(matches) <= set(found["votes"]) else None
 

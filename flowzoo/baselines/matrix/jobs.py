@@ -15,7 +15,7 @@ from typing import Any, Literal
 from flowzoo.baselines.matrix.cell import Cell, cell_text
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.files import replace_text
+from flowzoo.files import read_json, replace_text
 
 JobState = Literal["waiting", "running", "finished", "failed"]
 
@@ -130,7 +130,7 @@ class TrainingJob(MatrixJob):
 
     def summary(self) -> dict[str, Any]:
         """What the finished run wrote."""
-        return json.loads(self.result.read_text(encoding="utf-8"))
+        return read_json(self.result)
 
     def data(self) -> RunData:
         """All that the run wrote so far, under the name of its cell and its own folder's."""
@@ -149,7 +149,10 @@ class TrainingJob(MatrixJob):
                 if not line.endswith(b"\n"):
                     break
                 self._seen += len(line)
-                row = json.loads(line)
+                try:
+                    row = dict(json.loads(line))
+                except (ValueError, TypeError):
+                    continue  # the run itself says that it is damaged
                 row.pop("eval/scores", None)
                 self._last = self._last | row
         return self._last

@@ -20,10 +20,14 @@ from flowzoo.errors import UsageError
 
 NEAR = 0.05
 """Ratios of budgets further from 1 than this are flagged."""
-BUDGETS = ("steps", "updates", "problems", "samples", "candidates", "token_budget")
+BUDGETS = (
+    "steps", "updates", "problems", "samples", "candidates", "token_budget", "stop_patience",
+    "stop_at",
+)  # fmt: skip
 """Settings in which cells that differ in the sharing of policies alone must agree."""
 EVALUATION = (
-    "eval_split", "eval_problems", "eval_temperature", "max_tokens", "lengths", "split",
+    "eval_split", "eval_problems", "eval_samples", "eval_temperature", "max_tokens", "lengths",
+    "split",
 )  # fmt: skip
 """Settings in which a control must agree with the cells that it is compared with."""
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flowzoo.baselines.matrix.file import Matrix
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
-from flowzoo.baselines.run.reading import read_json
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.errors import UsageError
+from flowzoo.errors import DataError, UsageError
 
 POLL_S = 0.5
 GRACE_S = 10.0
@@ -96,8 +97,7 @@ def _recognise(run: TrainingJob) -> None:
     if path.exists():
         # The folder itself may have moved, or be named from elsewhere; and what both leave open is
         # what the run began with, by the defaults of its time.
-        record = run.folder / "run.json"
-        begun = read_json(record)["settings"] if record.exists() else {}
+        begun = _begun(run.folder)
         found = replace(load_config(str(path)), out=run.config.out).settled(begun)
         known = replace(found, token_budget=0) if run.cell.control else found
         if known != run.config.settled(begun) or (run.cell.control and not found.token_budget):
@@ -106,8 +106,22 @@ def _recognise(run: TrainingJob) -> None:
                 "matrix, or remove that folder"
             )
         run.config = found
-    if run.result.exists():
-        run.state = "finished"
+    try:
+        if run.result.exists() and run.summary():
+            run.state = "finished"
+    except DataError:
+        run.state = "waiting"  # its process mends the summary, or says what is damaged
+
+
+def _begun(folder: Path) -> Mapping[str, Any]:
+    """The settings that the run in `folder` has; none where it has not begun or is damaged, which
+    its own process says.
+    """
+    try:
+        earlier = earlier_run(folder)
+    except DataError:
+        return {}
+    return {} if earlier is None else earlier.settings
 
 
 def _stop(jobs: Sequence[MatrixJob]) -> None:

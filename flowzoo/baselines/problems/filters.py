@@ -1,10 +1,11 @@
 """Which sampled groups are trained on: those from which something can be learnt.
 
-A group of episodes that all came out alike has advantages of zero and takes a place in the batch
-for nothing. With `zero_variance="drop"` such problems are replaced by fresh ones from the stream,
-up to a cap ("dynamic sampling" of DAPO, arXiv 2503.14476, section 3.2). Different from its code: as
-many problems are drawn as are likely to be needed, not a whole batch again; and where the cap is
-reached the step goes on with what it has, which is reported.
+A problem whose rows all have advantage zero, or are left out of the loss, takes a place in the
+batch for nothing. With `zero_variance="drop"` such problems are replaced by fresh ones from the
+stream, up to a cap ("dynamic sampling" of DAPO, arXiv 2503.14476, section 3.2). Different from it:
+what counts are the algorithm's own advantages after the rule for truncated replies, not whether
+outcomes differ; as many problems are drawn as are likely to be needed, not a whole batch again; and
+where the cap is reached the step goes on with what it has, which is reported.
 
 Everything that was played stays in `sampled`, so that statistics (accuracy, mu_k, F_k, b_k) are
 taken before the filter. The stream's cursor is the only state: a run that saves `stream.cursor`
@@ -14,7 +15,7 @@ with its checkpoint draws the same problems again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,18 +27,20 @@ from flowzoo.errors import UsageError, check_choice
 
 ZeroVariance = Literal["keep", "drop"]
 PlayJobs = Callable[[Sequence[EpisodeJob]], RolloutBatch]
+InformativeJobs = Callable[[RolloutBatch], Set[str]]
+"""Of all that was played so far, the keys of the jobs with something to learn from."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterConfig:
-    """What becomes of groups without variance.
+    """What becomes of problems with nothing to learn from.
 
     Raises:
         UsageError: an unknown choice, or a negative number.
     """
 
     zero_variance: ZeroVariance = "keep"
-    """`drop`: problems whose episodes all came out alike are replaced by fresh ones."""
+    """`drop`: problems with nothing to learn from are replaced by fresh ones."""
     refills: int = 10
     """How often in one step fresh problems are drawn at most."""
 
@@ -56,8 +59,8 @@ class FilteredBatch(NamedTuple):
     kept: frozenset[str]
     """Keys of the jobs to train on."""
     counts: dict[str, float]
-    """Metrics: `filter/drawn`, `filter/kept`, `filter/dropped` (no variance), `filter/surplus`
-    (with variance, but the batch was full), all in problems; `filter/refills`; `filter/capped` (1
+    """Metrics: `filter/drawn`, `filter/kept`, `filter/dropped` (nothing to learn), `filter/surplus`
+    (of use, but the batch was full), all in problems; `filter/refills`; `filter/capped` (1
     if the cap left the batch short)."""
 
     def trains(self, row: Call) -> bool:
@@ -71,40 +74,8 @@ def job_of(episode: str) -> str:
     return f"{problem}#{sample.partition('/')[0]}"
 
 
-def varied(calls: Sequence[Call], scores: Sequence[float]) -> bool:
-    """Whether a problem's group has any difference to learn from.
-
-    Args:
-        calls: all rows of the problem; candidates of tree sampling are compared within their node.
-        scores: of its episodes.
-    """
-    rewards: dict[str, set[float]] = {}
-    values: dict[str, set[float]] = {}
-    for call in calls:
-        if call.value is None:
-            rewards.setdefault(call.role, set()).add(call.reward)
-        else:
-            values.setdefault(call.node, set()).add(call.value)
-    return any(len(group) > 1 for group in (set(scores), *rewards.values(), *values.values()))
-
-
-def has_variance(sampled: RolloutBatch) -> bool:
-    """`varied` for what was played of one problem."""
-    return varied(sampled.rows, [record.score for record in sampled.records])
-
-
-def by_job(sampled: RolloutBatch) -> dict[str, RolloutBatch]:
-    """What came of each job."""
-    found: dict[str, RolloutBatch] = {}
-    for record in sampled.records:
-        found.setdefault(job_of(record.episode), RolloutBatch([], [])).records.append(record)
-    for row in sampled.rows:
-        found.setdefault(job_of(row.episode), RolloutBatch([], [])).rows.append(row)
-    return found
-
-
 def needed(missing: int, kept: int, drawn: int, most: int) -> int:
-    """How many problems to draw to find `missing` more, given that `kept` of `drawn` had variance.
+    """How many problems to draw to find `missing` more, given that `kept` of `drawn` were of use.
 
     At most `most`; while none had any, `most`.
     """
@@ -119,7 +90,7 @@ def gather(
     *,
     problems: int,
     samples: int,
-    informative: Callable[[RolloutBatch], bool] = has_variance,
+    informative: InformativeJobs,
 ) -> FilteredBatch:
     """Play `samples` jobs of problems from `stream` until `problems` of them are of use.
 
@@ -130,37 +101,38 @@ def gather(
         config: the rule.
         problems: problems in a full batch.
         samples: jobs per problem.
-        informative: whether what came of a problem's jobs is of use.
+        informative: which jobs are of use; asked again about all of them after every draw, since
+            what is drawn may move the statistics of a whole batch. Only asked where the rule drops.
 
     Returns:
         What was played and what to train on; fewer problems than asked for, even none, if the cap
         was reached.
     """
     parts: list[RolloutBatch] = []
+    groups: list[list[str]] = []
     useful: list[list[str]] = []
-    drawn = rounds = 0
+    rounds = 0
     while True:
-        want = needed(problems - len(useful), len(useful), drawn, problems)
+        want = needed(problems - len(useful), len(useful), len(groups), problems)
         # Numbered through the step, so that a problem that is drawn twice makes two groups.
-        groups = [
+        drawn = [
             [EpisodeJob(problem, place * samples + sample) for sample in range(samples)]
-            for place, problem in enumerate(stream.take(task, want), start=drawn)
+            for place, problem in enumerate(stream.take(task, want), start=len(groups))
         ]
-        drawn += want
-        parts.append(play([job for group in groups for job in group]))
-        found = by_job(parts[-1])
-        for group in groups:
-            came = concat_batches(found[job.key] for job in group if job.key in found)
-            if config.zero_variance == "keep" or informative(came):
-                useful.append([job.key for job in group])
+        groups += [[job.key for job in jobs] for jobs in drawn]
+        parts.append(play([job for jobs in drawn for job in jobs]))
+        useful = groups
+        if config.zero_variance == "drop":
+            found = informative(concat_batches(parts))
+            useful = [keys for keys in groups if not found.isdisjoint(keys)]
         if len(useful) >= problems or config.zero_variance == "keep" or rounds == config.refills:
             break
         rounds += 1
     kept = useful[:problems]
     counts = {
-        "filter/drawn": drawn,
+        "filter/drawn": len(groups),
         "filter/kept": len(kept),
-        "filter/dropped": drawn - len(useful),
+        "filter/dropped": len(groups) - len(useful),
         "filter/surplus": len(useful) - len(kept),
         "filter/refills": rounds,
         "filter/capped": len(kept) < problems,

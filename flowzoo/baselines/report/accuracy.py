@@ -13,27 +13,12 @@ from scipy.special import stdtrit
 from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
 from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty
 from flowzoo.baselines.run.reading import Floats, RunData
-from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.stats import Z, interval, paired_gain
 
-Z = 1.959964
 FEWEST_ITEMS = 30
 """Items below which a bootstrap over them says little."""
 ENOUGH = LAST + 2
 """Evaluations from which on a run has a terminal accuracy and can have a cliff."""
-
-
-def interval(scores: Floats) -> tuple[float, float]:
-    """95 % interval of the mean of independent `scores` (items,).
-
-    Wilson's for scores of 0 and 1, which holds near the ends; the normal one for others.
-    """
-    n, p = len(scores), float(scores.mean())
-    if not np.isin(scores, (0.0, 1.0)).all():
-        half = Z * float(scores.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-        return p - half, p + half
-    centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def student(freedom: float) -> float:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.report.findings import Finding, listed, percent
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.settings.config import TrainConfig
 
 SPIKE = "grad/spike/"
 """Before a policy's name: 1 where its norm is a spike, see `flowzoo.baselines.metrics.spike`."""
@@ -15,6 +18,15 @@ MANY = 0.5
 """Share of groups without variance that is worth a word."""
 LONG = 0.1
 """Share of truncated replies that is worth a word."""
+SILENCE_TITLES = {
+    "nothing": "A step trained nothing",
+    "truncation": "Replies were cut off while training",
+    "reward": "Rewards did not differ",
+    "role": "A role learnt nothing",
+}
+"""By the kind of the cause, see `flowzoo.baselines.diagnostics.silence`."""
+USUAL = asdict(TrainConfig())
+"""Settings that the record of a run leaves out."""
 RECENT = 12
 """Steps over which groups are looked at."""
 
@@ -30,8 +42,21 @@ def health_findings(run: RunData) -> list[Finding]:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
         found.append(Finding("warn", "The run is not finished", text))
-    found += [*_spikes(run), *_groups(run), *_truncation(run)]
+    found += [*_spikes(run), *_groups(run), *_truncation(run), *_silences(run)]
     return found
+
+
+def _silences(run: RunData) -> list[Finding]:
+    """What the run itself warned of while it trained."""
+    steps = run.rows[-1]["step"] if run.rows else 0
+    return [
+        Finding(
+            "warn",
+            SILENCE_TITLES[one["cause"].partition("/")[0]],
+            f"{one['text'][0].upper()}{one['text'][1:]}. So at {one['steps']} of {steps} steps.",
+        )
+        for one in silence_record(run.rows, USUAL | dict(run.settings))
+    ]
 
 
 def _spikes(run: RunData) -> list[Finding]:

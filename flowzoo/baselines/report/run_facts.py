@@ -25,7 +25,8 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.run.reading import RunData, read_json, sharing_words
+from flowzoo.baselines.run.reading import RunData, sharing_words
+from flowzoo.files import read_json
 
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
@@ -81,7 +82,7 @@ def protocol(run: RunData) -> dict[str, Any]:
     return {
         "split": said.get("split", found["eval_split"]),
         "problems": said.get("problems", found["eval_problems"]),
-        "samples": said.get("samples", 1),
+        "samples": said.get("samples", run.settings.get("eval_samples", 1)),
         "temperature": said.get("temperature", found["eval_temperature"]),
         "max_tokens": said.get("max_tokens", found["max_tokens"]),
         "prompts": said.get("prompts", ""),

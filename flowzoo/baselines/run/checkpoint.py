@@ -8,13 +8,16 @@ Layout of one checkpoint below the run's checkpoint folder:
                          optimiser, clocks, running means; of a LoRA policy the adapter alone, in
                          PEFT layout; nothing of a frozen policy
       random.pt          states of the generators of python, numpy and torch
+      ahead.json         the next step's batch, where it was sampled ahead (`max_staleness`)
+      metrics.jsonl      the rows of metrics up to the step: the run's own file can be mended
       checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
-                         frozen policies play with, and the size of every other file
+                         frozen policies play with, size and SHA-256 of every other file, and the
+                         SHA-256 of all this; see `flowzoo.baselines.run.manifest`
 
 A checkpoint is written under another name, synced to disk and then renamed, so a folder called
 `step-*` is complete whenever a process dies or a disk is full, and older ones are removed only
-after that. `latest` still checks every file's size (a disk may lose data in other ways) and passes
-over what does not match. Nothing is ever unpickled.
+after that. A disk may lose data in other ways, so `load` takes nothing whose digest differs, and
+`recover` takes the checkpoint before it. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -22,31 +25,37 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.run.manifest import (
+    METRICS,
+    CheckpointInfo,
+    by_score,
+    checkpoints,
+    read,
+    seal,
+    set_aside,
+    step_folders,
+)
 from flowzoo.baselines.run.random_state import random_state, set_random_state
-from flowzoo.errors import DataError, FlowzooError, UsageError, unknown
+from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError
 
-_MANIFEST = "checkpoint.json"
-_FORMAT = 2
-_STEP = re.compile(r"step-(\d{8,})")
 _PARTIAL = ".partial-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 logger = logging.getLogger("flowzoo")
-
-
-class SaveError(FlowzooError, OSError):
-    """A checkpoint could not be written; those before it are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +80,6 @@ class CheckpointRetention:
             raise UsageError(f"`every` must be at least 0, got {self.every}.")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointInfo:
-    """What a checkpoint says about itself."""
-
-    path: Path
-    step: int
-    score: float | None
-    """The validation score it was saved with, if any."""
-    state: dict[str, Any]
-    """What the trainer passed to `save`: configuration, data cursor, counters."""
-    policies: tuple[str, ...]
-    """Those that were trained."""
-    frozen: Mapping[str, str] = field(default_factory=dict)
-    """The others, and the model each plays with: a folder or an id of the hub."""
-
-    def policy_path(self, name: str) -> Path:
-        """Folder with the weights and tokenizer of a trained policy."""
-        if name in self.frozen:
-            raise UsageError(
-                f"policy {name!r} is frozen: its weights are those of {self.frozen[name]!r}, and "
-                "checkpoints hold none of them."
-            )
-        if name not in self.policies:
-            raise unknown("policy", name, self.policies)
-        return self.path / "policies" / name
-
-
 def save(
     root: Path | str,
     step: int,
@@ -108,12 +90,15 @@ def save(
     score: float | None = None,
     keep: CheckpointRetention | None = None,
     frozen: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
+    metrics: Iterable[Mapping[str, Any]] | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove those that `keep` (default:
     `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
-    models of policies that are not trained.
+    models of policies that are not trained; `texts` are further files by name, `metrics` the run's
+    rows so far.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
@@ -125,7 +110,6 @@ def save(
     target = root / f"step-{step:08d}"
     _check_names(target, learners)
     manifest = {
-        "format": _FORMAT,
         "step": step,
         "score": score,
         "policies": sorted(learners),
@@ -136,14 +120,15 @@ def save(
     try:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
-        _write(partial, learners, tokenizers or {}, manifest)
+        _write(partial, learners, tokenizers or {}, texts or {}, manifest, metrics)
         os.rename(partial, target)
         _sync(root)
     except Exception as error:  # torch and safetensors have their own for a failed write
         shutil.rmtree(partial, ignore_errors=True)
         raise SaveError(
-            f"the checkpoint of step {step} could not be written to {root}: {error}. Those before "
-            "it are whole: mend this (is the disk full?), and the run goes on from the last one."
+            f"the checkpoint of step {step} could not be written to {root}: "
+            f"{' '.join(str(error).split())}. Those before it are whole: mend "
+            "this (is the disk full?), and the run goes on from the last one."
         ) from error
     _prune(root, keep or CheckpointRetention())
     return target
@@ -152,81 +137,77 @@ def save(
 def load(path: Path | str, learners: Mapping[str, Learner]) -> CheckpointInfo:
     """Put a checkpoint back: weights, optimisers, and the global random generators (last).
 
-    `learners` must be of the same policies and architectures as those saved.
+    `learners` must be of the same policies and architectures as those saved. Every file's digest is
+    compared before anything is changed.
 
     Raises:
-        DataError: the checkpoint is not complete.
-        UsageError: the policies or the weights' names or shapes differ.
+        DataError: the checkpoint is not intact.
+        UsageError: the policies or the weights' names or shapes differ, or a file may not be read.
     """
     info = read(path)
+    info.check()
     if sorted(learners) != sorted(info.policies):
         raise UsageError(
             f"{info.path} holds the policies {sorted(info.policies)}, this run has "
             f"{sorted(learners)}: resume with the policy map it was made with."
         )
-    for name, learner in learners.items():
-        folder = info.policy_path(name)
-        learner.weights.load(folder)
-        learner.load_state_dict(torch.load(folder / "learner.pt", weights_only=True))
-    set_random_state(torch.load(info.path / "random.pt", weights_only=True))
+    with _unproven(info):
+        for name, learner in learners.items():
+            folder = info.policy_path(name)
+            learner.weights.load(folder)
+            learner.load_state_dict(torch.load(folder / "learner.pt", weights_only=True))
+        set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
 
-def read(path: Path | str) -> CheckpointInfo:
-    """What the checkpoint at `path` says about itself.
+class Recovery(NamedTuple):
+    """What became of the checkpoints of a run that goes on."""
+
+    info: CheckpointInfo | None
+    """The one that was loaded, if there is an intact one."""
+    damaged: tuple[str, ...]
+    """What is wrong with those after it (without an intact one: with all)."""
+
+
+def recover(root: Path, learners: Mapping[str, Learner]) -> Recovery:
+    """Load the newest intact checkpoint, and set aside those after it, with a warning for each.
+
+    Where none is intact, nothing is touched.
 
     Raises:
-        DataError: it is not a complete checkpoint; the message says what is wrong.
+        UsageError: see `load`.
     """
-    path = Path(path)
+    damaged: list[tuple[Path, str]] = []
+    info = None
+    for path in reversed(step_folders(root)):
+        try:
+            info = load(path, learners)
+            break
+        except DataError as error:
+            damaged.append((path, str(error)))
+    if info is not None:
+        for path, said in damaged:
+            logger.warning(
+                "%s; it is set aside as %s, and the run goes on from the checkpoint of step %d",
+                said, set_aside(path).name, info.step,
+            )  # fmt: skip
+    return Recovery(info, tuple(said for _, said in damaged))
+
+
+@contextmanager
+def _unproven(info: CheckpointInfo) -> Iterator[None]:
+    """Take what torch and safetensors say of a checkpoint without digests for damage."""
     try:
-        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        made = manifest["format"]
-        if made != _FORMAT:
-            raise DataError(f"{path} has checkpoint format {made}, this version reads {_FORMAT}.")
-        info = CheckpointInfo(
-            path, manifest["step"], manifest["score"], manifest["state"],
-            tuple(manifest["policies"]), manifest["frozen"],
-        )  # fmt: skip
-        sizes = cast("dict[str, int]", manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
+        yield
+    except (FlowzooError, torch.OutOfMemoryError):
+        raise
+    except (
+        SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError,
+        TypeError,
+    ) as error:  # fmt: skip
+        if info.has_digests:
             raise
-        raise DataError(f"{path} is not a complete checkpoint: {error!r}.") from error
-    for name, size in sizes.items():
-        file = path / name
-        if not file.is_file() or file.stat().st_size != size:
-            raise DataError(f"{path} is torn: {name} should have {size} bytes.")
-    return info
-
-
-def checkpoints(root: Path | str) -> list[CheckpointInfo]:
-    """The complete checkpoints below `root`, by step; a torn one is passed over with a warning."""
-    root = Path(root)
-    found: list[CheckpointInfo] = []
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if _STEP.fullmatch(path.name):
-            try:
-                found.append(read(path))
-            except DataError as error:
-                logger.warning("ignored: %s", error)
-    return sorted(found, key=lambda info: info.step)
-
-
-def latest(root: Path | str) -> CheckpointInfo | None:
-    """The complete checkpoint of the highest step, or None."""
-    found = checkpoints(root)
-    return found[-1] if found else None
-
-
-def best(root: Path | str) -> CheckpointInfo | None:
-    """The complete checkpoint of the highest score (the earliest of equals), or None."""
-    return _best(checkpoints(root))
-
-
-def _best(found: list[CheckpointInfo]) -> CheckpointInfo | None:
-    scored = [info for info in found if info.score is not None]
-    return max(scored, key=lambda info: (cast("float", info.score), -info.step), default=None)
+        raise DataError(f"{info.path} is damaged: {str(error).splitlines()[0]}") from error
 
 
 def _check_names(target: Path, learners: Mapping[str, Learner]) -> None:
@@ -247,7 +228,9 @@ def _write(
     folder: Path,
     learners: Mapping[str, Learner],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
+    texts: Mapping[str, str],
     manifest: dict[str, Any],
+    metrics: Iterable[Mapping[str, Any]] | None,
 ) -> None:
     """Write everything into the new `folder` and force it to disk; the manifest comes last."""
     folder.mkdir()
@@ -259,9 +242,12 @@ def _write(
             tokenizers[name].save_pretrained(place)
         torch.save(learner.state_dict(), place / "learner.pt")
     torch.save(random_state(), folder / "random.pt")
-    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
-    text = json.dumps({**manifest, "files": sizes}, indent=1)
-    (folder / _MANIFEST).write_text(text, encoding="utf-8")
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    if metrics is not None:
+        text = "".join(json.dumps(row) + "\n" for row in metrics)
+        (folder / METRICS).write_text(text, encoding="utf-8")
+    seal(folder, manifest)
     _sync_tree(folder)
 
 
@@ -283,9 +269,8 @@ def _prune(root: Path, keep: CheckpointRetention) -> None:
     """Remove the checkpoints that `keep` drops."""
     found = checkpoints(root)
     kept = {info.path for info in found[-keep.last :]}
-    champion = _best(found) if keep.best else None
-    if champion is not None:
-        kept.add(champion.path)
+    if keep.best:
+        kept |= {info.path for info in by_score(found)[:1]}
     if keep.every:
         kept |= {info.path for info in found if info.step % keep.every == 0}
     for info in found:
@@ -294,10 +279,6 @@ def _prune(root: Path, keep: CheckpointRetention) -> None:
             doomed = root / f"{_PARTIAL}removed-{info.path.name}"
             os.rename(info.path, doomed)
             shutil.rmtree(doomed)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _sync_tree(folder: Path) -> None:

@@ -1,11 +1,12 @@
 """The run directory: settings, metrics, transcripts; written so that a crash loses nothing.
 
-run.json            settings and provenance of the run
+run.json            settings and provenance of the run, with the digest of both
 metrics.jsonl       one object per step (step 0 is the evaluation before training)
 tensorboard/        the same numbers as event files
 transcripts/        episodes with every message and reply, one file per saved step
 nonfinite-STEP.jsonl  the rows that stopped the run, if any did
 checkpoints/        see `flowzoo.baselines.run.checkpoint`
+aside/N/            what was done again or damaged; see `flowzoo.baselines.run.history`
 summary.json        written at the end
 """
 
@@ -14,22 +15,38 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.run.history import (
+    RECORD,
+    SUMMARY,
+    Aside,
+    clear_summary,
+    earlier_run,
+    measured,
+    remedy,
+    rewind,
+)
+from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
+from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
-from flowzoo.errors import UsageError
-from flowzoo.files import read_rows, replace_text, write_json
+from flowzoo.errors import DataError, UsageError
+from flowzoo.files import free_path, read_sealed, sealed, write_json, writing
 from flowzoo.provenance import describe_run
+
+logger = logging.getLogger("flowzoo")
 
 VOLATILE = ("perf/", "time/")
 """Prefixes of metrics that depend on the machine's speed; all others repeat exactly."""
 
-_PLACE = ("out", "steps", "threads", "wandb")
+_PLACE = ("out", "steps", "stop_at", "stop_patience", "schedule_steps", "threads", "wandb")
 """Settings that may differ between a run and its resumption."""
 
 
@@ -48,8 +65,10 @@ def _locked(root: Path) -> TextIO:
 
     Raises:
         UsageError: another process holds it.
+        SaveError: there can be no such file.
     """
-    file = (root / ".lock").open("w", encoding="utf-8")
+    with writing(root / ".lock"):
+        file = (root / ".lock").open("w", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -62,6 +81,25 @@ def _locked(root: Path) -> TextIO:
     return file
 
 
+def restart(root: Path) -> Path | None:
+    """Move a run directory aside, to the first free of ROOT.1, ROOT.2, …; returns where it is.
+
+    None where there is nothing in it.
+
+    Raises:
+        UsageError: another process trains there, or it is the folder that this process works in.
+        SaveError: it cannot be moved.
+    """
+    if not root.is_dir() or not any(root.iterdir()):
+        return None
+    if root.resolve() == Path.cwd():
+        raise UsageError(f"{root.resolve()} cannot be moved from within: start from another folder")
+    with _locked(root), writing(root):
+        target = free_path(root)
+        os.rename(root, target)
+    return target
+
+
 def failures_path(root: Path) -> Path:
     """Where episodes whose script failed are kept."""
     return root / "failures.jsonl"
@@ -70,36 +108,66 @@ def failures_path(root: Path) -> Path:
 class RunDirectory:
     """The files of one run."""
 
-    def __init__(self, config: TrainConfig, grading: Mapping[str, Any]) -> None:
-        """Open or create the directory of `config`; `grading` is the task's, for the record.
+    def __init__(
+        self,
+        config: TrainConfig | SftConfig,
+        grading: Mapping[str, Any],
+        hooks: Mapping[str, str] = MappingProxyType({}),
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Open or create the directory of `config`; nothing in it is changed before `begin`.
+
+        Args:
+            config: the settings.
+            grading: the task's, for the record.
+            hooks: digests of the functions that the settings name.
+            anew: move a run that is there aside, and begin a new one.
 
         Raises:
-            UsageError: it holds a run with other settings, or another process trains there.
+            UsageError: it holds a run with other settings or functions, or another process trains
+                there.
+            DataError: what it holds is damaged.
+            SaveError: it cannot be written.
         """
         self.root = config.directory
         self.checkpoints = self.root / "checkpoints"
         self.transcripts = self.root / "transcripts"
-        self.metrics = self.root / "metrics.jsonl"
+        self.metrics = self.root / METRICS
         self.failures = failures_path(self.root)
-        self.transcripts.mkdir(parents=True, exist_ok=True)
+        self.aside = Aside(self.root)
+        moved = restart(self.root) if anew else None
+        if moved is not None:
+            logger.warning("the run that was in %s is kept as %s", self.root, moved)
+        with writing(self.transcripts):
+            self.transcripts.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.root)
-        path = self.root / "run.json"
-        begun = self.metrics.exists() and self.metrics.stat().st_size > 0
-        before: dict[str, Any] | None = None
-        if path.exists() and begun:  # a run that never began binds nobody
-            before = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
-        self.config = config.settled(before)
-        settings = json.loads(json.dumps(asdict(self.config)))
-        if before is not None:
-            self._check_same(before, settings)
-        record = {"settings": settings, "grading": dict(grading), "provenance": describe_run()}
-        write_json(path, record)
+        try:
+            self._earlier = earlier_run(self.root)
+            before = None if self._earlier is None else self._earlier.settings
+            self.config: Any = config.settled(before)
+            settings = json.loads(json.dumps(asdict(self.config)))
+            if before is not None:
+                self._check_same(before, settings)
+                self._check_hooks(hooks)
+        except BaseException:
+            self.close()
+            raise
+        self._record = {
+            "settings": settings, "grading": dict(grading), "provenance": describe_run()
+        }  # fmt: skip
+        if hooks:
+            self._record["provenance"]["hooks"] = dict(hooks)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        # What a setting that came later does by default is what an older version did without it;
+        # where it is not, `settled` has found what that was.
+        usual = json.loads(json.dumps(asdict(type(self.config)())))
+        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
         changed = [
-            f"{name} {old.get(name)!r} -> {value!r}"
+            f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()
-            if name not in _PLACE and old.get(name) != value
+            if name not in _PLACE and known[name] != value
         ]
         if changed:
             raise UsageError(
@@ -107,43 +175,83 @@ class RunDirectory:
                 "choose another --out, or repeat the run's own settings to resume it"
             )
 
+    def _check_hooks(self, hooks: Mapping[str, str]) -> None:
+        if self._earlier is None or self._earlier.damage:
+            return  # a damaged record is told of, and says nothing about functions
+        record = read_sealed(self.root / RECORD)
+        before = record.get("provenance", {}).get("hooks", {})
+        for name, digest in hooks.items():
+            if before.get(name) != digest:
+                raise UsageError(
+                    f"{self.root} holds a run with another version of the function {name} (its "
+                    "file has changed): restore the file, or choose another --out"
+                )
+
+    def begin(
+        self, found: CheckpointInfo | None, damaged: Sequence[str] = (), *, finished: bool = False
+    ) -> list[dict[str, Any]]:
+        """Make the files those of a run that goes on from `found`; returns the metrics so far.
+
+        Args:
+            found: the checkpoint that was loaded; None: the run begins.
+            damaged: what is wrong with other checkpoints.
+            finished: whether nothing is left to do.
+
+        Raises:
+            DataError: there is no checkpoint, and what was measured would be overwritten; or the
+                metrics are damaged, and the checkpoint has no copy of them.
+            SaveError: a file cannot be written.
+        """
+        evidence = [*damaged, *measured(self.root)]
+        if found is None and evidence:
+            raise DataError(
+                f"{self.root} holds a run without an intact checkpoint ({'; '.join(evidence)}): "
+                f"{remedy(self.root)}"
+            )
+        rows = rewind(self.root, found, self.aside)
+        clear_summary(self.root, self.aside, found.step if found and finished else -1)
+        path = self.root / RECORD
+        if self._earlier is not None and self._earlier.damage:
+            logger.warning("%s; it is written anew with the settings of the checkpoint",
+                           self._earlier.damage)  # fmt: skip
+            if os.path.lexists(path):
+                self.aside.take(path)
+        with writing(path):
+            write_json(path, sealed(self._record))
+        return rows
+
     def close(self) -> None:
         """Let other processes have the directory; ending the process does so as well."""
         self._lock.close()
 
-    def rewind(self, step: int) -> list[dict[str, Any]]:
-        """Drop what was written after `step`; returns the metrics that stay (-1 drops all).
-
-        Raises:
-            DataError: a line of metrics.jsonl before the last is not JSON.
-        """
-        rows = read_rows(self.metrics, lambda row: (row["step"], row), "a row of metrics")
-        kept = [row for written, row in rows if written <= step]
-        replace_text(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
-        for path in self.transcripts.glob("*.jsonl"):
-            if int(path.stem.rsplit("-", 1)[1]) > step:
-                path.unlink()
-        return kept
-
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one line of metrics and force it to disk."""
-        with self.metrics.open("a", encoding="utf-8") as file:
+        with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
         """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN."""
-        path = self.root / f"nonfinite-{step:06d}.jsonl"
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            for call in calls:
-                file.write(json.dumps(asdict(call)) + "\n")
+        path = free_path(self.root / f"nonfinite-{step:06d}.jsonl")
+        self._write_lines(path, map(asdict, calls))
         return path
 
     def save_transcripts(self, kind: str, step: int, records: Iterable[EpisodeRecord]) -> Path:
         """Write `transcripts/{kind}-{step}.jsonl`; kind is `train` or `eval`."""
         path = self.transcripts / f"{kind}-{step:06d}.jsonl"
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            for record in records:
-                file.write(json.dumps(plain(record)) + "\n")
+        self._write_lines(path, map(plain, records))
         return path
+
+    def save_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write `summary.json`."""
+        with writing(self.root / SUMMARY):
+            write_json(self.root / SUMMARY, summary)
+
+    @staticmethod
+    def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+        with writing(path), path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -3,7 +3,8 @@
 Full weights, and an adapter merged into its base, become a model in Hugging Face layout (float32
 safetensors, tokenizer, generation config): for transformers, vLLM and what else reads it. An
 adapter alone becomes a folder in PEFT layout with the tokenizer. `flowzoo.json` says where the
-weights come from.
+weights come from, `README.md` is a card for the hub, which comes from above: its verdicts are the
+report's.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.baselines.run.checkpoint import CheckpointInfo, best, checkpoints
+from flowzoo.baselines.run.manifest import CheckpointInfo, by_score, checkpoints, first_intact
 from flowzoo.errors import UsageError, missing_extra, unknown
 from flowzoo.files import write_json
 
@@ -36,7 +38,13 @@ class Exported(NamedTuple):
 
 
 def export_policy(
-    run: Path, out: Path, *, policy: str = "", step: str = "last", merge: bool = False
+    run: Path,
+    out: Path,
+    *,
+    policy: str = "",
+    step: str = "last",
+    merge: bool = False,
+    card: Callable[[Exported], str] | None = None,
 ) -> Exported:
     """Write one policy of a run into the new folder `out`, which appears whole or not at all.
 
@@ -46,6 +54,7 @@ def export_policy(
         policy: name of the policy; needed where the run trains several.
         step: `best` (by validation score), `last`, or the number of a step that has a checkpoint.
         merge: add an adapter to its base instead of writing it alone.
+        card: what README.md says; None: there is none.
 
     Raises:
         UsageError: nothing to export under these names, or `out` holds something.
@@ -71,34 +80,38 @@ def export_policy(
             "settings": info.state.get("config"),
         }  # fmt: skip
         write_json(partial / "flowzoo.json", record)
+        done = Exported(out, name, info.step, info.score, None if merge else base)
+        if card is not None:
+            (partial / "README.md").write_text(card(done), encoding="utf-8")
         os.replace(partial, out)  # over an empty folder too
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return Exported(out, name, info.step, info.score, None if merge else base)
+    return done
 
 
 def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
-    """The checkpoint of a run that `step` names; see `export_policy`.
+    """The checkpoint of a run that `step` names, intact; see `export_policy`.
+
+    Of `last` and `best` one that is damaged is passed over with a warning.
 
     Raises:
         UsageError: there is none.
+        DataError: the one of that number is damaged.
     """
-    root = run / "checkpoints"
-    found = checkpoints(root)
-    if not found:
-        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
-    if step == "last":
-        return found[-1]
-    if step == "best":
-        champion = best(root)
-        if champion is None:
-            raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
-        return champion
+    found = checkpoints(run / "checkpoints")
     steps = {str(info.step): info for info in found}
-    if step not in steps:
+    if step in steps:
+        steps[step].check()
+        return steps[step]
+    if found and step == "best" and not by_score(found):
+        raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
+    if found and step not in ("last", "best"):
         raise unknown("step", step, ["best", "last", *steps])
-    return steps[step]
+    intact = first_intact(by_score(found) if step == "best" else reversed(found))
+    if intact is None:
+        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
+    return intact
 
 
 def adapter_base(folder: Path) -> str | None:

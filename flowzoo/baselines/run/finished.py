@@ -6,7 +6,6 @@ the machine that trained it plays its last evaluation again with the same scores
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from flowzoo.agents import Roster
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import mean, problem_scores
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.assemble import make_learners, open_engines
 from flowzoo.baselines.diagnostics.swap import swap_probe
@@ -26,9 +25,10 @@ from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
+from flowzoo.baselines.settings.config import BEFORE
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.errors import UsageError
-from flowzoo.files import write_json
+from flowzoo.files import read_json, write_json
 
 
 def read_finished(folder: Path) -> RunData:
@@ -75,16 +75,18 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
             checkpoint is not that of the last evaluation.
     """
     data = read_finished(folder)
-    config = from_table(data.settings, str(folder / "run.json"))
+    config = from_table({**BEFORE, **data.settings}, str(folder / "run.json"))
     info = find_checkpoint(folder, "last")
     if info.step != data.steps[-1]:
         raise UsageError(
             f"the last checkpoint of {folder} is of step {info.step} and its last evaluation of "
-            f"step {data.steps[-1]}: they are not of the same policies"
+            f"step {data.steps[-1]}: they are not of the same policies; repeat the command that "
+            "trains it, which does again what is missing"
         )
     if config.threads:
         torch.set_num_threads(config.threads)
     plan = resolve(config)
+    config = plan.config
     workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
     trained = load_policies(config, plan.names, workflow.task.name, config.frozen)
@@ -96,8 +98,9 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     try:
         engines.sync()
         evaluation = Evaluation(
-            workflow, held_out, engines, config.deterministic, failures_path(folder)
-        )
+            workflow, held_out, engines, config.deterministic, failures_path(folder),
+            config.eval_samples,
+        )  # fmt: skip
         yield FinishedRun(data, plan, evaluation, engines, info.step)
     finally:
         engines.close()
@@ -118,11 +121,11 @@ def run_swaps(folder: Path) -> dict[str, Any]:
     path = folder / "swaps.json"
     last = read_finished(folder).steps[-1]
     if path.is_file():
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         if found["step"] == last:
             return found
     with open_finished(folder) as run:
-        before = [record.score for record in run.evaluation.play(run.roster)]
+        before = problem_scores(run.evaluation.play(run.roster))
         swapped = swap_probe(
             run.evaluation.play,
             run.evaluation.workflow.role_counts(),

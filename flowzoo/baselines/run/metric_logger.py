@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import missing_extra
+from flowzoo.files import writing
 
 try:
     from torch.utils.tensorboard import SummaryWriter
@@ -58,7 +59,8 @@ class TensorBoardWriter:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Write to `folder`; events after `step` from an earlier, killed process are hidden."""
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+        with writing(folder):
+            self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         """Add the numbers of one step."""

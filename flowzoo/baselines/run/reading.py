@@ -14,12 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import read_rows
+from flowzoo.files import read_json, read_rows
 
 Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
 
-RENAMED_METRICS = {"form/stamp/": "form/bare_verdict/", "time/proof": "time/sync_check"}
+RENAMED_METRICS = {
+    "form/stamp/": "form/bare_verdict/",
+    "time/proof": "time/sync_check",
+    "learn/entropy/": "learn/trained_entropy/",
+    "entropy/": "trained_entropy/",
+}
 """How metrics began that now have another name, and the present beginning."""
 
 
@@ -78,6 +83,8 @@ class RunData:
     def task(self) -> str:
         """The task that was worked on, the workflow's own where the settings name none."""
         named, workflow = self.settings.get("task"), str(self.settings.get("workflow"))
+        if self.settings.get("env"):  # the environment's own name, or where it comes from
+            return str((self.summary or {}).get("task", self.settings["env"]))
         if named or ":" in workflow:  # a record's module:Class is not imported for its looks
             return str(named or "default task")
         from flowzoo.envs.api.registry import workflow_class
@@ -155,18 +162,6 @@ def read_run(folder: Path, name: str) -> RunData:
     )
 
 
-def read_json(path: Path) -> Any:
-    """What the file at `path` says.
-
-    Raises:
-        DataError: it is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
-
-
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser
 def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
     """The episodes of one transcript file.
@@ -180,10 +175,10 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
 def _metrics(row: Any) -> dict[str, Any]:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
-    return {_present_name(name): value for name, value in row.items()}
+    return {present_name(name): value for name, value in row.items()}
 
 
-def _present_name(metric: str) -> str:
+def present_name(metric: str) -> str:
     """What this version calls a metric of an older run."""
     for old, new in RENAMED_METRICS.items():
         if metric.startswith(old):

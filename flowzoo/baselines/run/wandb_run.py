@@ -12,7 +12,6 @@ of the machine; no console output, no code, no command line, no name of the git 
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import UsageError, missing_extra
-from flowzoo.files import write_json
+from flowzoo.files import read_json, write_json
 
 try:  # names, for a bare folder `wandb` in the working directory passes for a module
     from wandb import Settings, init
@@ -56,7 +55,7 @@ def run_id(root: Path, project: str) -> str:
     another run.
     """
     path = root / "wandb.json"
-    known: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    known: dict[str, str] = read_json(path) if path.exists() else {}
     if project not in known:
         name = _NOT_IN_IDS.sub("-", root.resolve().name)[:50]
         known[project] = f"{name}-{secrets.token_hex(4)}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
-from flowzoo.baselines.learner.choices import Aggregation
+from flowzoo.baselines.learner.choices import Aggregation, Clipping, Ratio
 from flowzoo.errors import unknown
 
 SamplerName = Literal["episodes", "tree", "joint"]
@@ -37,10 +37,15 @@ class Algorithm:
     executed. `joint`: a tree over the joint actions of phases."""
     sharing: Sharing = "any"
     """Map from roles to policies the algorithm is made for; `any` works with all."""
-    ratio: bool = True
-    """The loss weights tokens by the ratio to the sampling policy; False: plain policy gradient."""
+    ratio: Ratio = "token"
+    """What the loss weighs tokens by: their ratio to the sampling policy, or that of their reply;
+    none: the plain policy gradient."""
     clip_low: float | None = 0.2
     clip_high: float | None = 0.2
+    dual_clip: float | None = 3.0
+    """Bound of the loss of a token with a negative advantage, in units of it."""
+    clipping: Clipping = "objective"
+    """What the clip bounds: the objective, or the weight of the gradient."""
     aggregation: Aggregation = "token-mean"
     constant: Literal["", "rows * max_tokens"] = ""
     """What `token-sum` is divided by."""
@@ -60,9 +65,10 @@ _VERL = (
     "deviation (sample) are the same."
 )
 _PLAIN: dict[str, Any] = {
-    "ratio": False,
+    "ratio": "none",
     "clip_low": None,
     "clip_high": None,
+    "dual_clip": None,
     "aggregation": "seq-mean-token-sum",
 }
 """The plain policy gradient: -A logp, added up over a reply."""
@@ -183,10 +189,50 @@ _TABLE = (
         "only after it was used; SPIRAL keeps one per game and role.",
         **_PLAIN,
     ),
+    Algorithm(
+        "reinforce_pp",
+        PRESETS["reinforce_pp"],
+        source="REINFORCE++ (arXiv 2501.03262v9), global advantage normalisation",
+        differs="The paper has one call an episode and takes a KL penalty off the reward of every "
+        "token; here no KL. The batch that mean and deviation are taken over is one policy's, each "
+        "episode counted once. Problems need no second sample.",
+    ),
+    Algorithm(
+        "reinforce_pp_base",
+        PRESETS["reinforce_pp_base"],
+        source="REINFORCE++ (arXiv 2501.03262v9), its variant with a baseline",
+        differs="The mean of the problem's episodes is taken off, then the rest is normalised over "
+        "the batch, as reinforce_pp does it. The paper adds a KL loss (k2); here no KL.",
+    ),
+    Algorithm(
+        "gspo",
+        PRESETS["grpo"],
+        source="GSPO (arXiv 2507.18071), eq. 5 to 7, with grpo's advantages",
+        differs="The ratio is that of a call, not of the whole episode; the clips are those of the "
+        "paper's experiments, far narrower than a token's. GSPO-token is the same here, since all "
+        "tokens of a call have one advantage.",
+        ratio="sequence",
+        clip_low=3e-4,
+        clip_high=4e-4,
+        dual_clip=None,
+        aggregation="seq-mean-token-mean",
+    ),
+    Algorithm(
+        "cispo",
+        PRESETS["grpo"],
+        source="MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5, with grpo's advantages",
+        differs="The paper has no lower bound either and does not name its upper one: a weight of "
+        "5 at most is ScaleRL's (arXiv 2510.13786). Its dynamic sampling is `refill`, its length "
+        "penalty `truncated` shape.",
+        clip_low=None,
+        clip_high=4.0,
+        dual_clip=None,
+        clipping="weight",
+    ),
 )
 
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
-"""Name -> algorithm; the names are those of `PRESETS`."""
+"""Name -> algorithm. Every preset has the algorithm of its name; others share grpo's advantages."""
 
 
 def algorithm_named(name: str) -> Algorithm:

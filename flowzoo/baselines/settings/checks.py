@@ -64,11 +64,53 @@ def check_groups(config: TrainConfig, algorithm: Algorithm) -> None:
         )
     name = "samples" if algorithm.sampling == "episodes" else "candidates"
     compared = name == "candidates" or spec.target == "episode"
+    compared = compared and "problem" in spec.mean_group + spec.std_group
     lone = spec.singleton == "zero" and spec.mean not in ("none", "running")
     if getattr(config, name) == 1 and compared and lone:
         raise UsageError(
             f"{name}=1 leaves {algorithm.name} nothing to compare, so that every advantage would "
             f"be 0: give `{name}` of at least 2"
+        )
+
+
+def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
+    """Refuse to sample ahead where nothing could work beside the learner, or be right off policy.
+
+    Raises:
+        UsageError: no engine of its own, one that sleeps meanwhile, or a loss that neither has a
+            ratio to the policy that sampled nor importance weights.
+    """
+    if not config.max_staleness:
+        return
+    apart = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
+    if not apart:
+        told = f"{config.engine}, {config.placement}" if config.engine == "vllm" else config.engine
+        raise UsageError(
+            f"max_staleness={config.max_staleness} samples while the learner works, for which the "
+            f"engine needs processes of its own: set engine=vllm and placement=split (got {told})"
+        )
+    if config.engine_sleep:
+        raise UsageError(
+            "with `max_staleness` the engine works while the learner does: leave out `engine_sleep`"
+        )
+    if not algorithm.ratio and config.old_logp == "sampler":
+        raise UsageError(
+            f"{algorithm.name} has no ratio to the policy that sampled, so rows of older weights "
+            "would be trained on as if they were new: set old_logp=recomputed, whose importance "
+            "weights correct for that, or an algorithm with a ratio"
+        )
+
+
+def check_optimiser(config: TrainConfig) -> None:
+    """Refuse number formats and optimisers that exclude one another.
+
+    Raises:
+        UsageError: weights in bfloat16 with an optimiser that does not round at random.
+    """
+    if config.optimizer != "adamw" and config.weights != "float32" and not config.lora_rank:
+        raise UsageError(
+            f"`optimizer` {config.optimizer} keeps weights in float32, got `weights` "
+            f"{config.weights}: use adamw, or leave `weights` at float32"
         )
 
 
@@ -85,6 +127,19 @@ def check_credit(workflow: Workflow, algorithm: Algorithm) -> None:
             f"{algorithm.name} judges every call by its episode's outcome and would ignore "
             f"credit={workflow.credit!r} and format_penalty={workflow.format_penalty}: use one of "
             f'{", ".join(rows)}, or credit="team" without a penalty'
+        )
+
+
+def check_reward(config: TrainConfig, algorithm: Algorithm) -> None:
+    """Refuse a reward for finished episodes where candidates are valued before the end.
+
+    Raises:
+        UsageError: `reward` with a tree whose candidates are valued by what is known at once.
+    """
+    if config.reward and algorithm.sampling == "tree" and config.candidate_value == "now":
+        raise UsageError(
+            f"`reward` scores finished episodes, and {algorithm.name} values candidates before the "
+            "end: set candidate_value=rollout"
         )
 
 
@@ -109,10 +164,29 @@ def _needs(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, s
             (config.engine != "transformers", "of vLLM engines"),
         ),
         "pass_rates": (bool(config.difficulty), "of `difficulty`, whose problems it chooses from"),
-        "truncation_penalty": (config.truncated == "penalise", "of truncated=penalise"),
+        "truncation_penalty": (
+            config.truncated in ("penalise", "shape"),
+            "of truncated=penalise and truncated=shape",
+        ),
+        **dict.fromkeys(
+            ("clip_low", "clip_high", "dual_clip"),
+            (not config.loss, "of the clipped objective, which `loss` stands in place of"),
+        ),
+        "length_cache": (config.truncated == "shape", "of truncated=shape"),
+        "kl_estimate": (
+            bool(algorithm.kl if config.kl is None else config.kl) or bool(config.role_kl),
+            "of a KL term (`kl` or `role_kl`)",
+        ),
         "importance_cap": (config.old_logp == "recomputed", "of old_logp=recomputed"),
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
+        "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
         "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
-        "lora_alpha": (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
+        **dict.fromkeys(
+            ("lora_alpha", "lora_targets"),
+            (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
+        ),
+        **dict.fromkeys(
+            ("beta1", "beta2", "adam_eps"), (config.optimizer == "adamw", "of optimizer=adamw")
+        ),
     }

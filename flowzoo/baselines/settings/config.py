@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,15 +21,24 @@ from flowzoo.errors import UsageError
 
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
-    "eval_problems", "transcripts_every", "keep_last", "lr", "temperature", "top_p", "clip_norm",
-    "rows_per_update", "microbatch_tokens", "lora_alpha", "sync_tolerance", "leaves",
+    "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
+    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance",
+    "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
     "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
-    "truncation_penalty", "probe_every", "eval_every", "checkpoint_every",
+    "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
+    "checkpoint_every",
+    "dual_clip", "length_cache",
 )  # fmt: skip
+
+AEC = "aec"
+"""What `workflow` is called in the records of a run with `env`."""
+
+BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
+"""What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
 """Between the evaluations of a run whose settings do not say how often it is evaluated."""
@@ -60,30 +70,85 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise UsageError(f"`{name}` must be at least 0, got {value}")
+        if self.stop_at is not None and not 0 < self.stop_at <= 1:
+            raise UsageError(
+                f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
+            )
         if (self.engine == "openai") != bool(self.endpoint):
             raise UsageError(
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
+        if self.max_staleness not in (0, 1):
+            raise UsageError(
+                f"`max_staleness` is 0, or 1 for one batch ahead, got {self.max_staleness}"
+            )
+        if self.env is not None:
+            if self.workflow not in (RunSettings.workflow, AEC):
+                raise UsageError(
+                    f"`env` {self.env} is played in place of a workflow: leave out "
+                    f"{self.workflow!r}, or leave out `env`"
+                )
+            object.__setattr__(self, "workflow", AEC)
         low, high = self.pass_rates
         if not 0 <= low <= high <= 1:
             raise UsageError(f"`pass_rates` must be 0 <= low <= high <= 1, got {low} and {high}")
-        if self.schedule != "constant" and self.steps <= self.warmup:
+        length, name = (self.steps, "steps")
+        if self.schedule_steps:
+            length, name = (self.schedule_steps, "schedule_steps")
+        if self.schedule != "constant" and length <= self.warmup:
             raise UsageError(
-                f"`schedule` {self.schedule} falls after the warm-up, for which `steps` must be "
-                f"more than `warmup`: got {self.steps} and {self.warmup}"
+                f"`schedule` {self.schedule} falls after the warm-up, for which `{name}` must be "
+                f"more than `warmup`: got {length} and {self.warmup}"
             )
 
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
-        """These settings with the steps between evaluations and checkpoints that they leave open.
+        """These settings with what they leave open: the steps between evaluations and checkpoints,
+        and those over which the learning rate falls.
 
-        `before` holds those of the run that is continued: it keeps its own, however long it is now.
+        `before` holds those of the run that is continued: it keeps its own, however long it is now,
+        and the estimate of its KL term, which was the plain one before there was a choice, and what
+        of `BEFORE` is left at its default.
+
+        Raises:
+            UsageError: a run whose learning rate has fallen is to go on, and how is not said.
         """
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
         evaluations = self.eval_every or known.get("eval_every") or usual
         checkpoints = self.checkpoint_every or known.get("checkpoint_every") or min(10, evaluations)
-        return replace(self, eval_every=evaluations, checkpoint_every=checkpoints)
+        estimate = self.kl_estimate
+        if before and "kl_estimate" not in before and (self.kl or self.role_kl):
+            estimate = "plain"
+        own: dict[str, Any] = {}
+        if before:
+            usual, theirs = TrainConfig(), {**BEFORE, **before}
+            own = {
+                name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)
+            }
+        return replace(
+            self,
+            eval_every=evaluations,
+            checkpoint_every=checkpoints,
+            schedule_steps=self._curve(known),
+            kl_estimate=estimate,
+            **own,
+        )
+
+    def _curve(self, known: Mapping[str, Any]) -> int:
+        """`schedule_steps`, settled; 0 without a curve."""
+        if self.schedule == "constant" or self.schedule_steps:
+            return self.schedule_steps
+        earlier: int = known.get("steps") or self.steps
+        curve: int = known.get("schedule_steps") or earlier
+        if self.steps > max(earlier, curve):
+            raise UsageError(
+                f"`steps` {self.steps} goes beyond the {curve} over which the {self.schedule} "
+                f"schedule of this run falls: add --schedule-steps {curve} to stay at min_lr "
+                f"{self.min_lr:g} after them, or --schedule-steps {self.steps} for the longer "
+                "curve, which the learning rate then jumps to"
+            )
+        return curve
 
     @property
     def policy_words(self) -> tuple[str, ...]:
@@ -107,7 +172,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return Path(self.out)
         from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
 
-        task = self.task or workflow_class(self.workflow).default_task
+        if self.env is not None:
+            task = re.sub(r"[^\w.-]+", "-", self.env).strip("-")
+        else:
+            task = self.task or workflow_class(self.workflow).default_task
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         workflow = self.workflow.replace(":", "-").replace("/", "-")
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"

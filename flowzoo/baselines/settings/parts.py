@@ -1,7 +1,8 @@
 """The parts of a run's settings, by what they are about; `TrainConfig` is made of them.
 
 Where a field says "the algorithm's", None leaves the choice to the named algorithm's row in
-`flowzoo.baselines.settings.algorithms`. Importing this needs no torch, so that help is fast.
+`flowzoo.baselines.settings.algorithms`; where it says "by the model", to
+`flowzoo.baselines.settings.model_defaults`. Importing this needs no torch, so that help is fast.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from flowzoo.baselines.learner.choices import (
     Aggregation,
     Compute,
     Correction,
+    Decay,
+    KlEstimate,
+    LayoutChoice,
+    LoraTargets,
     LrSchedule,
     OldLogp,
-    RowLayout,
+    OptimizerName,
     ScheduleClock,
     Truncated,
 )
@@ -34,23 +39,35 @@ class RunSettings:
 
     workflow: Annotated[str, conf.Positional] = "voting"
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
+    env: str | None = None
+    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
     task: str | None = None
     """Task the workflow works on; default: the workflow's own, e.g. math."""
     sandbox: SandboxName | None = None
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
     options: tuple[str, ...] = ()
-    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
+    `env`, arguments of its function as well."""
     steps: int = 40
     """Iterations: one batch of rollouts and one update of every policy each."""
     token_budget: int = 0
     """End after the iteration in which this many training tokens have been sampled; 0: `steps`
     alone decides. For controls at equal training tokens."""
+    stop_patience: int = 0
+    """End after so many evaluations in a row none of which was better, beyond noise, than the last
+    that was; 0: never."""
+    stop_at: float | None = None
+    """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
     """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
     out: str = ""
     """Run directory; empty: `runs/` and a name made of the settings."""
+    callback: tuple[str, ...] = ()
+    """Functions that are called after every step, as module:function or file.py:function; what they
+    may change is in docs/hooks.md."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,10 @@ class ModelSettings:
     thinking: tuple[str, ...] = ()
     """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
     the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
+    lora_targets: LoraTargets = "linear"
+    """What adapters stand on: `linear`, linear layers but the output head and the routers of
+    mixtures of experts; `all`, what PEFT calls all-linear, in some families routers and experts
+    too. A line at the start names them."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +112,8 @@ class EngineOptions:
     engine_devices: str = ""
     """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them."""
     engine_dtype: EngineDType = "float32"
-    """Number format of a vLLM engine; the learner's weights stay in float32."""
+    """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
+    learner's own weights with `transformers`. What the learner keeps is `weights`."""
     engine_memory: float = 0.0
     """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
     engine_sleep: bool = False
@@ -101,6 +123,9 @@ class EngineOptions:
     sync_tolerance: float = 1e-3
     """Largest difference between engine and learner log-probs after a sync (the largest of a
     float32 engine's, the mean of another's); the run stops above it."""
+    max_staleness: int = 0
+    """Batches that a split vLLM engine or a server samples ahead while the learner works: 0, or 1
+    for rollouts that overlap learning, from weights that are one step older."""
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
     deterministic: bool = True
@@ -129,23 +154,29 @@ class SamplingOptions:
     """How the replies of a phase form joint actions, for algorithms on joint nodes."""
     leaves: int = 16
     """Most finished episodes of one tree of joint nodes."""
-    temperature: float = 1.0
-    """Sampling temperature of training rollouts."""
-    top_p: float = 1.0
-    """Nucleus of training rollouts; below 1 a `correction` is needed."""
-    top_k: int = 0
-    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed."""
-    max_tokens: int = 64
-    """Most tokens in one reply."""
+    temperature: float | None = None
+    """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
+    model's generation config."""
+    top_p: float | None = None
+    """Nucleus of training rollouts; below 1 a `correction` is needed. None: as `temperature`."""
+    top_k: int | None = None
+    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
+    with a `correction` that of the model's generation config."""
+    max_tokens: int | None = None
+    """Most tokens in one reply. None: by the model: 64 for the pocket models and others of less
+    than 10 million weights, else 1024, or 4096 where it thinks, or what its generation config says;
+    never more than half of its context. Printed at the start."""
     max_prompt: int = 0
     """Most tokens in one prompt, beyond which what is quoted in it is shortened (the problem stays)
     and counted; 0: what the model's context holds."""
     lengths: tuple[str, ...] = ()
     """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
     truncated: Truncated = "mask"
-    """What becomes of replies that ran into the length limit."""
+    """What becomes of replies that ran into the length limit: `mask` keeps them out of the loss,
+    `penalise` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
+    reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
     truncation_penalty: float = 1.0
-    """Taken off the advantage of such replies with `truncated` penalise."""
+    """What `truncated` penalise takes off, and what `shape` takes off at the limit."""
     refill: int = 0
     """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
     sampling); 0: all groups are used as they came."""
@@ -158,6 +189,12 @@ class SamplingOptions:
     """Settings of the task that hold from a step on, as STEP:NAME=VALUE, e.g. 50:level=2."""
     split: str = "train"
     """Split that training problems come from."""
+    length_cache: int = 0
+    """Tokens before the limit over which the punishment of `truncated` shape grows from 0 to
+    `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
+    reward: str = ""
+    """Function that scores training episodes in place of the task's grader, as module:function or
+    file.py:function; evaluations keep the task's own scores."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +214,7 @@ class LossOptions:
     aggregation: Aggregation | None = None
     """How tokens are added up; None: the algorithm's."""
     kl: float | None = None
-    """Weight of the k3 divergence from the starting weights; None: the algorithm's."""
+    """Weight of the KL divergence from the starting weights; None: the algorithm's."""
     role_kl: tuple[str, ...] = ()
     """Weights of single roles that differ from `kl`, as ROLE=WEIGHT."""
     entropy: float = 0.0
@@ -191,20 +228,35 @@ class LossOptions:
     """Largest importance weight of a token with `old_logp` recomputed."""
     correction: Correction = "none"
     """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
+    kl_estimate: KlEstimate = "corrected"
+    """How `kl` is estimated from sampled tokens: `corrected` weighs k3 by the probability ratio to
+    the sampler, `plain` does not. A run of an older version that is continued stays `plain`."""
+    dual_clip: float | None = None
+    """Most that a token with a negative advantage loses, in units of that advantage (dual clip); 0:
+    any; None: the algorithm's."""
+    advantage_function: str = ""
+    """Function that has the last word on advantages, as module:function or file.py:function."""
+    loss: str = ""
+    """Function in place of the clipped objective, as module:function or file.py:function."""
 
 
 @dataclass(frozen=True)
 class OptimiserOptions:
     """How it is minimised."""
 
-    lr: float = 2e-4
-    """Peak learning rate (AdamW)."""
+    lr: float | None = None
+    """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
+    than 10 million weights, 2e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with
+    `lora_rank` ten times as much, at most 2e-4. Printed at the start."""
     min_lr: float = 0.0
     """Where the schedules linear and cosine end."""
     warmup: int = 2
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
     """What the learning rate does after the warm-up."""
+    schedule_steps: int = 0
+    """Ticks of the schedule's clock after which linear and cosine are at `min_lr`, where they stay;
+    0: the `steps` that the run begins with. A run that goes on beyond them must say which."""
     schedule_clock: ScheduleClock = "iteration"
     """What ticks: iterations, or updates of all policies together, so that k isolated policies tick
     k times an iteration."""
@@ -229,15 +281,32 @@ class OptimiserOptions:
     """Device of the learner; auto: the GPU where there is one."""
     compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
-    layout: RowLayout = "packed"
+    layout: LayoutChoice = "auto"
     """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
-    is for models with layers other than full attention."""
+    is right for every family. `auto`: packed where that is right too, which is tried at the start;
+    where it is not, a line says so."""
     microbatch_tokens: int = 4096
     """Most tokens of one forward pass of the learner; the result does not depend on it."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them: less memory, more time."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
+    are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual)."""
+    beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
+    beta2: float = 0.999
+    """Decay of AdamW's mean of squared gradients."""
+    adam_eps: float = 1e-8
+    """Added to the root of AdamW's mean of squared gradients."""
+    decay: Decay = "matrices"
+    """What `weight_decay` holds for: `matrices`, embeddings among them, or `all`, norms and biases
+    too."""
+    weights: Compute = "float32"
+    """Number format of the weights that are kept. `bfloat16`, with `compute` bfloat16: half the
+    memory of a trained model, its gradients and moments, rounded at random so that small steps
+    count; of LoRA, that of the frozen base, while the adapters stay in float32."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +317,9 @@ class EvaluationOptions:
     """Split that evaluations use."""
     eval_problems: int = 500
     """Distinct held-out problems of each evaluation."""
+    eval_samples: int = 1
+    """Episodes of every held-out problem in an evaluation. Above 1 the accuracy is their mean
+    (avg@k), and pass@1, pass@2, pass@4 … pass@k are measured, with intervals over problems."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
     eval_every: int = 0

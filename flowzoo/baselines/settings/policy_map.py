@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowzoo.agents.names import agent_names, role_of
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 
@@ -25,7 +26,7 @@ def per_policy(words: Sequence[str], names: Sequence[str], option: str) -> dict[
     return found
 
 
-def policy_map(sharing: tuple[str, ...], roles: Mapping[str, int]) -> dict[str, str]:
+def policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
     """Role or agent -> policy name.
 
     Raises:
@@ -58,7 +59,7 @@ def policy_map(sharing: tuple[str, ...], roles: Mapping[str, int]) -> dict[str, 
     return found
 
 
-def agent_policies(mapping: Mapping[str, str], roles: Mapping[str, int]) -> dict[str, str]:
+def agent_policies(mapping: Mapping[str, str], roles: Roles) -> dict[str, str]:
     """Agent -> policy name, from a map of roles or agents; an agent's entry wins."""
     return {
         agent: mapping[agent] if agent in mapping else mapping[role_of(agent)]

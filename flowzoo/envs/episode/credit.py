@@ -4,7 +4,8 @@ Reward parts of a call: `team` (the episode's score; 0 for a reply that abstaine
 preset), `local` (readability, or the form where the workflow recorded one, and own truth; absent
 where it recorded no truth) and `format` (minus the penalty for an unreadable reply). The credit
 rule combines them. An agent's return is the mean reward of its calls: the outcome is paid once,
-however often an agent was asked.
+however often an agent was asked. Where an environment paid the agents (`Payoffs`), `local` is the
+agent's return of the whole episode.
 """
 
 from __future__ import annotations

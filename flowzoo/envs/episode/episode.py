@@ -21,15 +21,17 @@ from flowzoo.envs.episode.replay import (
     diverged,
     replay_trace,
 )
-from flowzoo.envs.episode.turns import Turn, WorkflowError, effect_fault, is_chat
+from flowzoo.envs.episode.turns import Turn, UngradedError, WorkflowError, effect_fault, is_chat
 from flowzoo.envs.script import (
     RESULTS,
     Ask,
     Effect,
     EffectResult,
     Grade,
+    Graded,
     InterimScore,
     Outcome,
+    Ran,
     Reply,
     Script,
     Truth,
@@ -149,6 +151,7 @@ class Episode:
 
         Raises:
             UsageError: wrong number or type of results.
+            UngradedError: the sandbox failed under one of them; the effects stay pending.
             WorkflowError: the script failed.
         """
         effects = self.effects
@@ -159,6 +162,14 @@ class Episode:
         for effect, result in zip(effects, results, strict=True):
             if type(result) is not RESULTS[type(effect)]:
                 raise UsageError(f"{type(result).__name__} is no result of {effect!r:.200}")
+        if any(isinstance(result, Graded | Ran) and result.status == "SE" for result in results):
+            raise UngradedError(
+                f"{self.workflow.name}, problem {self.problem.id}: the sandbox could not judge an "
+                "answer (the log says why), so the episode has no score",
+                self.problem.id,
+                self.transcript(),
+            )
+        for effect, result in zip(effects, results, strict=True):
             if type(effect) is Grade and effect.of is not None:
                 self.truths[effect.of.call] = float(result[0])  # type: ignore[arg-type]
         self.log.extend(results)
@@ -199,7 +210,8 @@ class Episode:
             self.outcome = stop.value
             self.done = True
         except Exception as error:
-            raise self._failure(f"play() raised {error!r}", error) from error
+            said = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
+            raise self._failure(said, error) from error
         else:
             self._open(item)
 

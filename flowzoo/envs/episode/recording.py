@@ -11,7 +11,8 @@ from flowzoo.envs.episode.credit import agent_returns, combine, immediate, rewar
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import Call, EpisodeRecord
-from flowzoo.envs.script import Reply
+from flowzoo.envs.script import Outcome, Reply
+from flowzoo.envs.workflow import FinishedEpisode
 
 
 class EpisodeRewards(NamedTuple):
@@ -26,6 +27,8 @@ class EpisodeRewards(NamedTuple):
     """Return of each agent."""
     calls: list[tuple[Turn, Reply]]
     """The turns that were answered, with their replies."""
+    earned: list[tuple[float, float | None]]
+    """`immediate` and `share` of each call."""
 
 
 def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
@@ -72,21 +75,48 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
         UsageError: the episode is not finished.
     """
     outcome, workflow, truths = episode.finished(), episode.workflow, episode.truths
-    score = 0.0 if episode.truncated else float(outcome.score or 0.0)
+    score = 0.0 if episode.truncated else _score(episode, outcome)
     parts: list[dict[str, float]] = []
     rewards: list[float] = []
+    earned: list[tuple[float, float | None]] = []
     agents: list[str] = []
-    turns = answered_turns(episode)
+    turns, payoffs, cut = answered_turns(episode), outcome.payoffs, episode.truncated
     for turn, reply in turns:
         agent = turn.agent
         readable, truth = reply.strict is not None, truths.get(turn.call)
         part = reward_parts(workflow, score, readable, truth, episode.forms.get(turn.call))
+        if payoffs is not None:
+            part["local"] = payoffs.returns[agent]
         role = workflow.agents[agent][0]
         agents.append(agent)
         parts.append(part)
-        rewards.append(0.0 if episode.truncated else combine(workflow, role, part))
-    returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
-    return EpisodeRewards(score, parts, rewards, returns, turns)
+        if cut:
+            rewards.append(0.0)
+            earned.append((0.0, None))
+            continue
+        rewards.append(combine(workflow, role, part))
+        alone = immediate(workflow, role, part)
+        if payoffs is None:
+            earned.append((alone, None))
+        else:
+            step = immediate(workflow, role, {**part, "local": payoffs.rewards[turn.call]})
+            earned.append((step, rewards[-1] - alone))
+    if payoffs is not None and not cut:
+        returns = dict(payoffs.returns)
+    else:
+        returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
+    return EpisodeRewards(score, parts, rewards, returns, turns, earned)
+
+
+def _score(episode: Episode, outcome: Outcome) -> float:
+    """What the episode came to, by its grader or by the workflow's own reward."""
+    score, reward = float(outcome.score or 0.0), episode.workflow.episode_reward
+    if reward is None:
+        return score
+    replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
+    return reward(
+        FinishedEpisode(episode.problem, outcome.answer, score, dict(outcome.facts), replies)
+    )
 
 
 def record(
@@ -104,8 +134,8 @@ def record(
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
     settled = episode_rewards(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
-    problem_id, prompts, nothing, cut = problem.id, workflow.prompts_id, {}, episode.truncated
-    rows = zip(settled.calls, settled.parts, settled.rewards, strict=True)
+    problem_id, prompts, nothing = problem.id, workflow.prompts_id, {}
+    rows = zip(settled.calls, settled.parts, settled.rewards, settled.earned, strict=True)
     calls = tuple(
         Call(
             problem=problem_id,
@@ -122,13 +152,14 @@ def record(
             truth=episode.truths.get(turn.call),
             parts=parts,
             reward=reward,
-            immediate=0.0 if cut else immediate(workflow, workflow.agents[turn.agent][0], parts),
+            immediate=alone,
+            share=share,
             name=workflow.trajectory(turn.agent),
             state_hash=hashes[turn.logged],
             prompts=prompts,
             **engine.get(turn.call, nothing),
         )
-        for (turn, reply), parts, reward in rows
+        for (turn, reply), parts, reward, (alone, share) in rows
     )
     return EpisodeRecord(
         workflow=workflow.name,

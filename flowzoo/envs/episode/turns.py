@@ -29,6 +29,10 @@ class WorkflowError(FlowzooError, RuntimeError):
         return type(self), (str(self), self.problem, self.transcript)
 
 
+class UngradedError(WorkflowError):
+    """The sandbox could not judge what an episode asked it to: its end has no score."""
+
+
 class Turn:
     """One ask that was opened: who, where in the episode, what it sees and, later, its reply."""
 

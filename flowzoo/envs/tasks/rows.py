@@ -1,15 +1,18 @@
 """Reading data files: one way for all tasks and layouts.
 
-JSON Lines, Parquet and Hugging Face datasets become numbered records; a task's reader makes rows of
-them. Every row is read and checked at once; the first bad one raises `DataError` with its line.
+JSON Lines, a JSON array (both gzipped, too), Parquet and Hugging Face datasets become numbered
+records (of an array, a "line" is an entry); a task's reader makes rows of them. Every row is read
+and checked at once; the first bad one raises `DataError` with its line, or a reader lists them all.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,8 +36,11 @@ class HasText(Protocol):
 
 
 R = TypeVar("R", bound=HasText)
-Reader = Callable[[str, Iterable[tuple[int, Any]], str, dict[str, str]], Iterator[R]]
-"""Makes rows of numbered records: `(data, records, layout, columns)`; raises `DataError`."""
+Reader = Callable[
+    [str, Iterable[tuple[int, Any]], str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"
+]
+"""Makes rows of numbered records: `(data, records, layout, columns)`; raises `DataError` at a bad
+one, or gives an `Unusable` in its place."""
 
 _HUB_ID = re.compile(
     r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?(?:@(?P<split>[\w.-]+))?",
@@ -44,12 +50,22 @@ _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
+class Unusable:
+    """A row that cannot be used: its line, and why not, with the place."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DataSource(Generic[R]):
     """A file or dataset that was read. `splits` maps a split to its rows, in file order."""
 
     name: str
     digest: str
     splits: Mapping[str, tuple[R, ...]]
+    unusable: tuple[Unusable, ...] = ()
+    """Rows that the reader could make nothing of."""
 
 
 def load(
@@ -116,8 +132,12 @@ def _load(
 ) -> DataSource[R]:
     """`load` for a known content: `digest` is that of the file, empty for an id."""
     records = _read_file(Path(data)) if digest else _read_hub(data)
-    rows = tuple(reader(data, records, layout, dict(columns)))
+    found = tuple(reader(data, records, layout, dict(columns)))
+    unusable = tuple(row for row in found if isinstance(row, Unusable))
+    rows = tuple(row for row in found if not isinstance(row, Unusable))
     if not rows:
+        if unusable:
+            raise unusable_rows(data, unusable, len(unusable))
         raise DataError(f"{data}: no rows; expected at least one problem.")
     if not digest:
         said = repr(rows).encode("utf-8", "surrogatepass")
@@ -127,7 +147,20 @@ def _load(
         splits[split_of(row.text)].append(row)
     splits["all"] = list(rows)
     name = Path(data).name if Path(data).is_file() else data
-    return DataSource(name, digest, {split: tuple(part) for split, part in splits.items()})
+    parts = {split: tuple(part) for split, part in splits.items()}
+    return DataSource(name, digest, parts, unusable)
+
+
+def unusable_rows(
+    data: str, unusable: Sequence[Unusable], total: int, remedy: str = ""
+) -> DataError:
+    """An error that lists rows, a line each; one row alone on the same line."""
+    reasons = [row.reason for row in sorted(unusable, key=lambda row: row.line)]
+    if len(reasons) == 1:
+        return DataError(f"{reasons[0]} {remedy}".rstrip())
+    listed = "".join(f"\n  {reason}" for reason in reasons)
+    head = f"{data}: {len(reasons)} of {total} rows cannot be used. {remedy}".rstrip()
+    return DataError(f"{head}{listed}")
 
 
 def read_columns(value: object) -> Columns:
@@ -170,12 +203,30 @@ def _check_hub_id(data: str) -> None:
 def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    return _read_jsonl(path)
+    return _read_json(path)
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
+def _content(path: Path) -> bytes:
+    """The bytes of a file, which may be gzipped."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a readable gzip file ({error}).") from error
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
+    """The objects of a file, one a line, or those of the one array that it holds."""
+    content = _content(path)
+    if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        try:
+            yield from enumerate(json.loads(content.decode("utf-8-sig")), start=1)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: begins like a JSON array, but is none ({error}).") from error
+        return
     # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
-    for line, raw in enumerate(path.read_bytes().split(b"\n"), start=1):
+    for line, raw in enumerate(content.split(b"\n"), start=1):
         if not raw.strip():
             continue
         try:

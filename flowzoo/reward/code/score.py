@@ -11,6 +11,8 @@ The text is never parsed or executed here; whether it is a program at all, the s
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 from collections.abc import Sequence
 from textwrap import dedent
@@ -18,11 +20,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flowzoo.errors import check_choice
 from flowzoo.reward.visible import visible
+from flowzoo.sandbox.packages import package_names
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.sandbox import Sandbox
+
+_log = logging.getLogger(__name__)
 
 LONGEST = 65_536
 """Characters of the longest program that is read; a longer one counts as no answer."""
@@ -48,7 +53,10 @@ _CODE = re.compile(
 
 
 class CodeScore(NamedTuple):
-    """What a program is worth: a score in [0, 1], and the verdict's status (`none`: no program)."""
+    """What a program is worth: a score in [0, 1], and the verdict's status (`none`: no program).
+
+    Under the status SE, a failure of the sandbox, the score is NaN.
+    """
 
     score: float
     status: str
@@ -101,7 +109,7 @@ def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
     return program if program and len(program) <= LONGEST else None
 
 
-def code_sandbox(name: SandboxName) -> Sandbox:
+def code_sandbox(name: SandboxName, packages: str = "") -> Sandbox:
     """The sandbox that all code tasks of this process share, under the isolation `name`.
 
     It remembers verdicts: groups of samples repeat themselves, and a policy that could draw again
@@ -109,11 +117,42 @@ def code_sandbox(name: SandboxName) -> Sandbox:
     """
     from flowzoo.sandbox.sandbox import shared_sandbox
 
-    return shared_sandbox(name, cache=REMEMBERED)
+    return shared_sandbox(name, cache=REMEMBERED, packages=package_names(packages))
+
+
+def judge_again(
+    sandbox: Sandbox,
+    programs: Sequence[Program],
+    tests: Sequence[Sequence[Test]],
+    limits: Sequence[Limits],
+    stop: bool = False,
+) -> list[Verdict]:
+    """Verdicts; where the sandbox failed, which is logged, once more in a batch of their own.
+
+    One that fails again has the status SE, so that one program never costs the others theirs.
+    """
+    verdicts = sandbox.run_sync(programs, tests, limits, stop, on_error="verdict")
+    lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
+    if lost:
+        again = sandbox.run_sync(
+            [programs[row] for row in lost],
+            [tests[row] for row in lost],
+            [limits[row] for row in lost],
+            stop,
+            on_error="verdict",
+        )
+        for row, verdict in zip(lost, again, strict=True):
+            verdicts[row] = verdict
+            if verdict.status == "SE":
+                detail = next(case.detail for case in verdict.cases if case.status == "SE")
+                _log.warning("not judged, and not scored: a program (%s): %s", sandbox.tier, detail)
+    return verdicts
 
 
 def score_of(verdict: Verdict, scoring: Scoring) -> CodeScore:
     """The score of a verdict: 1 if every test passed, or the share of tests that did."""
+    if verdict.status == "SE":
+        return CodeScore(math.nan, "SE")
     score = verdict.fraction if scoring == "fraction" else float(verdict.status == "AC")
     return CodeScore(score, verdict.status)
 
@@ -124,6 +163,7 @@ def score_programs(
     *,
     scoring: Scoring = "all",
     sandbox: SandboxName = "auto",
+    packages: str = "",
     limits: Limits | None = None,
 ) -> list[CodeScore]:
     """Scores of programs, in one batch of the sandbox.
@@ -133,21 +173,22 @@ def score_programs(
         tests: the tests of each.
         scoring: `all` (1 if all tests pass, the run stops at the first that fails) or `fraction`.
         sandbox: which isolation they run under.
+        packages: names of packages that they may import.
         limits: for every test of every program.
 
     Raises:
         UsageError: unknown scoring, or an isolation that this machine does not offer.
-        SandboxError: the sandbox broke, twice, under one of them: never scored as its fault.
     """
     check_choice("reward of task 'code'", scoring, Scoring)
     scores = [CodeScore(0.0, "none")] * len(programs)
     places = [place for place, program in enumerate(programs) if program is not None]
     if not places:
         return scores
-    verdicts = code_sandbox(sandbox).run_sync(
+    verdicts = judge_again(
+        code_sandbox(sandbox, packages),
         [program for program in programs if program is not None],
         [tests[place] for place in places],
-        limits=limits or Limits(),
+        [limits or Limits()] * len(places),
         stop=scoring == "all",
     )
     for place, verdict in zip(places, verdicts, strict=True):

@@ -24,6 +24,9 @@ MOST_TEST = 16 * 2**20
 MOST_OUTPUT = 32 * 2**20
 """Bytes of output that a program may be allowed: it rides in one frame."""
 
+_SURELY_FITS = 1 << 14
+"""Characters up to which nobody counts the blanks of an expected output."""
+
 _STYLE: dict[type, TestStyle] = {StdinTest: "stdin", CallTest: "call", CheckTest: "check"}
 
 
@@ -44,6 +47,8 @@ class TestPlan:
     steps: tuple[TestGroup, ...]
     total: int
     entry: str | None
+    longest: int = 0
+    """Bytes that a program must be allowed to print for all tests to pass, at least."""
 
 
 def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> list[TestPlan]:
@@ -94,10 +99,11 @@ def source_bytes(program: Program) -> bytes:
     return program.source.encode("utf-8", "surrogatepass")
 
 
-def limits_head(limits: Limits) -> dict[str, Any]:
+def limits_head(limits: Limits, style: str) -> dict[str, Any]:
     """The limits as they stand in a JOB frame."""
-    return {
-        "cpu_s": limits.cpu_s,
+    whole = {"session_s": limits.session_s} if style == "serve" else {}
+    return whole | {
+        "cpu_s": limits.session_s if style in ("check", "lockstep") else limits.cpu_s,
         "wall_s": limits.wall,
         "memory_mb": limits.memory_mb,
         "output_bytes": limits.output_bytes,
@@ -163,7 +169,27 @@ def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> TestPlan:
         group.append((test, blobs))
         size += length
     steps.append(_step(group))
-    return TestPlan(tuple(steps), len(tests), entry)
+    longest = max(least_output(test) for test in tests)
+    return TestPlan(tuple(steps), len(tests), entry, longest)
+
+
+def least_output(test: Test) -> int:
+    """Bytes that a right output has at least (of a check: 0, which nobody knows)."""
+    if isinstance(test, StdinTest):
+        size = len(test.expected)
+        if size <= _SURELY_FITS or test.compare.mode == "exact":
+            return size
+        return sum(map(len, test.expected.split()))
+    return len(codec.encode(test.expected)) if isinstance(test, CallTest) else 0
+
+
+def check_test(entry: str | None, test: Test, where: str) -> None:
+    """Look whether a test can be run.
+
+    Raises:
+        UsageError: it cannot; the message begins with `where`.
+    """
+    _blobs(_style(entry, test, where), test, where)
 
 
 def _step(group: list[tuple[Any, tuple[bytes, ...]]]) -> TestGroup:

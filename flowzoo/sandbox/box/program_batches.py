@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from flowzoo.errors import UsageError
 from flowzoo.sandbox.backends import Backend
 from flowzoo.sandbox.box.batch import ProgramBatch, ProgramJob, cache_keys
 from flowzoo.sandbox.box.engine import SandboxError
@@ -30,6 +31,12 @@ def make_program_jobs(
     each = make_limits(limits, len(programs))
     for one in set(each):
         backend.check(one)
+    for row, (plan, one) in enumerate(zip(plans, each, strict=True)):
+        if plan.longest > one.output_bytes:
+            raise UsageError(
+                f"tests[{row}] expect {plan.longest} bytes of output, and output_bytes="
+                f"{one.output_bytes} lets no program print them: allow as many"
+            )
     rows = zip(programs, plans, each, strict=True)
     return [ProgramJob(row, *rest) for row, rest in enumerate(rows)]
 

@@ -23,6 +23,10 @@ _NO_NUMBER, _FLOAT, _WHOLE, _HARD = 0, 1, 2, 3
 _EXACT_POWER: Final = 22
 _EXACT_MANTISSA: Final = 2**53
 _MOST_DIGITS: Final = 18
+WHOLE: Final = 2.0**53
+"""Up to here a double holds every whole number."""
+NEAR_WHOLE: Final = 1e-3
+"""How far a relative tolerance reaches around a whole number."""
 _POWERS: Final = tuple(10.0**n for n in range(_EXACT_POWER + 1))
 
 
@@ -183,7 +187,12 @@ def _same_number(
         return EQUAL if _same_whole(a, i, end, b, j, stop) else DIFFERENT
     if value != value or wanted != wanted:
         return LEFT
-    return EQUAL if abs(value - wanted) <= max(absolute, relative * abs(wanted)) else DIFFERENT
+    if (wanted_kind == _WHOLE or abs(wanted) <= WHOLE) and value % 1 == 0 and wanted % 1 == 0:
+        return EQUAL if value == wanted else DIFFERENT
+    share = relative * abs(wanted)
+    if wanted_kind == _WHOLE:
+        share = min(share, NEAR_WHOLE)
+    return EQUAL if abs(value - wanted) <= max(absolute, share) else DIFFERENT
 
 
 def _match(

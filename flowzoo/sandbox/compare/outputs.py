@@ -11,8 +11,10 @@ nothing: there is no replacement character in between.
   is text.
 - `number`: as `tokens`, but two different tokens are also equal where both are finite decimal
   numbers (`-1`, `.5`, `1e-3`; no `_`, no hexadecimal, no nan or inf) and differ by at most
-  `max(absolute, relative * |expected|)`. Two whole numbers must be equal, whatever their length:
-  a tolerance is for what was rounded.
+  `max(absolute, relative * |expected|)`. Two whole numbers must be equal, whatever their length
+  and spelling (`1e9` is not `1000000007`): a tolerance is for what was rounded. Beyond 2**53, where
+  doubles no longer hold them all, a float must be the nearest double to a number in digits, and two
+  floats may differ again. Around a number in digits alone the relative part ends at 0.001.
 
 Rows with numbers and long rows take one compiled pass (`compare_kernel`) once there has been enough
 of them to pay for its loading; the others take the plain Python here, which is also what the kernel
@@ -28,7 +30,7 @@ from typing import Final
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.compare import kernel as compare_kernel
-from flowzoo.sandbox.compare.values import values_match
+from flowzoo.sandbox.compare.values import floats_match, values_match
 from flowzoo.sandbox.program import Compare
 
 __all__ = ["texts_match", "values_match"]
@@ -142,7 +144,7 @@ def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
     value, wanted = float(token), float(expected)
     if math.isinf(value) or math.isinf(wanted):
         return False
-    return abs(value - wanted) <= max(rule.absolute, rule.relative * abs(wanted))
+    return floats_match(value, wanted, expected.lstrip(b"+-").isdigit(), rule)
 
 
 def _signed(whole: bytes) -> tuple[bool, bytes]:

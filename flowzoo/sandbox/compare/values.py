@@ -5,9 +5,10 @@
   0.0, and the order of sets and dicts does not count.
 - `tokens`: as `exact`, but strings are equal when they are after splitting at ASCII white space.
 - `number`: as `tokens`, but where one of two numbers is a float they may differ by
-  `max(absolute, relative * |expected|)`, and one of them may be an int; two ints must be equal,
-  and a bool is no number. Infinities and NaN equal only themselves. Keys of dicts, and sets that
-  hold anything but numbers, are compared as under `exact`.
+  `max(absolute, relative * |expected|)`, and one of them may be an int, a Fraction or a Decimal;
+  two whole numbers must be equal (see `outputs`), and True and False are the numbers 1 and 0, as
+  Python has it. Infinities and NaN equal only themselves. Keys of dicts, and sets that hold
+  anything but numbers, are compared as under `exact`.
 
 With `tuples_as_lists` a tuple equals a list of equal items: for tests that went through JSON.
 """
@@ -15,8 +16,12 @@ With `tuples_as_lists` a tuple equals a list of equal items: for tests that went
 from __future__ import annotations
 
 import math
+from collections import deque
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+from flowzoo.sandbox.compare.kernel import NEAR_WHOLE, WHOLE
 from flowzoo.sandbox.program import Compare
 
 
@@ -29,7 +34,7 @@ def values_match(value: Any, expected: Any, rule: Compare) -> bool:
         rule: how they are compared.
     """
     if rule.mode == "number" and _is_number(value) and _is_number(expected):
-        return _close(value, expected, rule)
+        return _close(_counted(value), _counted(expected), rule)
     if rule.tuples_as_lists and isinstance(value, list | tuple):
         value = list(value)
         expected = list(expected) if type(expected) is tuple else expected
@@ -39,7 +44,7 @@ def values_match(value: Any, expected: Any, rule: Compare) -> bool:
         if rule.mode == "exact":
             return value == expected
         return _tokens(value) == _tokens(expected)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return len(value) == len(expected) and all(
             values_match(one, other, rule) for one, other in zip(value, expected, strict=True)
         )
@@ -90,19 +95,59 @@ def _tokens(text: str) -> list[bytes]:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float, complex)
+    return type(value) in (int, float, complex, bool, Fraction, Decimal)
+
+
+def _counted(value: Any) -> Any:
+    """A truth value as a number."""
+    return int(value) if type(value) is bool else value
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
+
+
+def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
+    """Whether two real numbers are near enough."""
+    try:
+        found, wanted = float(value), float(expected)
+    except OverflowError:  # an int beyond the floats
+        return type(value) is type(expected) and value == expected
+    if math.isinf(found) or math.isinf(wanted):
+        return found == wanted
+    if math.isnan(found) or math.isnan(wanted):
+        return False
+    return floats_match(found, wanted, type(expected) is int, rule)
+
+
+def floats_match(value: float, wanted: float, is_whole: bool, rule: Compare) -> bool:
+    """Whether two different spellings of finite numbers are near enough; see `outputs`.
+
+    Args:
+        value: what came.
+        wanted: what was expected.
+        is_whole: it was a whole number by its type or spelling.
+        rule: has the tolerances.
+    """
+    if (is_whole or abs(wanted) <= WHOLE) and value.is_integer() and wanted.is_integer():
+        return value == wanted
+    share = rule.relative * abs(wanted)
+    return abs(value - wanted) <= max(rule.absolute, min(share, NEAR_WHOLE) if is_whole else share)
 
 
 def _is_ordered(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and not math.isnan(value))
+    return type(value) in (int, bool) or (type(value) is float and not math.isnan(value))
 
 
 def _close(value: complex, expected: complex, rule: Compare) -> bool:
     """Whether two numbers are near enough; two ints must be equal."""
     if type(value) is int and type(expected) is int:
         return value == expected
-    if complex in (type(value), type(expected)) and type(value) is not type(expected):
-        return False
+    if complex in (type(value), type(expected)):
+        if type(value) is not type(expected):
+            return False
+    elif type(value) in (Fraction, Decimal) or not (_is_nan(value) or _is_nan(expected)):
+        return _reals_match(value, expected, rule)
     if _typed(value) == _typed(expected):
         return True
     try:

@@ -50,6 +50,7 @@ class DockerBackend:
     Args:
         image: an image of the engine; None: the one from the running interpreter, built if missing.
         runtime: the engine's name for another runtime, e.g. `runsc` (gVisor).
+        packages: that its boxes have; an `image` of your own must hold them.
         user: `root`: the runner is root without capabilities but three, and programs are another
             user; `nonroot`: nothing in the container is root, runner and program are one user.
 
@@ -62,11 +63,16 @@ class DockerBackend:
     trust = TRUST["docker"]
 
     def __init__(
-        self, image: str | None = None, runtime: str | None = None, user: BoxUser = "root"
+        self,
+        image: str | None = None,
+        runtime: str | None = None,
+        user: BoxUser = "root",
+        packages: tuple[str, ...] = (),
     ) -> None:
         check_choice("box user", user, BoxUser)
         self._name, self._runtime = image, runtime
         self._user: BoxUser = user
+        self._packages = packages
         self._client, self._info = connect()
         try:
             if runtime is not None and runtime not in self._info.get("Runtimes", {}):
@@ -75,7 +81,7 @@ class DockerBackend:
                 swept = remove_orphans(self._client)
             if swept:
                 _log.info("removed %d containers whose owner had died", swept)
-            self.image: SandboxImage = ensure_image(self._client, self._info, image)
+            self.image: SandboxImage = ensure_image(self._client, self._info, image, packages)
         except BaseException:
             self._client.close()
             raise
@@ -168,13 +174,15 @@ class DockerBackend:
     def _create(self) -> str:
         """Create the container; an image that was removed meanwhile is built again."""
         for last in (False, True):
-            config = container_config(self.image.id, self._labels, self._user, self._runtime)
+            config = container_config(
+                self.image.id, self._labels, self._user, self._runtime, self._packages
+            )
             try:
                 return self._client.api.create_container_from_config(config)["Id"]
             except Exception as error:
                 if last or not is_missing_image(error):
                     raise
-                self.image = ensure_image(self._client, self._info, self._name)
+                self.image = ensure_image(self._client, self._info, self._name, self._packages)
         raise AssertionError("unreachable")
 
     def _attach(self, container: str) -> socket.socket:

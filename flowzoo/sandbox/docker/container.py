@@ -8,7 +8,8 @@ nothing is logged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from flowzoo.sandbox.backends import ENVIRONMENT
@@ -39,17 +40,25 @@ _MASKED = [
 ]
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 _MEGABYTE = 2**20
+PACKAGE_FOLDER = "/packages"
+"""Where an image has the packages that programs may import."""
 
 
 def container_config(
-    image: str, labels: Mapping[str, str], user: BoxUser = "root", runtime: str | None = None
+    image: str,
+    labels: Mapping[str, str],
+    user: BoxUser = "root",
+    runtime: str | None = None,
+    packages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the engine is asked to create, in the words of its API."""
     is_root = user == "root"
     owner = 0 if is_root else USER_ID
+    folders = [f"{PACKAGE_FOLDER}/{name}" for name in packages]
+    options = [json.dumps({"packages": folders})] if folders else []
     return {
         "Image": image,
-        "Cmd": ["docker" if is_root else "container-user"],
+        "Cmd": ["docker" if is_root else "container-user", *options],
         "User": f"{owner}:{owner}",
         "Hostname": "box",
         "WorkingDir": "/",

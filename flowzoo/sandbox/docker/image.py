@@ -21,13 +21,14 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
 from flowzoo.sandbox.docker.engine import DockerError, explain, explained, is_missing_image
+from flowzoo.sandbox.packages import package_folders, package_versions
 
 REPOSITORY = "flowzoo-sandbox"
 RUNNER_LABEL = "flowzoo.sandbox.runner"
@@ -60,12 +61,17 @@ def runner_digest(runner: Mapping[str, bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-def image_tag(runner: Mapping[str, bytes], base: str | None = None) -> str:
-    """Name and tag of the image from the running interpreter, or from `base`."""
+def image_tag(
+    runner: Mapping[str, bytes], base: str | None = None, packages: Sequence[str] = ()
+) -> str:
+    """Name and tag of the image from the running interpreter, or from `base`, with packages."""
     recipe = DOCKERFILE if base else Path(docker_rootfs.__file__)
     source = base or f"{sys.version} {platform.machine()} {platform.libc_ver()}"
     text = f"{runner_digest(runner)} {source}".encode() + recipe.read_bytes()
     version = "base" if base else f"py{platform.python_version()}"
+    if packages:
+        text += repr(sorted(package_versions(packages).items())).encode()
+        version = "-".join((version, *packages))
     return f"{REPOSITORY}:{version}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
@@ -92,7 +98,12 @@ def find_image(client: Any, name: str) -> SandboxImage | None:
     return SandboxImage(name, facts["Id"], facts["Size"])
 
 
-def ensure_image(client: Any, info: Mapping[str, Any], name: str | None = None) -> SandboxImage:
+def ensure_image(
+    client: Any,
+    info: Mapping[str, Any],
+    name: str | None = None,
+    packages: Sequence[str] = (),
+) -> SandboxImage:
     """The image `name`, or the default one, which is built if the engine does not have it.
 
     `info` is what the engine says of itself: an engine of another architecture cannot run this
@@ -108,12 +119,12 @@ def ensure_image(client: Any, info: Mapping[str, Any], name: str | None = None) 
         return found
     base = None if runs_this_interpreter(info) else f"python:{docker_rootfs.VERSION}-slim"
     with _building:
-        name = image_tag(docker_rootfs.read_runner(), base)
+        name = image_tag(docker_rootfs.read_runner(), base, packages)
         found = find_image(client, name)
         if found is not None:
             return found
         _log.warning("building the sandbox image %s (once; a few seconds)", name)
-        return build_image(client, base)
+        return build_image(client, base, packages=packages)
 
 
 def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
@@ -123,20 +134,27 @@ def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
     return sys.platform == "linux" and same
 
 
-def build_image(client: Any, base: str | None = None, tag: str | None = None) -> SandboxImage:
+def build_image(
+    client: Any,
+    base: str | None = None,
+    tag: str | None = None,
+    packages: Sequence[str] = (),
+) -> SandboxImage:
     """Build the image, from the running interpreter or from `base`; `tag` names it further.
+
+    It holds `packages` as they are installed here, or for a `base` as pip installs them.
 
     Raises:
         DockerError: the engine refuses, the disk is full, or the base cannot be had.
     """
     start = time.perf_counter()
     runner = docker_rootfs.read_runner()
-    name = image_tag(runner, base)
+    name = image_tag(runner, base, packages)
     with explained(f"building the image {name}"):
         if base is None:
-            _import_rootfs(client, name, runner)
+            _import_rootfs(client, name, runner, packages)
         else:
-            _build_from(client, name, base, runner)
+            _build_from(client, name, base, runner, packages)
         if tag is not None:
             from docker.utils import parse_repository_tag
 
@@ -162,7 +180,9 @@ def _remove_superseded(client: Any, name: str) -> None:
     client.images.prune(filters={"dangling": True, "label": RUNNER_LABEL})
 
 
-def _import_rootfs(client: Any, name: str, runner: Mapping[str, bytes]) -> None:
+def _import_rootfs(
+    client: Any, name: str, runner: Mapping[str, bytes], packages: Sequence[str]
+) -> None:
     """Hand the file system over as it is: the one layer of an image FROM scratch."""
     changes = [
         f"ENTRYPOINT {json.dumps(docker_rootfs.ENTRYPOINT)}",
@@ -175,7 +195,7 @@ def _import_rootfs(client: Any, name: str, runner: Mapping[str, bytes]) -> None:
     descriptor, path = tempfile.mkstemp(suffix=".tar", prefix="flowzoo-rootfs-")
     try:
         with os.fdopen(descriptor, "wb") as out:
-            docker_rootfs.write_rootfs(out, runner)
+            docker_rootfs.write_rootfs(out, runner, package_folders(packages))
         answer = client.api.import_image(path, repository=repository, tag=tag, changes=changes)
     finally:
         os.unlink(path)
@@ -183,7 +203,9 @@ def _import_rootfs(client: Any, name: str, runner: Mapping[str, bytes]) -> None:
     _refuse_errors(json.loads(line) for line in answer.splitlines() if line.strip())
 
 
-def _build_from(client: Any, name: str, base: str, runner: Mapping[str, bytes]) -> None:
+def _build_from(
+    client: Any, name: str, base: str, runner: Mapping[str, bytes], packages: Sequence[str]
+) -> None:
     """Build by the Dockerfile; the context is the Dockerfile and the runner, nothing else."""
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as tar:
@@ -195,7 +217,7 @@ def _build_from(client: Any, name: str, base: str, runner: Mapping[str, bytes]) 
         fileobj=context,
         custom_context=True,
         tag=name,
-        buildargs={"BASE": base},
+        buildargs={"BASE": base, "PACKAGES": _pinned(packages)},
         labels={RUNNER_LABEL: runner_digest(runner)},
         rm=True,
         forcerm=True,
@@ -208,6 +230,11 @@ def _build_from(client: Any, name: str, base: str, runner: Mapping[str, bytes]) 
             f"{error} If the base image {base!r} cannot be pulled from here, leave out --base: the "
             "image is then made from the running interpreter, without a registry."
         ) from error
+
+
+def _pinned(packages: Sequence[str]) -> str:
+    """The packages as pip takes them, in the versions installed here."""
+    return " ".join(f"{name}=={at}" for name, at in package_versions(packages).items())
 
 
 def _refuse_errors(lines: Iterable[Mapping[str, Any]]) -> None:

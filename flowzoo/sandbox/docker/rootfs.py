@@ -14,12 +14,14 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from flowzoo.sandbox.backends import FLAGS, RUNNER
+from flowzoo.sandbox.docker.container import PACKAGE_FOLDER
 from flowzoo.sandbox.docker.engine import DockerError
+from flowzoo.sandbox.runner.libraries import TIME_ZONES
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PREFIX = "python"
@@ -46,8 +48,10 @@ _LEFT_OUT = re.compile(
 _LIBRARY = re.compile(r"^\s+(?P<name>\S+)(?: => (?P<path>/\S+))? \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
-def write_rootfs(out: IO[bytes], runner: Mapping[str, bytes]) -> None:
-    """Write the tar file; `runner` is its modules by name.
+def write_rootfs(
+    out: IO[bytes], runner: Mapping[str, bytes], packages: Sequence[Path] = ()
+) -> None:
+    """Write the tar file; `runner` is its modules by name, `packages` the folders of packages.
 
     Raises:
         DockerError: this interpreter cannot be packed: no Linux, no `ldd`, a library missing.
@@ -60,7 +64,9 @@ def write_rootfs(out: IO[bytes], runner: Mapping[str, bytes]) -> None:
     program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     library = Path(sysconfig.get_path("stdlib"))
     files = list(library_files(library))
-    binaries = [program, *(path for path in files if path.suffix == ".so")]
+    extra = {folder: list(package_files(folder)) for folder in packages}
+    own = [path for paths in extra.values() for path in paths]
+    binaries = [program, *(path for path in (*files, *own) if ".so" in path.suffixes)]
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
         _add_folder(tar, "tmp", 0o1777)  # what is mounted there takes this mode, not its own
         for folder in ("proc", "sys", "dev", "etc"):
@@ -69,7 +75,15 @@ def write_rootfs(out: IO[bytes], runner: Mapping[str, bytes]) -> None:
         add_bytes(tar, "etc/group", _GROUP)
         _add_file(tar, program, ENTRYPOINT[0][1:], 0o755)
         for place, path in sorted(shared_libraries(binaries).items()):
-            _add_file(tar, path, place, 0o755)
+            if path.resolve().parent not in packages:  # found from where they lie
+                _add_file(tar, path, place, 0o755)
+        for folder, paths in extra.items():
+            for path in paths:
+                place = f"{PACKAGE_FOLDER[1:]}/{folder.name}/{path.relative_to(folder)}"
+                _add_file(tar, path, place, 0o644)
+        for path in sorted(Path(TIME_ZONES).rglob("*")):
+            if path.is_file() and path.suffix not in (".zi", ".tab", ".list"):
+                _add_file(tar, path, str(path)[1:], 0o644)
         home = f"{PREFIX}/{sys.platlibdir}/python{VERSION}"
         for path in files:
             _add_file(tar, path, f"{home}/{path.relative_to(library)}", 0o644)
@@ -86,6 +100,16 @@ def library_files(library: Path) -> Iterator[Path]:
             stale = path.suffix == ".pyc" and sys.implementation.cache_tag not in name
             if not stale and not _LEFT_OUT.fullmatch(name) and path.is_file():
                 yield path
+
+
+def package_files(folder: Path) -> Iterator[Path]:
+    """The files of a package but its tests, headers and caches of other interpreters."""
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        stale = path.suffix == ".pyc" and sys.implementation.cache_tag not in path.name
+        left_out = {"tests", "include"} & {*parts} or path.suffix in (".a", ".pyi", ".h")
+        if path.is_file() and not stale and not left_out:
+            yield path
 
 
 def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:

@@ -1,8 +1,7 @@
-"""How a loaded program is called, by a job or in a session; and how a test calls it."""
+"""How a loaded program is called, by a job or in a session."""
 
 from __future__ import annotations
 
-import builtins
 import os
 import resource
 import types
@@ -16,14 +15,16 @@ from inside import (
     JOB,
     LENGTH,
     PEAK,
-    compile_program,
     describe,
     one_line,
     plain_line,
     print_trace,
     say,
 )
+from wire import RAISED, RETURNED, UNPLAIN
 
+_heard, _place = b"", 0
+"""What has been read of the session's messages, and where the next one begins."""
 DICTS = (dict, Counter, OrderedDict, defaultdict)
 """What a program may return for a dict: the library's own, which equal one of the same items."""
 
@@ -69,81 +70,41 @@ def answer_calls(found: Callable[..., Any], places: list[tuple[int, int]], most:
         say(kind, PEAK.pack(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) + content)
 
 
-def serve(found: Callable[..., Any], most: int) -> None:
-    """Answer calls as they come: see `wire` for the answers."""
+def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
+    """Answer calls as they come: see `wire` for the messages."""
+
+    def make(name: str, args: tuple[Any, ...] | None, kwargs: dict[str, Any]) -> Any:
+        if name not in scope:
+            raise NameError(f"name '{name}' is not defined")
+        return scope[name] if args is None else scope[name](*args, **kwargs)
+
     while True:
-        args, kwargs = codec.decode(_hear())
+        call = hear()[1:]
         try:
-            reply = codec.encode(("returned", found(*args, **kwargs)), most, DICTS)
+            given = codec.decode(call, make)
+            result = found(*given) if type(given) is tuple else found(*given[0], **given[1])
+            try:
+                reply = RETURNED + codec.encode(result, most, DICTS)
+            except codec.UnsupportedTypeError as error:
+                truth = b"T" if result else b"F"
+                reply = UNPLAIN + truth + str(error).encode("utf-8", "surrogatepass")
         except codec.EncodingTooLargeError:
             say(b"O")
             continue
-        except codec.UnsupportedTypeError as error:
-            reply = codec.encode(("unplain", str(error)))
         except BaseException as error:
             print_trace(error)
-            reply = codec.encode(("raised", *describe(error)))
+            reply = RAISED + codec.encode(describe(error))
         say(b"Q", reply)
 
 
-def check(blobs: list[bytes], entry: str, scope: dict[str, Any]) -> None:
-    """Run a test's setup, code and call, with proxies in the place of the program's entry."""
-    setup, code, call = (compile_program(blob) for blob in blobs)
-    if setup is None or code is None or call is None:
-        return
-    say(b"C")
-    say(b"L")
-    try:
-        exec(setup, scope)
-        scope["candidate"] = scope[entry.rpartition(".")[2]] = ask
-        exec(code, scope)
-        exec(call, scope)
-    except BaseException as error:
-        print_trace(error)
-        say(b"M" if isinstance(error, MemoryError) else b"E", one_line(error))
-    else:
-        say(b"R")
-
-
-def ask(*args: Any, **kwargs: Any) -> Any:
-    """Call the program's entry in the other box; its builtin exceptions are raised here again.
-
-    Raises:
-        TypeError: an argument or the result is no plain data.
-        RuntimeError: the program raised an exception of a class of its own.
-    """
-    try:
-        question = codec.encode((args, kwargs))
-    except codec.UnsupportedTypeError as error:
-        raise TypeError(f"an argument is no plain data: {error}") from None
-    say(b"Q", question)
-    kind, *rest = codec.decode(_hear())
-    if kind == "returned":
-        return rest[0]
-    if kind == "unplain":
-        raise TypeError(f"the program returned {rest[0]}, which is no plain data")
-    name, message = rest
-    cls = getattr(builtins, name, None)
-    if isinstance(cls, type) and issubclass(cls, Exception):
-        try:
-            error = cls(message)
-        except TypeError:  # a class whose exceptions need more than a message
-            error = RuntimeError(f"{name}: {message}")
-        raise error
-    raise RuntimeError(f"{name}: {message}")
-
-
-def _hear() -> bytes:
+def hear() -> bytes:
     """The next message of the session."""
-    (size,) = LENGTH.unpack(_read(LENGTH.size))
-    return _read(size)
-
-
-def _read(size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = os.read(HEARS, min(size - len(data), 1 << 20))
+    global _heard, _place
+    end = _place + LENGTH.size
+    while len(_heard) < end or len(_heard) < end + LENGTH.unpack_from(_heard, _place)[0]:
+        part = os.read(HEARS, 1 << 20)
         if not part:
             os._exit(0)
-        data += part
-    return data
+        _heard, _place, end = _heard[_place:] + part, 0, LENGTH.size
+    start, _place = end, end + LENGTH.unpack_from(_heard, _place)[0]
+    return _heard[start:_place]

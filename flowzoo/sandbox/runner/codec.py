@@ -1,20 +1,26 @@
 """Plain data as bytes, by exact builtin types: how arguments and results cross a box's wall.
 
 `encode` takes None, bool, int, float, complex, str (lone surrogates too), bytes, list, tuple, set,
-frozenset and dict, and nothing else: a subclass, a generator or a cycle is `UnsupportedTypeError`.
+frozenset, dict, Fraction, Decimal, deque, the builtin types themselves and a namedtuple, as the
+tuple that it equals, and nothing else: a subclass, a generator or a cycle is refused.
 What comes out of `decode` has exactly these types again, so a program cannot send an object that
 compares equal to everything. Aliases come out as copies. `decode` is safe on hostile bytes: its
 time and memory are bounded by their number, and it raises ValueError and nothing else.
 
 A value is a tag byte and its content: `I` and a length and the bytes of an int, little endian, in
 two's complement; `D` and `C`: one and two doubles; `S` and `B`: a length and bytes; `L` list, `U`
-tuple, `E` set, `Z` frozenset, `M` dict: a count and the members; `N`, `T`, `F`: nothing more.
+tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a count and the members; `N`, `T`, `F`: nothing
+more; `Q` Fraction: a tuple of two ints; `X` Decimal and `Y` builtin type: its text; `O`: what the
+other side has under a name, or makes by calling it: the tuple (name, arguments or None, keywords).
 """
 
 from __future__ import annotations
 
+import builtins
 import struct
-from collections import Counter
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
 
 DEEPEST = 50
@@ -23,12 +29,38 @@ MOST_COLLISIONS = 64
 """Most keys with one hash: ints are easily made to collide, and many that do cost their square."""
 
 _NAME = type.__dict__["__name__"].__get__  # the real one, whatever a metaclass says
-_LENGTH = struct.Struct("<I")
+_LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
 _DOUBLE = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
-_SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z"}
-_MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset}
+_SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z", deque: b"K"}
+_MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset, b"K": deque}
+TYPES = frozenset(
+    (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple, type(None))
+)
+"""Builtin types that are values themselves."""
+_TYPES = {one.__name__: one for one in TYPES}
+LONGEST_FRACTION, LONGEST_DECIMAL = 32_768, 400
+"""Bits of a Fraction's parts, and characters of a Decimal: their arithmetic takes the square."""
+
+Make = Callable[[str, "tuple[Any, ...] | None", "dict[str, Any]"], Any]
+"""What a name stands for, or what calling it makes."""
+
+
+class Remote:
+    """Something that only the other side has: what a name stands for there, or a call of it."""
+
+    def __init__(
+        self, name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> None:
+        self._flowzoo_parts = name, args, kwargs or {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Remote:
+        """What calling it makes there."""
+        name, given, _ = self._flowzoo_parts
+        if given is not None:
+            raise TypeError(f"only {name} itself can be called from here, not what it made")
+        return Remote(name, args, kwargs)
 
 
 class UnsupportedTypeError(Exception):
@@ -59,17 +91,21 @@ def encode(value: Any, most: int = 2**32 - 1, dicts: tuple[type[dict], ...] = (d
     return bytes(out)
 
 
-def decode(data: bytes | memoryview) -> Any:
+def decode(data: bytes | memoryview, make: Make | None = None) -> Any:
     """The value of `data`.
+
+    Args:
+        data: the bytes.
+        make: gives what a `Remote` stands for; None: there are none.
 
     Raises:
         ValueError: `data` is not what `encode` makes.
     """
     try:
-        value, place = _take(bytes(data), 0, 0)
+        value, place = _take(bytes(data), 0, 0, make)
     except ValueError:
         raise
-    except (struct.error, IndexError, KeyError, TypeError, OverflowError) as error:
+    except (struct.error, IndexError, KeyError, TypeError, ArithmeticError) as error:
         raise ValueError(f"no encoded value: {type(error).__name__}") from None
     if place != len(data):
         raise ValueError(f"{len(data) - place} bytes after the value")
@@ -80,11 +116,11 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
     if len(out) > most:
         raise EncodingTooLargeError
     kind = type(value)
-    if value is None or kind is bool:
-        out += b"N" if value is None else b"T" if value else b"F"
-    elif kind is int:
+    if kind is int:
         size = value.bit_length() // 8 + 1
-        _put_bytes(out, b"I", value.to_bytes(size, "little", signed=True), most)
+        out += _INT.pack(b"I", size) + value.to_bytes(size, "little", signed=True)
+    elif value is None or kind is bool:
+        out += b"N" if value is None else b"T" if value else b"F"
     elif kind is str:
         _put_bytes(out, b"S", value.encode("utf-8", "surrogatepass"), most)
     elif kind is float:
@@ -93,6 +129,8 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
         _put_bytes(out, b"B", value, most)
     elif kind is complex:
         out += b"C" + _COMPLEX.pack(value.real, value.imag)
+    elif kind is type and value in TYPES:
+        _put_bytes(out, b"Y", _NAME(value).encode(), most)
     elif depth >= DEEPEST:
         raise UnsupportedTypeError(f"{kind.__name__} nested more than {DEEPEST} deep")
     elif kind in _SEQUENCES:
@@ -104,8 +142,36 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
         for key, member in dict.items(value):
             _put(out, key, depth + 1, most, dicts)
             _put(out, member, depth + 1, most, dicts)
+    elif kind is Remote:
+        out += b"O"
+        _put(out, value._flowzoo_parts, depth + 1, most, dicts)
     else:
-        raise UnsupportedTypeError(_NAME(kind))
+        _put_number(out, value, depth, most, dicts)
+
+
+def _put_number(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, ...]) -> None:
+    """A Fraction, Decimal or namedtuple; their modules are there if the value is one."""
+    kind = type(value)
+    if kind is _class("fractions", "Fraction"):
+        parts = value.numerator, value.denominator
+        if all(type(part) is int and part.bit_length() <= LONGEST_FRACTION for part in parts):
+            out += b"Q"
+            _put(out, parts, depth + 1, most, dicts)
+            return
+    elif kind is _class("decimal", "Decimal"):
+        text = str(value).encode("utf-8", "replace")
+        if len(text) <= LONGEST_DECIMAL:
+            _put_bytes(out, b"X", text, most)
+            return
+    elif tuple in type.__dict__["__mro__"].__get__(kind) and hasattr(kind, "_fields"):
+        _put(out, tuple(tuple.__iter__(value)), depth, most, dicts)
+        return
+    raise UnsupportedTypeError(_NAME(kind))
+
+
+def _class(module: str, name: str) -> Any:
+    """A class of a module that may not have been imported."""
+    return getattr(sys.modules.get(module), name, builtins)
 
 
 def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
@@ -114,50 +180,91 @@ def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
     out += tag + _LENGTH.pack(len(content)) + content
 
 
-def _take(data: bytes, place: int, depth: int) -> tuple[Any, int]:
+def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, int]:
     """The value at `place`, and the place after it."""
     tag = data[place : place + 1]
     place += 1
+    if tag == b"I":
+        (size,) = _LENGTH.unpack_from(data, place)
+        end = place + 4 + size
+        if end > len(data):
+            raise ValueError(f"an int of {size} bytes with {len(data) - place - 4} left")
+        return int.from_bytes(data[place + 4 : end], "little", signed=True), end
     if tag in _CONSTANTS:
         return _CONSTANTS[tag], place
     if tag == b"D":
         return _DOUBLE.unpack_from(data, place)[0], place + 8
     if tag == b"C":
         return complex(*_COMPLEX.unpack_from(data, place)), place + 16
+    if tag in (b"Q", b"O"):
+        if depth >= DEEPEST:
+            raise ValueError(f"nested more than {DEEPEST} deep")
+        parts, place = _take(data, place, depth + 1, make)
+        return _fraction(*parts) if tag == b"Q" else _remote(make, *parts), place
     (size,) = _LENGTH.unpack_from(data, place)
     place += 4
     if size > len(data) - place:  # also of containers: a member has one byte at least
         raise ValueError(f"a length of {size} with {len(data) - place} bytes left")
-    if tag in (b"I", b"S", b"B"):
+    if tag in (b"S", b"B", b"X", b"Y"):
         return _scalar(tag, data[place : place + size]), place + size
     if depth >= DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
     if tag == b"M":
-        return _take_dict(data, place, size, depth)
+        return _take_dict(data, place, size, depth, make)
     members = []
     for _ in range(size):
-        member, place = _take(data, place, depth + 1)
+        member, place = _take(data, place, depth + 1, make)
         members.append(member)
     if tag in (b"E", b"Z"):
         _check_keys(members)
     return _MAKERS[tag](members), place
 
 
-def _take_dict(data: bytes, place: int, size: int, depth: int) -> tuple[dict, int]:
+def _take_dict(
+    data: bytes, place: int, size: int, depth: int, make: Make | None
+) -> tuple[dict, int]:
     keys, values = [], []
     for _ in range(size):
-        key, place = _take(data, place, depth + 1)
-        value, place = _take(data, place, depth + 1)
+        key, place = _take(data, place, depth + 1, make)
+        value, place = _take(data, place, depth + 1, make)
         keys.append(key)
         values.append(value)
     _check_keys(keys)
     return dict(zip(keys, values, strict=True)), place
 
 
-def _scalar(tag: bytes, content: bytes) -> int | str | bytes:
-    if tag == b"I":
-        return int.from_bytes(content, "little", signed=True)
+def _scalar(tag: bytes, content: bytes) -> Any:
+    if tag == b"Y":
+        return _TYPES[content.decode("ascii")]
+    if tag == b"X":
+        return _decimal(content)
     return content.decode("utf-8", "surrogatepass") if tag == b"S" else content
+
+
+def _fraction(numerator: Any, denominator: Any) -> Any:
+    from fractions import Fraction
+
+    parts = numerator, denominator
+    if not all(type(part) is int and part.bit_length() <= LONGEST_FRACTION for part in parts):
+        raise ValueError("a fraction of other things than two ints, or of long ones")
+    return Fraction(numerator, denominator)
+
+
+def _decimal(content: bytes) -> Any:
+    from decimal import Decimal
+
+    if len(content) > LONGEST_DECIMAL:
+        raise ValueError(f"a decimal of {len(content)} characters")
+    value = Decimal(content.decode("ascii"))
+    if value.is_snan():
+        raise ValueError("a decimal that signals at each use")
+    return value
+
+
+def _remote(make: Make | None, name: Any, args: Any, kwargs: Any) -> Any:
+    if make is None or type(name) is not str or type(kwargs) is not dict:
+        raise ValueError("a name of the other side, where there is none")
+    return make(name, args, kwargs)
 
 
 def _check_keys(keys: list) -> None:

@@ -6,13 +6,14 @@ import fcntl
 import os
 import re
 import signal
+import time
 
 from channel import ByteBuffer, HostChannel, make_file, write_all
 from confine import ConfinementPlan, job_limits
 from inside import LENGTH, PEAK, START
 from monitor import PEAK_UNIT, STDERR_KEPT, ProcessMonitor
 from task import pack_head
-from wire import CASE, DATA, STOP, FrameError
+from wire import CALL, CASE, DATA, STOP, FrameError
 from workspace import OomKills
 from zygote import Zygote
 
@@ -21,6 +22,10 @@ _PLAIN_TEXT = re.compile(rb"(?:[ !#-\[\]-~]|\\u[0-9a-f]{4})*")
 _DIED_EARLY = "the process ended before it was confined"
 _PARTS = 16
 """Parts of a job that are written at once."""
+_GATHER = 0.002
+"""Seconds for which answers gather while more of them are to come: a frame costs more than many."""
+_MOST_CALL = 1 << 24
+"""Bytes of a call that a test makes."""
 
 
 class BoxContext:
@@ -30,15 +35,18 @@ class BoxContext:
         channel: to the host.
         plan: how programs are confined.
         zygote: starts their processes.
-        kills: counts what the kernel killed for want of memory.
+        kills: counts what the kernel killed in this box for want of memory, where it has its own.
+        shots: counts the same on the whole machine.
     """
 
-    __slots__ = ("buffers", "channel", "kills", "plan", "zygote")
+    __slots__ = ("buffers", "channel", "kills", "plan", "shots", "zygote")
 
     def __init__(
-        self, channel: HostChannel, plan: ConfinementPlan, zygote: Zygote, kills: OomKills
-    ) -> None:
-        self.channel, self.plan, self.zygote, self.kills = channel, plan, zygote, kills
+        self, channel: HostChannel, plan: ConfinementPlan, zygote: Zygote, kills: OomKills | None,
+        shots: OomKills,
+    ) -> None:  # fmt: skip
+        self.channel, self.plan, self.zygote = channel, plan, zygote
+        self.kills, self.shots = kills, shots
         self.buffers = ByteBuffer(), ByteBuffer(), ByteBuffer(), ByteBuffer()
         """For stdout, stderr, records and messages of the process that runs."""
 
@@ -58,7 +66,7 @@ class RunnerJob:
         self.style: str = head["style"]
         self.stop = bool(head.get("stop"))
         self.limits: dict = head["limits"]
-        self.session = self.style in ("serve", "check")
+        self.session = self.style in ("serve", "check", "lockstep")
         self.tests = 1 if self.session else int(head["tests"])
         limits = job_limits(box.plan, self.limits)
         most = int(self.limits["output_bytes"])
@@ -86,8 +94,17 @@ class RunnerJob:
         self._loaded = False
         self._over = False
         self._stopping = False
+        self._messages: list[bytes] = []
+        """To be sent to the host."""
+        self._under_way = 0
+        """Calls that wait for their answer."""
         self.clean = True
         """Nothing is left of its processes."""
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is the half of a check that makes the calls."""
+        return self.session and self.style != "serve"
 
     def run(self) -> None:
         """Run what is to be run, and send the CASE frames."""
@@ -106,7 +123,7 @@ class RunnerJob:
         cases = self.tests - self.index if self.style == "call" else 1
         self.box.zygote.start(
             1 + self.index,
-            int(self.limits["cpu_s"] * cases) + 2,
+            int(self.limits.get("session_s") or self.limits["cpu_s"] * cases) + 2,
             [*theirs, hears[0]] if self.session else theirs,
             int(self.limits["files_mb"]),
         )
@@ -114,7 +131,7 @@ class RunnerJob:
             os.close(fd)
         watch = ProcessMonitor(
             self.box.zygote, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers,
-            quiet=self.style == "stdin",
+            quiet=self.style == "stdin", largest=_MOST_CALL if self.is_test else 0,
         )  # fmt: skip
         self._started = self._compiled = self._loaded = False
         try:
@@ -138,25 +155,47 @@ class RunnerJob:
         """Send the cases of this process as they come."""
         first = self.index
         while watch.status is None and not watch.fault and not self._over:
+            if self._under_way > 1 and not self.is_test:
+                time.sleep(_GATHER)
             if self.channel.waiting or watch.step(self.channel.source):
                 self._from_host(watch)
-            while not self._over and (record := watch.record()):
-                with record[1] as content:
-                    self._take(watch, *record[:1], content)
-                watch.next_record()
-                if self.index >= self.tests:
-                    return
+            if self._take_records(watch):
+                return
         if self._over:
             return
         while watch.status is None:
             watch.step()
-        while record := watch.record():  # what it said with its last breath
+        if not self._take_records(watch):  # what it said with its last breath
+            self._send_end(watch, first)
+
+    def _take_records(self, watch: ProcessMonitor) -> bool:
+        """Deal with the records that are there; whether nothing more is to come."""
+        while not self._over and self.index < self.tests:
+            if self.session and (found := watch.messages()):
+                self._take_messages(watch, found)
+            record = watch.record()
+            if record is None:
+                break
             with record[1] as content:
                 self._take(watch, *record[:1], content)
             watch.next_record()
-            if self._over or self.index >= self.tests:
-                return
-        self._send_end(watch, first)
+        self._send_messages()
+        return self._over or self.index >= self.tests
+
+    def _take_messages(self, watch: ProcessMonitor, found: list[bytes]) -> None:
+        """Calls of a test, or answers to them."""
+        self._messages += found
+        if self.is_test:
+            self._count(watch, sum(one[:1] == CALL for one in found))
+        else:
+            watch.begin_call()
+            self._count(watch, -len(found))
+
+    def _send_messages(self) -> None:
+        """Send what gathered."""
+        if self._messages:
+            self.channel.send(DATA, {"id": self.id}, [memoryview(one) for one in self._messages])
+            self._messages = []
 
     def _take(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
         """Deal with one record."""
@@ -168,14 +207,21 @@ class RunnerJob:
         elif kind == b"L":
             self._loaded = True
             self._over |= self._stopping
+            self._count(watch, 0)
         elif kind == b"F" and not self._started:
             self._send_rest(watch, "setup", content)
         elif kind == b"X" and not self._compiled:
             self._send_rest(watch, "compile", content)
-        elif kind == b"Q" and self.session:
-            self.channel.send(DATA, {"id": self.id}, [content])
         elif kind in _CALL_RESULTS and self.style != "stdin":
             self._take_result(watch, kind, content)
+
+    def _count(self, watch: ProcessMonitor, calls: int) -> None:
+        """Calls were made, or answered; the clock stands still for the half that waits."""
+        self._under_way += calls
+        if self._loaded and self.session and (self._under_way > 0) == self.is_test:
+            watch.rest()
+        else:
+            watch.go_on()
 
     def _take_result(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
         """What a call came to; or loading, which then no later process can do better."""
@@ -198,13 +244,13 @@ class RunnerJob:
         """The case of the test during which the process ended."""
         outcome, code, number = watch.fault, 0, 0
         status = watch.status or 0
-        starved = self._is_out_of_memory(status)
+        starved, shot = self._is_out_of_memory(status)
         detail: bytes | memoryview = b""
         if not self._started and outcome != "wall":
             outcome, detail = "setup", _DIED_EARLY.encode()
-        elif not outcome and starved:
-            outcome = "memory"
-        elif not outcome and watch.cpu > self.limits["cpu_s"]:
+        elif not outcome and (starved or shot):
+            outcome = "memory" if starved else "shot"
+        elif not outcome and watch.cpu > watch.most_cpu:
             outcome = "cpu"
         elif not outcome and not self._compiled:
             outcome, detail = "compile", b"the compiler did not survive it"
@@ -223,10 +269,12 @@ class RunnerJob:
         self._send_case(watch, outcome, detail, None, code, number)
         self._over = self.stop and not (outcome == "exited" and code == 0)
 
-    def _is_out_of_memory(self, status: int) -> bool:
-        """Whether the kernel killed it for want of memory."""
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        return killed and self.box.kills.more()
+    def _is_out_of_memory(self, status: int) -> tuple[bool, bool]:
+        """Whether the kernel killed it for want of memory: of the box's own, of the machine's."""
+        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+            return False, False
+        own, all_of_them = self.box.kills, self.box.shots.more()
+        return own is not None and own.more(), all_of_them
 
     def _ends_with_memory_error(self, watch: ProcessMonitor) -> bool:
         """Whether the last line on stderr is that of a MemoryError."""
@@ -249,6 +297,9 @@ class RunnerJob:
         self, watch: ProcessMonitor, outcome: str, detail: bytes | memoryview = b"",
         blob: memoryview | None = None, code: int = 0, number: int = 0,
     ) -> None:  # fmt: skip
+        self._send_messages()
+        if watch.status is None:
+            watch.drain_errors()
         size = min(watch.out.size, watch.most)
         head = {
             "id": self.id,
@@ -280,12 +331,16 @@ class RunnerJob:
         if frame is None:
             raise FrameError("the stream ended within a job")
         kind, head, sizes = frame
-        if kind == DATA and len(sizes) == 1 and head.get("id") == self.id and self.session:
+        if kind == DATA and sizes and head.get("id") == self.id and self.session:
             _, _, _, outbox = self.box.buffers
-            outbox.ensure(outbox.size + LENGTH.size + sizes[0])
-            outbox.append(LENGTH.pack(sizes[0]))
-            for part in self.channel.read_blob(sizes[0]):
-                outbox.append(part)
+            content, place, parts = b"".join(self.channel.read_blob(sum(sizes))), 0, []
+            for size in sizes:
+                parts += LENGTH.pack(size), content[place : place + size]
+                place += size
+            data = b"".join(parts)
+            outbox.ensure(outbox.size + len(data))
+            outbox.append(data)
+            self._count(watch, -len(sizes) if self.is_test else len(sizes))
             watch.send()
         elif kind == STOP and not sizes:
             if head.get("id") == self.id:

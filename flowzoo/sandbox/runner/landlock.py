@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 
 import linux
-from libraries import DEVICES, LINKER_CACHE, library_entries
+from libraries import DEVICES, LINKER_CACHE, TIME_ZONES, library_entries
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_FIFO, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 10, 1 << 11
@@ -40,9 +40,9 @@ def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
     for path in library_entries():
         with contextlib.suppress(OSError):  # a link that leads nowhere
             _allow_read(ruleset, path)
-    for path in (*libraries, LINKER_CACHE):
+    for path in (*libraries, LINKER_CACHE, TIME_ZONES):
         with contextlib.suppress(FileNotFoundError):
-            linux.landlock_allow(ruleset, path, _READ_FILE)
+            _allow_read(ruleset, path)
     for path in DEVICES:
         with contextlib.suppress(FileNotFoundError):
             linux.landlock_allow(ruleset, path, (_WRITE_FILE | _READ_FILE) & files)

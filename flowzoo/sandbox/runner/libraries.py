@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
+import sys
 
 STDLIB = os.path.dirname(os.__file__)
 LINKER_CACHE = "/etc/ld.so.cache"
+TIME_ZONES = "/usr/share/zoneinfo"
 HIDDEN = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip")
 """Entries of the library folder that programs do not get: what else is installed, and dead weight."""  # noqa: E501 - one sentence
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
-def shared_libraries() -> list[str]:
-    """Paths of all libraries that the interpreter and its extension modules load, under every name.
+THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
+"""Libraries that are told how many threads to have."""
+
+
+def import_packages(folders: list[str]) -> None:
+    """Import the packages in these folders, with a thread each; what lies beside them stays out.
+
+    Raises:
+        ImportError: one is not there.
+    """
+    for library in THREADS if folders else ():
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+    for folder in folders:
+        home, name = os.path.split(folder)
+        if not name.endswith(".libs"):
+            sys.path.insert(0, home)
+            try:
+                importlib.import_module(name)
+            finally:
+                sys.path.remove(home)
+
+
+def shared_libraries(packages: list[str]) -> list[str]:
+    """Paths of all libraries that the interpreter, its extension modules and packages load, under
+    every name.
 
     Found by loading them in a process of its own and asking the kernel what is mapped; the names
     beside a file that link to it are those by which the loader looks for it.
@@ -22,7 +48,7 @@ def shared_libraries() -> list[str]:
     reader, writer = os.pipe()
     if not (pid := os.fork()):
         try:
-            os.write(writer, "\n".join(_mapped_after_loading()).encode())
+            os.write(writer, "\n".join(_mapped_after_loading(packages)).encode())
         finally:
             os._exit(0)
     os.close(writer)
@@ -32,7 +58,9 @@ def shared_libraries() -> list[str]:
     return sorted({name for path in files if path for name in _names(path)})
 
 
-def _mapped_after_loading() -> set[str]:
+def _mapped_after_loading(packages: list[str]) -> set[str]:
+    with contextlib.suppress(ImportError):  # which is told where they are needed
+        import_packages(packages)
     folder = os.path.join(STDLIB, "lib-dynload")
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         if ".so" in name and not name.startswith(("_tkinter", "_test", "_xxtest", "xx")):
@@ -40,7 +68,7 @@ def _mapped_after_loading() -> set[str]:
                 ctypes.CDLL(os.path.join(folder, name))
     with open("/proc/self/maps", encoding="utf-8") as maps:
         paths = {line.split(maxsplit=5)[5].strip() for line in maps if line.count("/")}
-    inside = os.path.realpath(STDLIB) + "/"
+    inside = tuple(os.path.realpath(folder) + "/" for folder in (STDLIB, *packages))
     return {path for path in paths if ".so" in path and not path.startswith(inside)}
 
 

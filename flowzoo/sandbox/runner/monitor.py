@@ -9,13 +9,14 @@ import sys
 import time
 
 from channel import BLOCK, ByteBuffer
+from wire import WALL_PER_CPU
 from zygote import Zygote
 
 STDERR_KEPT = 2048
 STDERR_MOST = 4 * 2**20
 """Bytes a program may print to stderr: all are read, and a flood costs the box its time."""
-RECORD = 4
-"""Bytes of a record's length."""
+RECORD, MESSAGE = 4, ord("Q")
+"""Bytes of a record's length; the kind of a record that is a message of a session."""
 SLACK = 8192
 """Bytes a record may have beyond the output allowed."""
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -42,11 +43,13 @@ class ProcessMonitor:
         limits: of the job.
         buffers: for stdout, stderr, records and messages.
         quiet: its records can wait.
+        largest: bytes of its largest record, where that is more than the output allowed.
     """
 
     def __init__(
         self, zygote: Zygote, out: int, err: int, says: int, hears: int, limits: dict,
         buffers: tuple[ByteBuffer, ByteBuffer, ByteBuffer, ByteBuffer], quiet: bool,
+        largest: int = 0,
     ) -> None:  # fmt: skip
         self.zygote = zygote
         self.limits = limits
@@ -54,9 +57,13 @@ class ProcessMonitor:
         for buffer in buffers:
             buffer.size = 0
         self.most = int(limits["output_bytes"])
-        self.out.ensure(self.most + 1)
+        self.most_cpu = float(limits.get("session_s") or limits["cpu_s"])
+        """CPU seconds in all; a call has no more than `cpu_s` of them."""
+        if out >= 0:
+            self.out.ensure(self.most + 1)
         self.err.ensure(BLOCK)
-        self.records.ensure(self.most + SLACK)
+        self.records.ensure(min(self.most, BLOCK) + SLACK)
+        self._largest = max(self.most, largest) + SLACK
         self.status: int | None = None
         """As `wait` tells it, once it has ended."""
         self.peak = 0
@@ -78,6 +85,10 @@ class ProcessMonitor:
         if hears >= 0:
             os.set_blocking(hears, False)
         self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
+        self._call_cpu, self._call_wall = 0.0, 0.0
+        """What had been used when the last call was answered."""
+        self._rests = 0.0
+        """Since when it waits for somebody else; 0: it does not."""
         self._quiet = quiet
         if not quiet:
             self._listen()
@@ -87,15 +98,29 @@ class ProcessMonitor:
         self._pid = pid
         self._cpu_start, self._wall_start = cpu, at
 
+    def begin_call(self) -> None:
+        """Start the clocks of another call of a session."""
+        self._call_cpu, self._call_wall = self.cpu, self.wall
+
     def begin_case(self) -> None:
         """Start the clocks of another test."""
         self._wall_start = time.monotonic()
         self._cpu_start = self._cpu_now()
 
+    def rest(self) -> None:
+        """Stop the clock on the wall: what it waits for is not its own doing."""
+        self._rests = self._rests or time.monotonic()
+
+    def go_on(self) -> None:
+        """Let that clock go on."""
+        if self._rests:
+            self._wall_start += time.monotonic() - self._rests
+            self._rests = 0.0
+
     @property
     def wall(self) -> float:
         """Seconds since the test began; 0 for one that was over before its turn to be looked at."""
-        return max(0.0, (self._wall_end or time.monotonic()) - self._wall_start)
+        return max(0.0, (self._rests or self._wall_end or time.monotonic()) - self._wall_start)
 
     @property
     def cpu(self) -> float:
@@ -140,16 +165,29 @@ class ProcessMonitor:
 
     def _patience(self) -> float:
         """Seconds until a clock could run out."""
-        wall = self.limits["wall_s"] - self.wall
+        used = self.cpu
+        wall = 60.0 if self._rests else self._wall_left(used)
         # Threads outside the interpreter's lock can use CPU faster than the wall clock goes.
-        cpu = (self.limits["cpu_s"] - self.cpu) / 2
+        cpu = self._cpu_left(used) / 2
         return max(0.001, min(wall, max(cpu, 0.005), 60.0))
 
     def _check_clocks(self) -> None:
-        if self.cpu > self.limits["cpu_s"]:
+        used = self.cpu
+        if self._cpu_left(used) < 0:
             self.kill("cpu")
-        elif self.wall > self.limits["wall_s"]:
+        elif self._wall_left(used) < 0:
             self.kill("wall")
+
+    def _cpu_left(self, used: float) -> float:
+        """CPU seconds that it still has: in all, and for this call."""
+        return min(self.most_cpu - used, self.limits["cpu_s"] - (used - self._call_cpu))
+
+    def _wall_left(self, used: float) -> float:
+        """Seconds that it still has; on a busy machine one that works has a core now and then."""
+        wall = self.wall
+        whole = WALL_PER_CPU * used - wall
+        call = WALL_PER_CPU * (used - self._call_cpu) - (wall - self._call_wall)
+        return self.limits["wall_s"] + min(whole, call)
 
     def _read(self, fd: int) -> None:
         """Take what a pipe holds; a process that says too much is killed."""
@@ -169,10 +207,22 @@ class ProcessMonitor:
         elif self._says_too_much(buffer, room):
             self.kill("output")
 
+    def drain_errors(self) -> None:
+        """Take what it has written to stderr by now: it may stand there since before a record."""
+        for fd, buffer in list(self._fds.items()):
+            total = -1
+            while buffer is self.err and fd in self._fds and self.err_total != total:
+                total = self.err_total
+                self._read(fd)
+
     def _says_too_much(self, buffer: ByteBuffer, room: int) -> bool:
         if buffer is self.out:
             return buffer.size > self.most
-        return not room or self._record_size() > len(buffer.bytes)
+        size = self._record_size()
+        if len(buffer.bytes) < size <= self._largest:
+            buffer.ensure(size)
+            return False
+        return not room or size > len(buffer.bytes)
 
     def _record_size(self) -> int:
         """Bytes of the first record with its length; 0 while that is not known."""
@@ -186,6 +236,18 @@ class ProcessMonitor:
         if size <= RECORD or self.records.size < size:
             return None
         return bytes(self.records.bytes[RECORD : RECORD + 1]), self.records.view(RECORD + 1, size)
+
+    def messages(self) -> list[bytes]:
+        """Contents of the records of messages that come next, which are dropped."""
+        data, place, found = self.records.bytes, 0, []
+        while self.records.size - place > RECORD and data[place + RECORD] == MESSAGE:
+            end = place + RECORD + int.from_bytes(data[place : place + RECORD], "little")
+            if not place + RECORD < end <= self.records.size:
+                break
+            found.append(bytes(data[place + RECORD + 1 : end]))
+            place = end
+        self.records.drop(place)
+        return found
 
     def next_record(self) -> None:
         """Drop the record that `record` gave, whose view has been released."""

@@ -12,12 +12,13 @@ import os
 import signal
 
 import linux
-from libraries import DEVICES, HIDDEN, LINKER_CACHE, STDLIB
+from libraries import DEVICES, HIDDEN, LINKER_CACHE, STDLIB, TIME_ZONES
 
 SCRATCH = "/tmp"
 INODES = 2048
 """Most files in a program's /tmp."""
 _BUILD = "/tmp"
+_PACKAGES = "/packages"
 
 _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -56,12 +57,18 @@ def leave_host() -> bool:
     return mapped
 
 
-def build_root(libraries: list[str]) -> None:
-    """Replace the whole tree of files; call as process 1, before there are threads."""
+def build_root(libraries: list[str], packages: list[str]) -> list[str]:
+    """Replace the whole tree of files; call as process 1, before there are threads.
+
+    Returns where the folders of packages stand in the new tree.
+    """
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    paths = [path for path in (STDLIB, *libraries, LINKER_CACHE, *DEVICES) if os.path.exists(path)]
+    wanted = (STDLIB, TIME_ZONES, *libraries, LINKER_CACHE, *DEVICES)
+    paths = [path for path in wanted if os.path.exists(path)]
     # Opened before the new tree covers a part of the old one.
-    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths}
+    places = {path: path for path in paths}
+    places |= {f"{_PACKAGES}/{os.path.basename(path)}": path for path in packages}
+    sources = {at: os.open(path, os.O_PATH | os.O_CLOEXEC) for at, path in places.items()}
     linux.mount("tmpfs", _BUILD, "tmpfs", _SEALED & ~linux.MS_RDONLY, "size=1m,mode=755")
     for path, source in sources.items():
         _bind(source, path)
@@ -73,6 +80,7 @@ def build_root(libraries: list[str]) -> None:
     linux.enter_root(_BUILD)
     linux.mount("none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | _SEALED)
     _socket.sethostname("box")
+    return [at for at in places if at.startswith(f"{_PACKAGES}/")]
 
 
 def fresh_scratch(size_mb: int, old: bool) -> None:

@@ -11,18 +11,18 @@ from typing import Any
 
 import linux
 import namespaces
+import opening
 from channel import HostChannel
 from confine import ConfinementPlan, limit_all
 from fork_hooks import register_hooks
 from inside import prepare
 from job import BoxContext, RunnerJob
 from landlock import make_ruleset, make_small_ruleset
-from libraries import STDLIB, shared_libraries
-from rehearse import rehearse, streams_in_place
+from libraries import STDLIB, import_packages, shared_libraries
 from seccomp import Filter
-from warm import warm_up
+from warm import rehearse, streams_in_place, warm_up
 from wire import DATA, DONE, JOB, READY, STOP, FrameError
-from workspace import TMP, OomKills, Workspace, owns_processes
+from workspace import OF_CGROUP, OF_MACHINE, TMP, OomKills, Workspace, owns_processes
 from zygote import Zygote, ZygoteServer
 
 CONTAINER_USER = 10001
@@ -38,7 +38,8 @@ class BoxServer:
 
     Args:
         mode: how it is confined; see `start`.
-        options: `uid`.
+        options: `uid`, the folders of `packages` that programs may import, and under `unsafe` the
+            `folder` in which programs get theirs.
         channel: to the host.
     """
 
@@ -49,6 +50,8 @@ class BoxServer:
         self.scope: dict[str, Any] = {}
         """Namespace of programs."""
         self._uid = options.get("uid")
+        self._packages: list[str] = options.get("packages", [])
+        self._folder: str = options.get("folder") or "/tmp"
         self._landlock = 0
         self._place: Workspace | None = None
 
@@ -64,16 +67,17 @@ class BoxServer:
             for name, module in sys.modules.items()
             if os.path.dirname(getattr(module, "__file__", None) or "") == home
         }
-        libraries = [] if self.mode == "unsafe" else shared_libraries()
+        libraries = [] if self.mode == "unsafe" else shared_libraries(self._packages)
         owned_tmp = self.mode == "namespaces" and self._enter_namespaces(libraries)
         if self.mode in ("docker", "container-user") and not owns_processes():
             raise OSError(f"mode {self.mode} is for a container of its own, and this is none")
         if self.plan.proc is None and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        import_packages(self._packages)
         self._choose_user(owned_tmp)
         everybody = self.mode not in ("unsafe", "landlock") and os.getpid() == 1
-        self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody)
+        self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody, self._folder)
         if self.mode != "unsafe":
             self._build_confinement(libraries)
         else:
@@ -82,6 +86,7 @@ class BoxServer:
         rehearse()
         with streams_in_place():
             self.scope = prepare(path)
+        opening.patch()
         self.plan.base_memory = self._address_space()
 
     def split(self) -> Zygote | ZygoteServer:
@@ -115,7 +120,10 @@ class BoxServer:
 
     def serve(self, zygote: Zygote) -> None:
         """Say READY, and take jobs until the end of the stream."""
-        box = BoxContext(self.channel, self.plan, zygote, OomKills())
+        kills = OomKills(OF_CGROUP) if self.mode in ("docker", "container-user") else None
+        box = BoxContext(
+            self.channel, self.plan, zygote, kills, OomKills(OF_MACHINE, self.plan.proc)
+        )
         self.channel.send(READY, self._facts())
         while (frame := self.channel.next_frame()) is not None:
             kind, head, sizes = frame
@@ -135,7 +143,7 @@ class BoxServer:
         self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self._uid = FIRST_OWN_USER + os.getpid()
         mapped = namespaces.leave_host()
-        namespaces.build_root(libraries)
+        self._packages = namespaces.build_root(libraries, self._packages)
         self.plan.own_user = True
         return mapped
 
@@ -162,7 +170,7 @@ class BoxServer:
         if self._landlock and self.mode == "namespaces":
             plan.ruleset = make_small_ruleset(self._landlock)
         elif self._landlock:
-            plan.ruleset = make_ruleset(self._landlock, libraries, plan.scratch)
+            plan.ruleset = make_ruleset(self._landlock, [*libraries, *self._packages], plan.scratch)
         elif self.mode == "landlock":
             raise OSError("the kernel has no Landlock, or it is switched off")
 

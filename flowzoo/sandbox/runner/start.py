@@ -1,6 +1,6 @@
 """The runner: a warm process that forks one confined process for each program.
 
-    python -I -S -B flowzoo/sandbox/runner MODE ['{"uid": 10001}']
+    python -I -S -B flowzoo/sandbox/runner MODE ['{"uid": 10001, "packages": ["/x/numpy"]}']
 
 | mode | the box | programs run as |
 |---|---|---|
@@ -26,7 +26,9 @@ from collections.abc import Callable
 from typing import Any
 
 import calls
+import check
 import inside
+import opening
 from channel import HostChannel
 from server import BoxServer
 from task import ProcessTask
@@ -75,15 +77,17 @@ def main() -> LoadedProgram:
 
 def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     """The code of a stdin program; the other styles are run to their end here."""
-    sources = task.blobs if task.style == "check" else task.blobs[:1]
+    is_test = task.style in ("check", "lockstep")
+    sources = task.blobs if is_test else task.blobs[:1]
     blobs = [os.pread(inside.JOB, size, start) for start, size in sources]
-    if task.style == "check":
-        calls.check(blobs, task.entry, scope)
+    if is_test:
+        check.run_test(blobs, task.entry, scope, task.style == "check")
         os._exit(0)
     code = inside.compile_program(blobs[0])
     if code is None:
         os._exit(1)
     inside.say(b"C")
+    opening.offer(blobs[0])
     if task.style == "stdin":
         os.closerange(inside.SAYS, inside.HEARS + 1)
         return code
@@ -91,7 +95,7 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     if found is not None and task.style == "call":
         calls.answer_calls(found, task.blobs[1:], task.most)
     elif found is not None:
-        calls.serve(found, task.most)
+        calls.serve(found, scope, task.most)
     os._exit(0)
 
 
@@ -120,6 +124,6 @@ def _read_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
     options = json.loads(rest[0]) if rest else {}
-    if unknown := set(options) - {"uid"}:
-        raise ValueError(f"unknown options {sorted(unknown)}; expected: uid")
+    if unknown := set(options) - {"uid", "packages", "folder"}:
+        raise ValueError(f"unknown options {sorted(unknown)}; expected: uid, packages, folder")
     return mode, options

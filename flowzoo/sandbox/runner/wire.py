@@ -7,7 +7,7 @@ pickle, no paths, no expected value.
 | kind | direction | head | blobs |
 |---|---|---|---|
 | JOB | to the box | `id style entry tests stop limits` | source, then one per test |
-| DATA | both ways | `id` | one message of a session |
+| DATA | both ways | `id` | messages of a session |
 | STOP | to the box | `id` | |
 | READY | from the box | facts about the confinement | |
 | CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory truncated` | output, stderr |
@@ -16,9 +16,18 @@ pickle, no paths, no expected value.
 
 Styles: `stdin` (a blob per test: its stdin; a fresh fork each), `call` (a blob per test: the call,
 `codec.encode((args, kwargs))`; one fork, another one after a crash), and the two halves of a check:
-`serve` (the program; each DATA in is an encoded call, each DATA out what it came to) and `check`
-(blobs: setup, code, call; each DATA out is a call, each DATA in what it came to). What a call came
-to is, encoded, `("returned", value)`, `("raised", class name, message)` or `("unplain", type)`.
+`serve` (the program) and `check` (blobs: setup, code, call), or `lockstep`, which is a `check` that
+sends no call before the one in front of it has been answered.
+
+The messages of a session begin with a byte that says what they are:
+
+| message | from | content |
+|---|---|---|
+| C | check | a call: the encoded tuple of arguments, or list of that and the keywords |
+| R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; T or F, the truth of a result that is no plain data, and the name of its type |
+| Z | host, to check | no more answers will come |
+| ? | check | the last answer cannot be read |
+| ~ | check | the test makes another call than the one that was foreseen and sent |
 
 | outcome | meaning |
 |---|---|
@@ -27,8 +36,9 @@ to is, encoded, `("returned", value)`, `("raised", class name, message)` or `("u
 | returned | (call) the output is the encoded value; (check) the test ran to its end |
 | raised | (call, serve, check) `detail` is `Class: message`; AssertionError is told for its subclasses |
 | unplain | (call) what was returned is no plain data; `detail` names the type |
-| cpu, wall, memory, output | a limit; a stdin or call test each has its own clocks, a session one |
+| cpu, wall, memory, output | a limit; a stdin or call test each has its own clocks, a session one, which stands still while it waits for its other half, and under `serve` each call one of CPU time |
 | compile | the source does not compile |
+| shot | the machine ran out of memory and killed it, not the program's own limit |
 | setup | the process could not be confined, and the program did not start |
 
 A program that does not compile, or under `call` does not run to its end, has the same outcome for
@@ -46,6 +56,13 @@ import struct
 
 JOB, DATA, STOP = 1, 2, 3
 READY, CASE, DONE, BROKEN = 16, 17, 18, 19
+
+CALL, RETURNED, RAISED, UNPLAIN = b"C", b"R", b"E", b"U"
+NO_MORE, UNREADABLE, DEPARTED = b"Z", b"?", b"~"
+
+WALL_PER_CPU = 16.0
+"""Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
+process that works needs no more than a share of a core to be told from one that waits."""
 
 HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")

@@ -15,7 +15,10 @@ REAP_SECONDS = 2.0
 CLEAN_SECONDS = 1
 """How long emptying a folder may take; a program can make more than can be removed."""
 TMP = "/tmp"
-_OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+OF_CGROUP = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Where a container's own kills are counted."""
+OF_MACHINE = ("vmstat",)
+"""In /proc: where all are."""
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
@@ -100,14 +103,19 @@ def remove_all(folder: str) -> None:
 
 
 class OomKills:
-    """How many processes of this cgroup the kernel has killed for want of memory."""
+    """How many processes the kernel has killed for want of memory, by one of its counters.
 
-    def __init__(self) -> None:
+    Args:
+        paths: of the counter; the first that can be read counts.
+        folder: descriptor of the folder in which they are.
+    """
+
+    def __init__(self, paths: tuple[str, ...], folder: int | None = None) -> None:
         self._file = -1
-        for path in _OOM_COUNTERS:
+        for path in paths:
             if self._file < 0:
                 with contextlib.suppress(OSError):
-                    self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
         self._count = self._read()
 
     def more(self) -> bool:
@@ -118,7 +126,7 @@ class OomKills:
     def _read(self) -> int:
         if self._file >= 0:
             with contextlib.suppress(OSError, ValueError):
-                for line in os.pread(self._file, 4096, 0).splitlines():
+                for line in os.pread(self._file, 1 << 16, 0).splitlines():
                     if line.startswith(b"oom_kill "):
                         return int(line.split()[1])
         return 0
@@ -132,9 +140,12 @@ class Workspace:
         user: whom programs run as; None: the runner's user.
         owner_may_mark: programs own /tmp, so that being empty does not prove that it is untouched.
         everybody: all processes but this one and process 1 belong to programs.
+        folder: in which programs have folders of their own, under `unsafe`.
     """
 
-    def __init__(self, mode: str, user: int | None, owner_may_mark: bool, everybody: bool) -> None:
+    def __init__(
+        self, mode: str, user: int | None, owner_may_mark: bool, everybody: bool, folder: str
+    ) -> None:
         self.mode = mode
         self._user = user
         self._owner_may_mark = owner_may_mark
@@ -145,10 +156,7 @@ class Workspace:
         self.private = ""
         """How the path of a process's own folder begins, which it makes itself; under `unsafe`."""
         if mode == "unsafe":
-            import tempfile  # brings a dozen modules along
-
-            name = f"flowzoo-{os.urandom(8).hex()}-"
-            self.private = os.path.join(tempfile.gettempdir(), name)
+            self.private = os.path.join(folder, "")
         self.writable = mode == "namespaces" or (
             mode in ("docker", "container-user") and os.access(TMP, os.W_OK)
         )

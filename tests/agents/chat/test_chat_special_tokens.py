@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from transformers import AutoTokenizer
 
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.pocket import pocket_path
+from flowzoo.errors import UsageError
 
 
 def user(text: str) -> list[dict[str, str]]:
@@ -40,3 +42,22 @@ def test_remembered_chats_are_encoded_as_new_ones_in_any_order() -> None:
     system = [{"role": "system", "content": texts[0]}]
     assert chat.encode([system, user(texts[0])])[0] != want[texts[0]]
     assert len(chat._known) <= 512
+
+
+def test_a_reply_is_encoded_as_it_would_have_been_sampled_or_not_at_all() -> None:
+    chat = ChatTokenizer(AutoTokenizer.from_pretrained(pocket_path()), {})
+    for text in ("7+7=14 \\boxed{14}", "", " π\n", "naïve\r\n\tend"):
+        ids = chat.encode_reply(text)
+        assert ids is not None
+        assert chat.decode(ids) == text
+    assert chat.encode_reply("14<|im_end|>") is None
+    assert chat.encode_reply("broken \ud800") is None
+
+
+def test_the_end_of_a_turn_is_the_templates() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(pocket_path())
+    ends = {tokenizer.convert_tokens_to_ids(word) for word in ("<|im_end|>", "<|endoftext|>")}
+    chat = ChatTokenizer(tokenizer, {})
+    assert chat.end_of_turn(ends) == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    with pytest.raises(UsageError, match="ends an assistant's message with none"):
+        chat.end_of_turn({tokenizer.convert_tokens_to_ids("<|endoftext|>")})

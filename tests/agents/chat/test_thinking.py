@@ -98,3 +98,16 @@ def test_the_switch_is_read_per_name() -> None:
     ):
         with pytest.raises(UsageError, match=said):
             read_thinking(words, names)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_replies_with_thoughts_are_encoded_as_sampled(special: bool) -> None:
+    model = chat(SWITCHED, special)
+    ids = model.encode_reply("<think>no</think>5")
+    assert ids == tuple(model._tokenizer("<think>no</think>5")["input_ids"])
+    opened = chat(ALWAYS, special)
+    ids = opened.encode_reply("<think>so it is</think>7")
+    assert ids is not None
+    assert opened.decode(ids) == "<think>so it is</think>7"
+    assert ids[0] != opened._tokenizer.convert_tokens_to_ids("<think>")
+    assert opened.encode_reply("7") is None  # no reply can be without the thought

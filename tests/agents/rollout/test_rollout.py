@@ -463,7 +463,7 @@ def test_an_observation_that_is_no_chat_says_what_to_pass():
     engine = Rollout(None, Roster({"left": policy, "right": policy}))
     env = Numbers()
     env.reset()
-    with pytest.raises(UsageError, match=r"type int as chat messages; pass observe="):
+    with pytest.raises(UsageError, match=r"type int as chat messages: .*`observe` of arun_envs"):
         asyncio.run(engine.arun_envs([env]))
     shown = engine.arun_envs([env], lambda obs: [{"role": "user", "content": str(obs)}])
     assert asyncio.run(shown)[0].calls[0].messages[0]["content"] == "7"

@@ -33,7 +33,7 @@ from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings, serve_command
-from flowzoo.baselines.learner.weights import LoraBase, LoraSettings, LoraWeights
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings, LoraWeights
 from flowzoo.envs import Episode, make_workflow
 from flowzoo.errors import UsageError
 

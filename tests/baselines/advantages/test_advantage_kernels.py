@@ -28,7 +28,8 @@ def ragged(rng: np.random.Generator) -> tuple[kernels.GroupIndex, kernels.GroupI
     codes = rng.choice(len(weights), rows, p=weights / weights.sum())
     other = rng.integers(0, rng.integers(1, 40), rows)
     kinds = [rng.normal(size=rows), rng.integers(0, 2, rows).astype(float), np.full(rows, 0.1)]
-    return numbered(codes), numbered(other), kinds[rng.integers(3)] * 10.0 ** rng.integers(-6, 6)
+    kinds.append(0.1 + rng.normal(size=rows) * 10.0 ** rng.integers(-17, -7))
+    return numbered(codes), numbered(other), kinds[rng.integers(4)] * 10.0 ** rng.integers(-6, 6)
 
 
 def results(
@@ -38,7 +39,10 @@ def results(
     size, groups = np.abs(values).max() or 1.0, len(left.first)
     found = module.reduce(left.codes, values, groups)
     plain = reference.reduce(left.codes, values, groups)
+    differences = values - plain.mean[left.codes]
+    module.drop_rounding(differences, left.codes, plain)
     floats = (
+        differences / size,
         found.mean / size,
         found.squares / size**2,
         module.means_of(left.codes, values, groups) / size,

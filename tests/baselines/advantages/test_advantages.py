@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,8 @@ def by_role(calls: Sequence[Call], values: Sequence[float]) -> dict[tuple[str, f
         ("reinforce", (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)),
         ("paper", (1.1328, -0.8092), (1.4639, -0.5855), (0.5, -1.5)),
         ("reinforce_role", (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)),
+        ("reinforce_pp", (0.7303, -1.0954), (0.7303, -1.0954), (0.7303, -1.0954)),
+        ("reinforce_pp_base", (0.7303, -1.0954), (0.7303, -1.0954), (0.7303, -1.0954)),
     ],
 )
 def test_golden_vector(
@@ -441,3 +444,106 @@ def test_every_choice_equals_its_definition(
         for problem, episode, role, turn, reward in rows
     ]  # fmt: skip
     np.testing.assert_allclose(compute(calls, spec).values, plain(calls, spec), atol=1e-9)
+
+
+def test_reinforce_pp_normalises_over_the_batch() -> None:
+    """Two problems, by hand: arXiv 2501.03262, with and without the baseline of the group."""
+    rewards = {"p": (1.0, 1.0, 0.0), "q": (0.0, 1.0, 0.0)}
+    calls = [
+        make_call(f"{problem}{n}", "r", reward, problem=problem, policy="one")
+        for problem, group in rewards.items()
+        for n, reward in enumerate(group)
+    ]
+    won, lost = 0.5 / math.sqrt(6 * 0.25 / 5), -0.5 / math.sqrt(6 * 0.25 / 5)
+    values = compute(calls, "reinforce_pp").values
+    np.testing.assert_allclose(values, [won, won, lost, lost, won, lost], atol=1e-5)
+    left = np.array([1, 1, -2, -1, 2, -1]) / 3  # rewards less their problem's mean; their mean is 0
+    values = compute(calls, "reinforce_pp_base").values
+    np.testing.assert_allclose(values, left / math.sqrt(12 / 9 / 5), atol=1e-5)
+    # A group that is short of an episode: the mean of the differences is taken off as well.
+    spec = replace(PRESETS["reinforce_pp_base"], std_weight="call", mean_weight="episode")
+    calls = [*calls[:3], replace(calls[0], turn=1)]
+    left = np.array([1, 1, -2, 1]) / 3
+    wanted = (left - left.mean()) / left.std(ddof=1)
+    np.testing.assert_allclose(compute(calls, spec).values, wanted, atol=1e-5)
+    # The rows of another policy are another batch.
+    mixed = [*calls, *(replace(call, policy="two", episode="x" + call.episode) for call in calls)]
+    np.testing.assert_allclose(
+        compute(mixed, "reinforce_pp").values[:4], compute(calls, "reinforce_pp").values
+    )
+
+
+def test_what_is_added_to_a_row_is_judged_with_it() -> None:
+    calls = [make_call(f"e{n}", "r", reward) for n, reward in enumerate((1.0, 1.0, 0.0))]
+    extra = np.array([0.0, -0.5, -1.0])
+    values = compute(calls, "dr_grpo", extra=extra).values
+    assert values.tolist() == pytest.approx([5 / 6, 1 / 3, -7 / 6])
+
+
+def test_a_pool_that_is_constant_but_for_rounding_is_constant() -> None:
+    """Episodes that add up to one return in different orders: the scale of `dr_mas_mean` is 0."""
+    orders = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)]
+    calls = [
+        make_call(f"e{n}", role, reward)
+        for n, rewards in enumerate(orders)
+        for role, reward in zip("VSA", rewards, strict=True)
+    ]
+    means = {sum(rewards) / 3 for rewards in orders}
+    assert len(means) > 1, "the means differ by rounding, else this tests nothing"
+    for name in ("dr_mas_mean", "grpo"):
+        result = compute(calls, name, {f"e{n}": sum(order) for n, order in enumerate(orders)})
+        assert result.values.tolist() == [0.0] * 9
+        assert result.zero_variance.all()
+        assert (result.groups, result.zero_variance_groups) == (1, 1)
+        assert all(math.isnan(stat.inflation) for stat in result.roles)
+    for name in ("dr_grpo", "rloo", "reinforce_max"):
+        returns = {f"e{n}": sum(order) for n, order in enumerate(orders)}
+        assert compute(calls, name, returns).values.tolist() == [0.0] * 9
+
+
+NOISE = st.sampled_from([0.0, 3e-16, 1e-13, 1e-9, 6e-8])
+"""Up to the rounding of rewards in float32."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.sampled_from("pq"), st.sampled_from("abc"), st.sampled_from("rs"),
+            st.integers(0, 3), st.floats(-1, 1),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    spec=SPECS.map(lambda spec: replace(spec, target="row", eps=0.0)),
+    level=NOISE,
+    power=st.integers(-6, 6),
+    shift=st.sampled_from([0, 3, 20]),
+)  # fmt: skip
+def test_rounding_changes_no_advantage(
+    rows: list[tuple[str, str, str, int, float]],
+    spec: AdvantageSpec,
+    level: float,
+    power: int,
+    shift: int,
+) -> None:
+    """Noisy rewards of any size have the advantages of the exact ones, computed with fractions."""
+    exact: list[Call] = []
+    noisy: list[Call] = []
+    for turn, (problem, episode, role, reward, noise) in enumerate(rows):
+        whole: Any = Fraction(reward + shift)
+        call = make_call(episode, role, 0.0, problem=problem, turn=turn)
+        exact.append(replace(call, reward=whole))
+        noisy.append(replace(call, reward=float(whole) * 10.0**power * (1 + level * noise)))
+    unit = 1.0 if spec.std != "none" else 10.0**power
+    wanted, got = np.array(plain(exact, spec), np.float64), compute(noisy, spec).values / unit
+    raw = compute(noisy, spec).singleton & (spec.singleton == "raw")
+    got[raw] *= unit / 10.0**power  # a group of one keeps its reward as it is
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
+    assert np.abs(got).max() <= 30 * 12 * math.sqrt(12)
+    if spec.mean != "none" and spec.singleton == "zero":
+        straight = [replace(call, reward=call.reward - shift) for call in exact]
+        np.testing.assert_allclose(np.array(plain(straight, spec), float), wanted, atol=1e-9)
+        if level == 0:
+            values = compute([replace(c, reward=float(c.reward)) for c in straight], spec).values
+            np.testing.assert_allclose(got, values, atol=1e-7)

@@ -19,12 +19,12 @@ import torch
 
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossConfig, NonFiniteError
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.checkpoint import latest
 from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import train
 from flowzoo.envs.records import Call

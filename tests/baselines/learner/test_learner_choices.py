@@ -17,9 +17,9 @@ from torch import Tensor
 from flowzoo.agents.hf.sampling import draw
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
 from flowzoo.envs.records import Call
 
 Make = Callable[..., Any]
@@ -73,7 +73,7 @@ def test_role_weights_and_kl_per_role(
             then = chosen(row_logps(anchor, call), call)
         ratio = (now - torch.tensor(call.logps)).exp()
         k3 = (then - now).exp() - (then - now) - 1
-        per_token = -ratio * advantage + kl.get(call.role, 0.1) * k3
+        per_token = -ratio * advantage + kl.get(call.role, 0.1) * ratio * k3
         loss = loss + weights.get(call.role, 1.0) * per_token.sum() / tokens
     expected = gradient(list(model.parameters()), loss)
     settings = config(loss=replace(PLAIN, kl_coef=0.1), role_weights=weights, role_kl=kl)
@@ -127,7 +127,7 @@ def test_the_reference_of_an_adapter_is_its_base(
                 then = chosen(row_logps(plain, call), call)
             ratio = (now - torch.tensor(call.logps)).exp()
             k3 = (then - now).exp() - (then - now) - 1
-            loss = loss + (-ratio * advantage + 0.5 * k3).sum() / tokens
+            loss = loss + (-ratio * advantage + 0.5 * ratio * k3).sum() / tokens
         expected = gradient(one.parameters(), loss)
     other = flat(two.parameters())
     torch.testing.assert_close(moved(learner, calls, ADVANTAGES), expected, atol=1e-5, rtol=1e-4)

@@ -203,7 +203,7 @@ def test_lower_precision() -> None:
 
 def test_adapters() -> None:
     """LoRA on a frozen base: gradients of the adapter, equal in both layouts."""
-    from flowzoo.baselines.learner.weights import LoraBase, LoraSettings
+    from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 
     base = LoraBase(FAMILIES["qwen3"](), "", LoraSettings(rank=2))
     weights = base.add("one", 0)

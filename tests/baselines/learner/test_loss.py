@@ -51,7 +51,9 @@ class Token(NamedTuple):
     """What the reference knows of one token."""
 
     logp: float
-    old: float
+    log_ratio: float
+    row_log_ratio: float
+    """Mean over the tokens of its row."""
     advantage: float
     reference: float
     entropy: float
@@ -59,16 +61,19 @@ class Token(NamedTuple):
     kl_coef: float
 
 
-def reference_token(token: Token, config: LossConfig) -> tuple[float, float]:
-    """Loss of a token, and its derivative by logp."""
-    ratio, advantage = np.exp(np.float64(token.logp - token.old)), token.advantage
-    if not config.ratio:
+def reference_token(token: Token, config: LossConfig) -> tuple[float, float, float]:
+    """Loss of a token, its derivative by its own logp, and by its row's mean log-ratio."""
+    own, advantage = np.exp(np.float64(token.log_ratio)), token.advantage
+    ratio = np.exp(np.float64(token.row_log_ratio)) if config.ratio == "sequence" else own
+    low = -math.inf if config.clip_low is None else 1 - config.clip_low
+    high = math.inf if config.clip_high is None else 1 + config.clip_high
+    clipped = low if ratio < low else high if ratio > high else ratio
+    if config.ratio == "none":
         objective, slope = token.logp * advantage, advantage
+    elif config.clipping == "weight":
+        objective, slope = clipped * advantage * token.logp, clipped * advantage
     else:
         objective, slope = ratio * advantage, ratio * advantage
-        low = -math.inf if config.clip_low is None else 1 - config.clip_low
-        high = math.inf if config.clip_high is None else 1 + config.clip_high
-        clipped = low if ratio < low else high if ratio > high else ratio
         if clipped * advantage < objective:
             objective, slope = clipped * advantage, 0.0
         if config.dual_clip is not None and advantage < 0:
@@ -76,9 +81,13 @@ def reference_token(token: Token, config: LossConfig) -> tuple[float, float]:
             if objective < floor:
                 objective, slope = floor, 0.0
     distance = token.reference - token.logp
-    kl = token.kl_coef * (np.exp(distance) - distance - 1)
-    loss = -token.importance * objective + kl - config.entropy_coef * token.entropy
-    return loss, -token.importance * slope + token.kl_coef * (1 - np.exp(distance))
+    k3, k3_slope = np.exp(distance) - distance - 1, 1 - np.exp(distance)
+    if config.kl_estimate == "corrected":
+        k3, k3_slope = own * k3, own * k3 + own * k3_slope  # the product rule
+    loss = -token.importance * objective + token.kl_coef * k3 - config.entropy_coef * token.entropy
+    of_row = -token.importance * slope if config.ratio == "sequence" else 0.0
+    of_token = 0.0 if config.ratio == "sequence" else -token.importance * slope
+    return loss, of_token + token.kl_coef * k3_slope, of_row
 
 
 def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.ndarray]:
@@ -88,9 +97,11 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
     lengths = [int(row.sum()) for row in mask]
     total, gradient = 0.0, np.zeros(mask.shape)
     for row, length in enumerate(lengths):
+        ratios = [values["logps"][row, t] - values["behaviour_logps"][row, t] for t in
+                  range(length)]  # fmt: skip
         for t in range(length):
             token = Token(
-                values["logps"][row, t], values["behaviour_logps"][row, t],
+                values["logps"][row, t], ratios[t], sum(ratios) / length,
                 values["advantages"][row], values["reference_logps"][row, t],
                 values["entropies"][row, t],
                 values["importance"][row, t] if "importance" in values else 1.0,
@@ -103,9 +114,10 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
                 "seq-mean-token-mean": 1 / len(lengths) / length,
             }[config.aggregation]
             share *= values["row_weights"][row] if "row_weights" in values else 1.0
-            loss, slope = reference_token(token, config)
+            loss, of_token, of_row = reference_token(token, config)
             total += share * loss
-            gradient[row, t] = share * slope
+            gradient[row, t] += share * of_token
+            gradient[row, :length] += share * of_row / length
     return total, gradient
 
 
@@ -117,9 +129,12 @@ CONFIGS = [
     for extra in (
         {},
         {"clip_low": 0.2, "clip_high": 0.28, "kl_coef": 0.3, "entropy_coef": 0.05},
-        {"clip_low": None, "clip_high": None, "dual_clip": None},
+        {"clip_low": None, "clip_high": None, "dual_clip": None, "kl_estimate": "plain"},
         {"clip_high": None, "dual_clip": 1.5},
-        {"ratio": False, "clip_low": None, "clip_high": None, "dual_clip": None},
+        {"ratio": "none", "clip_low": None, "clip_high": None, "dual_clip": None},
+        {"ratio": "sequence", "clip_low": 0.1, "clip_high": 0.2, "dual_clip": None},
+        {"ratio": "sequence", "clip_high": None, "dual_clip": 1.2, "kl_coef": 0.1},
+        {"clipping": "weight", "clip_low": None, "clip_high": 1.0, "dual_clip": None},
     )
 ]  # fmt: skip
 SHAPES = [LENGTHS, (4,), (1,), (0, 2), (3, 3, 3)]
@@ -150,7 +165,7 @@ def test_value_and_gradient_equal_the_reference(
 
 def test_the_reference_differentiates_rightly() -> None:
     """Its gradient is that of its value, by finite differences."""
-    for config in CONFIGS[:5]:
+    for config in CONFIGS[:7]:  # the last has a constant in it that depends on logp
         data = tensors()
         _, gradient = reference_loss(data, config)
         for row, t in ((0, 0), (0, 4), (1, 0), (3, 2)):
@@ -186,7 +201,7 @@ def test_row_weights_leave_the_counts_alone() -> None:
 def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
     """At ratio 1 the surrogate and -A logp have one gradient."""
     gradients = []
-    plain = LossConfig(ratio=False, clip_low=None, clip_high=None, dual_clip=None)
+    plain = LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None)
     for config in (LossConfig(), plain):
         data = {name: tensors()[name] for name in ("logps", "advantages", "mask")}
         policy_loss(**data, behaviour_logps=data["logps"].detach(), config=config)[0].backward()
@@ -207,6 +222,87 @@ def test_parts_add_up_to_the_whole(config: LossConfig) -> None:
     assert parts == pytest.approx(float(whole.detach()), abs=1e-12)
     for name in LossStats.__slots__:
         assert getattr(added, name) == pytest.approx(getattr(stats, name), abs=1e-12)
+
+
+def one_row(advantage: float, *ratios: float) -> dict[str, Any]:
+    """A row whose tokens have these ratios, with log-probs of -1 before."""
+    old = -torch.ones(1, len(ratios), dtype=torch.float64)
+    logps = (old + torch.tensor([ratios], dtype=torch.float64).log()).requires_grad_()
+    return {
+        "logps": logps, "behaviour_logps": old, "mask": torch.ones_like(old, dtype=torch.bool),
+        "advantages": torch.tensor([advantage], dtype=torch.float64),
+    }  # fmt: skip
+
+
+def test_gspo_by_hand() -> None:
+    """arXiv 2507.18071, eq. 5 and 7: s = (2 * 1 / 2)^(1/2) = 1, though both tokens have moved."""
+    narrow = LossConfig(ratio="sequence", clip_low=3e-4, clip_high=4e-4, dual_clip=None,
+                        aggregation="seq-mean-token-mean")  # fmt: skip
+    data = one_row(2.0, 2.0, 0.5)
+    loss, stats = policy_loss(**data, config=narrow)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(-2.0)
+    assert data["logps"].grad.tolist() == [[-1.0, -1.0]]  # s A / |y| for each token
+    assert stats.clipped == 0
+    # s = (4 * 1)^(1/2) = 2 is clipped for A > 0 and not for A < 0.
+    for advantage, wanted, clipped in ((2.0, -1.0004 * 2.0, 2), (-2.0, 4.0, 0)):
+        data = one_row(advantage, 4.0, 1.0)
+        loss, stats = policy_loss(**data, config=narrow)
+        assert float(loss.detach()) == pytest.approx(wanted)
+        assert stats.clipped == clipped
+        assert (stats.ratio, stats.ratio_squared) == pytest.approx((4.0, 8.0))
+
+
+def test_cispo_by_hand() -> None:
+    """arXiv 2506.13585, eq. 4 and 5: no token loses its gradient, whatever its ratio."""
+    config = LossConfig(clipping="weight", clip_low=None, clip_high=1.0, dual_clip=None)
+    for advantage in (1.5, -1.5):
+        data = one_row(advantage, 3.0, 0.25)
+        loss, stats = policy_loss(**data, config=config)
+        loss.backward()
+        logps = [-1 + math.log(3), -1 + math.log(0.25)]
+        wanted = -advantage * (2.0 * logps[0] + 0.25 * logps[1]) / 2
+        assert float(loss.detach()) == pytest.approx(wanted)
+        slopes = [-advantage * 2.0 / 2, -advantage * 0.25 / 2]
+        assert data["logps"].grad.tolist()[0] == pytest.approx(slopes)
+        assert stats.clipped == 1
+
+
+def test_dual_clip_by_hand() -> None:
+    """arXiv 1912.09729, eq. 5: max(min(r A, clip(r) A), c A) for A < 0."""
+    for bound, wanted, slope in ((3.0, 6.0, 0.0), (6.0, 10.0, 10.0), (None, 10.0, 10.0)):
+        data = one_row(-2.0, 5.0)
+        loss, stats = policy_loss(**data, config=LossConfig(dual_clip=bound))
+        loss.backward()
+        assert float(loss.detach()) == pytest.approx(wanted)
+        assert data["logps"].grad.item() == pytest.approx(slope)
+        assert stats.dual_clipped == (slope == 0)
+
+
+def test_a_function_stands_in_place_of_the_surrogate() -> None:
+    data = tensors()
+    seen: list[Any] = []
+
+    def squares(*given: Any) -> Any:
+        seen.extend(given)
+        logps, old, advantages, _ = given
+        return advantages[:, None] * (logps - old) ** 2
+
+    config = LossConfig(function=squares, kl_coef=0.3, entropy_coef=0.05)
+    del data["kl_coefs"]
+    loss, _ = policy_loss(**data, config=config)
+    loss.backward()
+    assert [one.isfinite().all().item() for one in seen[:2]] == [True, True]
+    lengths, rest = sum(LENGTHS), LossConfig(ratio="none", clip_low=None, clip_high=None,
+        dual_clip=None, kl_coef=0.3, entropy_coef=0.05)  # fmt: skip
+    gap = torch.where(data["mask"], data["logps"] - data["behaviour_logps"], 0.0).detach()
+    own = (data["advantages"] * data["row_weights"])[:, None] * data["importance"].nan_to_num()
+    others = {**data, "advantages": torch.zeros(4, dtype=torch.float64)}
+    value, gradient = reference_loss(others, rest)
+    value += float((own * gap**2).sum()) / lengths
+    gradient = gradient + (own * 2 * gap).numpy() / lengths
+    assert float(loss.detach()) == pytest.approx(value, abs=1e-12)
+    np.testing.assert_allclose(data["logps"].grad.numpy(), gradient, atol=1e-12)
 
 
 def test_statistics() -> None:
@@ -242,6 +338,51 @@ def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
     assert expected == pytest.approx(exact)
 
 
+@pytest.mark.parametrize("estimate", ["corrected", "plain"])
+def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(estimate: Any) -> None:
+    """Over the sampler's tokens, a policy that has moved, and a reference: exact expectations."""
+    sampler = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    reference = torch.tensor([0.55, 0.25, 0.2], dtype=torch.float64)
+    scores = torch.tensor([-2.0, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    logps = scores.log_softmax(-1)
+    exact = (logps.exp() * (logps - reference.log())).sum()
+    config = LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None, kl_coef=1.0,
+                        kl_estimate=estimate)  # fmt: skip
+    found: Any = 0.0
+    for token in range(3):
+        loss, _ = policy_loss(
+            logps[token].reshape(1, 1), sampler[token].log().reshape(1, 1), torch.zeros(1),
+            torch.ones(1, 1, dtype=torch.bool), config,
+            reference_logps=reference[token].log().reshape(1, 1),
+        )  # fmt: skip
+        found = found + sampler[token] * loss
+    wanted, got = (torch.autograd.grad(one, scores, retain_graph=True)[0] for one in (exact, found))
+    if estimate == "corrected":
+        assert float(found.detach()) == pytest.approx(float(exact.detach()), abs=1e-12)
+        torch.testing.assert_close(got, wanted)
+    else:
+        assert float(found.detach()) != pytest.approx(float(exact.detach()), rel=0.1)
+        assert not torch.allclose(got, wanted, rtol=0.1)
+
+
+def test_a_token_that_became_very_unlikely_does_not_make_the_kl_explode() -> None:
+    """In float32, where exp(reference - logp) is infinite."""
+    logps = torch.tensor([[-100.0, -0.5]], requires_grad=True)
+    old = torch.tensor([[-1.0, -1.0]])
+    data: dict[str, Any] = {
+        "behaviour_logps": old, "reference_logps": old, "advantages": torch.tensor([-1.0]),
+        "mask": torch.ones(1, 2, dtype=torch.bool),
+    }  # fmt: skip
+    with pytest.raises(NonFiniteError):
+        policy_loss(logps, config=LossConfig(kl_coef=0.04, kl_estimate="plain"), **data)
+    loss, stats = policy_loss(logps, config=LossConfig(kl_coef=0.04), **data)
+    loss.backward()
+    ratio = math.exp(0.5)
+    assert stats.reference_kl == pytest.approx(1 + (1 - ratio + 0.5 * ratio), rel=1e-6)
+    assert logps.grad is not None
+    assert bool(logps.grad.isfinite().all())
+
+
 def test_only_empty_rows() -> None:
     empty = torch.zeros(2, 0)
     loss, stats = policy_loss(empty, empty, torch.ones(2), empty.bool(), LossConfig())
@@ -275,13 +416,18 @@ def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> N
     ("change", "text"),
     [
         ({"aggregation": "token-men"}, "token-mean"),
+        ({"kl_estimate": "unbiased"}, "corrected"),
+        ({"ratio": True}, "sequence"),
+        ({"clipping": "weights"}, "objective"),
+        ({"clipping": "weight"}, "no dual clip"),
+        ({"clipping": "weight", "ratio": "sequence", "dual_clip": None}, "ratio of a token"),
         ({"clip_low": 1.5}, "clip_low"),
         ({"clip_high": -0.1}, "clip_high"),
         ({"dual_clip": 1.0}, "dual_clip"),
         ({"constant": 0.0}, "constant"),
-        ({"ratio": False}, "dual_clip"),
+        ({"ratio": "none"}, "dual_clip"),
         (
-            {"ratio": False, "clip_low": 0.0, "clip_high": None, "dual_clip": None},
+            {"ratio": "none", "clip_low": 0.0, "clip_high": None, "dual_clip": None},
             "nothing to clip",
         ),
     ],

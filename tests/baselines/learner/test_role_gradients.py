@@ -111,7 +111,7 @@ def test_entropy_and_clipping_are_told_by_role(
     alone = Learner(tiny_model(), settings(skip_idle_rows=True)).update(
         rows, [a if row.role == "b" else 0.0 for row, a in zip(rows, ADVANTAGES, strict=True)]
     )
-    assert metrics["entropy/b"] == pytest.approx(alone["learn/entropy"], rel=1e-5)
+    assert metrics["trained_entropy/b"] == pytest.approx(alone["learn/trained_entropy"], rel=1e-5)
     assert metrics["kl/b"] == pytest.approx(0, abs=1e-6)
     assert metrics["clip/b"] == 0
     tokens = {
@@ -120,8 +120,10 @@ def test_entropy_and_clipping_are_told_by_role(
         )
         for role in "abc"
     }
-    mean = sum(metrics[f"entropy/{role}"] * n for role, n in tokens.items()) / sum(tokens.values())
-    assert metrics["learn/entropy"] == pytest.approx(mean, rel=1e-5)
+    mean = sum(metrics[f"trained_entropy/{role}"] * n for role, n in tokens.items()) / sum(
+        tokens.values()
+    )
+    assert metrics["learn/trained_entropy"] == pytest.approx(mean, rel=1e-5)
 
 
 def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from flowzoo.baselines.learner.output_head import OutputHead
 from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of, target_logps
 
 STATES, HIDDEN, VOCAB, TOKENS = 11, 6, 17, 15
@@ -39,11 +40,21 @@ def gradients(
 
 @pytest.mark.parametrize("chunk", [1, 3, STATES, 0])
 @pytest.mark.parametrize("entropy", ["none", "value", "grad"])
-@pytest.mark.parametrize(("temperature", "bias"), [(1.0, False), (0.7, True)])
-def test_values_and_gradients(chunk: int, entropy: Entropy, temperature: float, bias: bool) -> None:
+@pytest.mark.parametrize(
+    ("temperature", "bias", "scale", "cap"),
+    [(1.0, False, 1.0, None), (0.7, True, 1.0, None), (0.7, True, 0.25, None), (0.7, True, 3, 1.5)],
+)
+def test_values_and_gradients(
+    chunk: int, entropy: Entropy, temperature: float, bias: bool, scale: float, cap: float | None
+) -> None:
+    """For heads that scale and cap their logits too."""
     states, head, sources, targets = problem(bias)
-    found = target_logps(states, head, sources, targets, temperature, entropy, chunk)
-    logps = (head(states) / temperature).log_softmax(-1)
+    whole = OutputHead(head, scale, cap)
+    found = target_logps(states, whole, sources, targets, temperature, entropy, chunk)
+    logits = scale * head(states)
+    logits = logits if cap is None else cap * torch.tanh(logits / cap)
+    torch.testing.assert_close(whole(states), logits)
+    logps = (logits / temperature).log_softmax(-1)
     entropies = -(logps.exp() * logps).sum(-1)
     plain = logps[sources, targets]
     torch.testing.assert_close(found.logps, plain.float(), atol=1e-6, rtol=1e-6)
@@ -59,7 +70,7 @@ def test_values_and_gradients(chunk: int, entropy: Entropy, temperature: float, 
 def test_a_frozen_head_gets_no_gradient() -> None:
     states, head, sources, targets = problem()
     head.requires_grad_(False)
-    target_logps(states, head, sources, targets, 1.0, "none", 4).logps.sum().backward()
+    target_logps(states, OutputHead(head), sources, targets, 1.0, "none", 4).logps.sum().backward()
     assert states.grad is not None
     assert head.weight.grad is None
 
@@ -67,7 +78,9 @@ def test_a_frozen_head_gets_no_gradient() -> None:
 def test_no_tokens_at_all() -> None:
     states, head, sources, targets = problem()
     for chunk in (0, 3):
-        found = target_logps(states[:0], head, sources[:0], targets[:0], 1.0, "value", chunk)
+        found = target_logps(
+            states[:0], OutputHead(head), sources[:0], targets[:0], 1.0, "value", chunk
+        )
         found.logps.sum().backward()
         assert (len(found.logps), len(found.entropies)) == (0, 0)
 
@@ -75,9 +88,9 @@ def test_no_tokens_at_all() -> None:
 def test_lower_precision_follows_autocast() -> None:
     states, head, sources, targets = problem()
     states, head = states.detach().float().requires_grad_(), head.float()
-    exact = target_logps(states, head, sources, targets, 1.0, "grad", 4)
+    exact = target_logps(states, OutputHead(head), sources, targets, 1.0, "grad", 4)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = target_logps(states, head, sources, targets, 1.0, "grad", 4)
+        rough = target_logps(states, OutputHead(head), sources, targets, 1.0, "grad", 4)
     assert rough.logps.dtype == torch.float32
     gap = float((rough.logps - exact.logps).detach().abs().max())
     assert 1e-6 < gap < 0.1
@@ -100,6 +113,7 @@ import re, sys, torch
 def peak_kib():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 torch.set_num_threads(1)
+from flowzoo.baselines.learner.output_head import OutputHead
 from flowzoo.baselines.learner.vocabulary import target_logps
 states, head = torch.randn(4096, 16, requires_grad=True), torch.nn.Linear(16, 16384, bias=False)
 which, targets = torch.arange(4096), torch.randint(0, 16384, (4096,))
@@ -107,7 +121,8 @@ before = peak_kib()
 if sys.argv[1] == "plain":
     logps = head(states).log_softmax(-1)[which, targets]
 else:
-    logps = target_logps(states, head, which, targets, 1.0, "none", int(sys.argv[1])).logps
+    head, chunk = OutputHead(head), int(sys.argv[1])
+    logps = target_logps(states, head, which, targets, 1.0, "none", chunk).logps
 logps.sum().backward()
 print((peak_kib() - before) / 1024)
 """

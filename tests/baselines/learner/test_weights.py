@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Request, Sampling
-from flowzoo.baselines.learner.weights import LoraBase, LoraSettings, LoraWeights
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings, LoraWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.trainer import Trainer, train

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.trainer import train
-from flowzoo.cli import main
+from flowzoo.commands.matrix import Options, move_aside
 from flowzoo.errors import DataError, UsageError
 
 SMALL = {
@@ -240,31 +239,66 @@ def test_what_was_begun_under_older_defaults_is_taken_up(tmp_path: Path) -> None
     (folder / "cell.toml").write_text('workflow = "single"\n')  # what was the default is not there
     began = {"settings": {"eval_every": 20, "checkpoint_every": 10}}
     (folder / "run.json").write_text(json.dumps(began))
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
     for settings in ({}, {"eval_every": 20}):
         assert jobs(**settings)[0].config.eval_every == 20
     with pytest.raises(UsageError, match="holds a run of other settings"):
         jobs(eval_every=8)
 
 
-def alive(folder: Path) -> list[int]:
-    """Processes that train in `folder`."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def test_a_damaged_run_is_left_to_its_own_process(tmp_path: Path) -> None:
+    """Which mends it, or says in its log what is damaged; the other runs go on."""
+    matrix = read_matrix({"seeds": [0, 1], "cells": [{"workflow": ["single"]}]}, "m", "here")
+    for job, summary in zip(training_jobs(matrix, tmp_path), ("{}", '{"steps": 4}'), strict=True):
+        job.folder.mkdir(parents=True)
+        job.words()  # writes cell.toml
+        (job.folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\nnothing\n')
+        (job.folder / "run.json").write_text("{")
+        (job.folder / "summary.json").write_text(summary)
+    damaged, whole = training_jobs(matrix, tmp_path)
+    assert (damaged.state, whole.state) == ("waiting", "finished")
+    assert damaged.newest() == {"step": 1}
+    (whole.folder / "summary.json").write_text("{")
+    assert training_jobs(matrix, tmp_path)[1].state == "waiting"
+
+
+def test_restart_keeps_the_runs_of_the_cells_that_are_named(tmp_path: Path, capsys: Any) -> None:
+    table = {"seeds": [0, 1], "cells": [{"workflow": ["single", "voting"]}]}
+    matrix = read_matrix(table, "m", "here")
+    for job in training_jobs(matrix, tmp_path):
+        job.folder.mkdir(parents=True)
+        job.words()  # writes cell.toml
+    for options in (
+        Options("m", restart=True),
+        Options("m", restart=True, only=("single",), table=True),
+        Options("m", restart=True, only=("single",), dry_run=True),
+    ):
+        with pytest.raises(UsageError, match="name their cells with --only"):
+            move_aside(matrix, tmp_path, options)
+    move_aside(matrix, tmp_path, Options("m", restart=True, only=("single",)))
+    assert sorted(str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.toml")) == [
+        "single-math-grpo-shared/seed-0.1", "single-math-grpo-shared/seed-1.1",
+        "voting-math-grpo-shared/seed-0", "voting-math-grpo-shared/seed-1",
+    ]  # fmt: skip
+    assert capsys.readouterr().err.count("is kept as") == 2
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process trains in `folder`, whose lock ends with it."""
+    with (folder / ".lock").open() as file:
         try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"train" in words and any(str(folder).encode() in word for word in words):
-            found.append(int(path.parent.name))
-    return found
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
 @pytest.mark.full
 def test_what_was_killed_goes_on_and_what_is_finished_stays(
-    tmp_path: Path, hold_before: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, hold_before: Callable[[Path], Path], warm: Callable[..., Any]
 ) -> None:
-    """A worker is killed, then the whole matrix, which leaves no worker; both go on."""
+    """A worker, started as people do, is killed, then the whole matrix, which leaves no worker."""
     (tmp_path / "two.toml").write_text(TABLE)
     matrix = load_matrix(str(tmp_path / "two.toml"))
     out = tmp_path / "out"
@@ -284,23 +318,19 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     assert [run.state for run in runs] == ["failed", "finished"]
     assert not (victim.folder / "summary.json").exists()
 
-    words = ["matrix", str(tmp_path / "two.toml"), f"--out={out}", "--jobs=1", "--json"]
+    words = ["flowzoo.cli", "matrix", str(tmp_path / "two.toml"), f"--out={out}", "--jobs=1"]
     held = hold_before(victim.folder / "checkpoints" / "step-00000003")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flowzoo.cli", *words],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    begun = warm(words)
     wait_until(held.exists)
-    assert alive(out)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    wait_until(lambda: not alive(out))
+    assert in_use(victim.folder)
+    begun.kill()
+    wait_until(lambda: not in_use(victim.folder))
 
     again = training_jobs(matrix, out)
     assert [run.state for run in again] == ["waiting", "finished"]
-    assert main(words) == 0
-    table = json.loads(capsys.readouterr().out)
+    done = warm([*words, "--json"]).finish()
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
     assert [row["cell"] for row in table["cells"]] == [
         "single-math-grpo-shared",
         "single-math-dr_mas-shared",

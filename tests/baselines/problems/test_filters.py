@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="what is learnt from is the learner's to say")
 
 from flowzoo.agents import Roster
 from flowzoo.agents.problems import ProblemStream, stream_indices
@@ -13,15 +16,12 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.problems.filters import (
-    FilterConfig,
-    gather,
-    has_variance,
-    job_of,
-    needed,
-    varied,
-)
-from flowzoo.envs import EpisodeRecord, make_workflow
+from flowzoo.baselines.advantages.compute import PRESETS, RunningMean
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.baselines.problems.filters import FilterConfig, gather, job_of, needed
+from flowzoo.baselines.problems.judge import Judge, LengthShaping, informative_jobs
+from flowzoo.envs import Call, EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
 
 WORKFLOW = make_workflow("voting_v0", "math")
@@ -38,13 +38,29 @@ class Player:
 
     def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         self.rounds.append(list(jobs))
-        return self.rollout.sample(jobs)
+        return with_tokens(self.rollout.sample(jobs))
+
+
+def with_tokens(played: RolloutBatch) -> RolloutBatch:
+    """What was played as if a model had played it."""
+    rows = [replace(row, policy="shared", output_ids=(1, 2)) for row in played.rows]
+    return replace(played, rows=rows)
+
+
+def informative(
+    played: RolloutBatch, algorithm: str = "grpo", state: RunningMean | None = None, **settings: Any
+) -> set[str]:
+    """The jobs that the algorithm's advantages say something about."""
+    values = Judge(PRESETS[algorithm])(played, state or RunningMean()).values
+    return informative_jobs(played.rows, values, {"shared": LearnerConfig(**settings)})
 
 
 def collect(skill: float, place: int = 0, problems: int = 6, **config: object):
     player, stream = Player(skill), ProblemStream("train", 3, cursor=place)
     rule = FilterConfig(**config)  # type: ignore[arg-type]
-    found = gather(stream, TASK, player, rule, problems=problems, samples=4)
+    found = gather(
+        stream, TASK, player, rule, problems=problems, samples=4, informative=informative
+    )
     return found, player, stream
 
 
@@ -64,8 +80,7 @@ def test_kept_groups_are_whole_and_vary() -> None:
     for group in groups.values():
         inside = [job_of(record.episode) in found.kept for record in group]
         assert len(set(inside)) == 1
-        rows = [call for record in group for call in record.calls]
-        assert has_variance(RolloutBatch(group, rows)) or not inside[0]
+        assert inside[0] <= (len({record.score for record in group}) > 1)
     trained = [row for row in found.sampled.rows if found.trains(row)]
     assert len(trained) == 6 * 4 * 4
     total = sum(found.counts[f"filter/{name}"] for name in ("kept", "dropped", "surplus"))
@@ -103,23 +118,128 @@ def test_a_step_repeats_from_its_cursor() -> None:
 
 def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
     stream = ProblemStream("train", 0, only=[7])
-    found = gather(stream, TASK, Player(0.5), FilterConfig(), problems=3, samples=4)
+    found = gather(
+        stream, TASK, Player(0.5), FilterConfig(), problems=3, samples=4, informative=informative
+    )
     assert len({record.episode for record in found.sampled.records}) == 12
     assert {record.problem for record in found.sampled.records} == {TASK.problem(7, "train").id}
 
 
-def test_what_counts_as_variance() -> None:
-    found, _, _ = collect(0.6)
-    calls = [replace(call, reward=0.0) for call in found.sampled.records[0].calls]
-    assert not varied(calls, [0.0, 0.0])
-    assert varied(calls, [0.0, 1.0])
-    aggregator = [replace(call, reward=1.0) for call in calls if call.role == "aggregator"]
-    others = [call for call in calls if call.role != "aggregator"]
-    assert not varied([*others, *aggregator], [0.0, 0.0])  # roles differ, none within itself
-    assert varied([*calls, *aggregator], [0.0, 0.0])
-    tried = [replace(call, node=f"n{i}", value=float(i)) for i, call in enumerate(calls)]
-    assert not varied(tried, [0.0, 0.0])
-    assert varied([*tried, replace(tried[0], value=5.0)], [0.0, 0.0])
+def batch(*rows: dict[str, Any]) -> RolloutBatch:
+    """One call an episode; `score` is its episode's."""
+    calls, records = [], []
+    for number, row in enumerate(rows):
+        changes = {"score": 0.0, "problem": "p", **row}
+        score, key = changes.pop("score"), f"{changes['problem']}#{number}"
+        usual = {
+            "policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}
+        }  # fmt: skip
+        call = Call(
+            episode=key, agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(), reply="",
+            strict=True, lenient=True, truth=None, state_hash="", prompts="",
+            **usual | changes,
+        )  # fmt: skip
+        calls.append(call)
+        records.append(
+            EpisodeRecord("w", "t", call.problem, key, "", "", score, None, False, {}, {}, (call,))
+        )
+    return RolloutBatch(records, calls)
+
+
+ALIKE = [{"score": 1.0}, {"score": 1.0}]
+DIFFERENT = [{"score": 0.0}, {"score": 1.0}]
+
+
+def test_a_group_is_of_use_where_its_algorithm_has_an_advantage() -> None:
+    """The rewards of roles are not asked: the algorithm may judge by something else."""
+    own = [{"reward": 0.0}, {"reward": 1.0}]  # of the calls; the episodes came out alike
+    assert informative(batch(*own)) == set()
+    assert informative(batch(*own), "dr_mas") == {"p#0", "p#1"}
+    assert informative(batch(*DIFFERENT)) == {"p#0", "p#1"}
+    # `rloo` compares with the others; `reinforce` with nothing: only a failure has no advantage.
+    assert informative(batch(*ALIKE), "rloo") == set()
+    assert informative(batch(*ALIKE), "reinforce") == {"p#0", "p#1"}
+    assert informative(batch(*DIFFERENT), "reinforce") == {"p#1"}
+
+
+def test_over_a_batch_a_problem_is_of_use_by_what_the_others_came_to() -> None:
+    other = [{"score": 0.0, "problem": "q"}, {"score": 0.0, "problem": "q"}]
+    assert informative(batch(*ALIKE), "reinforce_pp") == set()
+    assert informative(batch(*ALIKE, *other), "reinforce_pp") == {"p#0", "p#1", "q#2", "q#3"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "found"),
+    [
+        ({}, [{"finish": "length"}, {"score": 1.0, "finish": "length"}], set()),
+        ({}, [{"finish": "length"}, {"score": 1.0}], {"p#1"}),
+        ({"truncated": "train"}, [{"finish": "length"}, {"score": 1.0}], {"p#0", "p#1"}),
+        ({"truncated": "penalise"}, [{"finish": "length"}, {}], {"p#0"}),
+        ({}, [{"output_ids": ()}, {"score": 1.0}], {"p#1"}),
+        ({"role_weights": {"a": 0.0}}, DIFFERENT, set()),
+        ({"loss": LossConfig(kl_coef=0.1)}, ALIKE, set()),
+    ],
+)
+def test_what_the_loss_leaves_out_does_not_count(
+    settings: dict[str, Any], rows: list[dict[str, Any]], found: set[str]
+) -> None:
+    assert informative(batch(*rows), **settings) == found
+
+
+def test_rows_of_a_policy_that_is_not_trained_do_not_count() -> None:
+    frozen = [{**row, "policy": "judge"} for row in DIFFERENT]
+    assert informative(batch(*frozen)) == set()
+
+
+def test_a_group_that_was_cut_off_throughout_is_refilled() -> None:
+    """The outcomes differ, and no row would be trained."""
+
+    class CutOff(Player):
+        def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+            played = super().__call__(jobs)
+            rows = played.rows
+            if len(self.rounds) == 1:
+                rows = [replace(row, finish="length") for row in rows]
+            return replace(played, rows=rows)
+
+    player = CutOff(0.6)
+    found = gather(
+        ProblemStream("train", 3), TASK, player, FilterConfig("drop", 1), problems=3, samples=4,
+        informative=informative,
+    )  # fmt: skip
+    first = {job.key for job in player.rounds[0]}
+    assert len({record.score for record in found.sampled.records[:12]}) == 2
+    assert found.counts["filter/dropped"] >= 3
+    assert found.kept
+    assert not found.kept & first
+
+
+def test_a_running_mean_is_not_moved_by_the_question() -> None:
+    state = RunningMean()
+    state.load_state_dict({"columns": ["role"], "means": [[["a"], 0.25]]})
+    before = state.state_dict()
+    judge = Judge(PRESETS["reinforce_role"])
+    assert judge(batch(*ALIKE), state.copy()).values.tolist() == [0.75, 0.75]
+    assert state.state_dict() == before
+    judge(batch(*ALIKE), state)
+    assert state.state_dict() != before
+
+
+def test_length_shaping_is_that_of_the_paper() -> None:
+    """DAPO, eq. 13, with 100 tokens at most and a cache of 20: by hand."""
+    lengths = {0: 0.0, 80: 0.0, 81: -0.05, 85: -0.25, 90: -0.5, 99: -0.95, 100: -1.0}
+    rows = [{"output_ids": (1,) * length} for length in lengths]
+    played = batch(*rows)
+    for cache in (0, 20):  # a fifth is the default
+        shaping = LengthShaping({"a": 100}, cache)
+        assert shaping.of(played.rows).tolist() == pytest.approx(list(lengths.values()))
+    half = LengthShaping({"a": 1000, "a_0": 100}, 20, penalty=0.5)
+    assert half.of(played.rows).tolist() == pytest.approx([v / 2 for v in lengths.values()])
+    judged = Judge(PRESETS["dr_grpo"], LengthShaping({"a": 100}))(played, RunningMean()).values
+    mean = sum(lengths.values()) / 7
+    assert judged.tolist() == pytest.approx([value - mean for value in lengths.values()])
+    with pytest.raises(UsageError, match="length_cache"):
+        LengthShaping({"a": 100, "b": 10}, 20)
 
 
 def test_as_many_are_drawn_as_are_likely_to_be_needed() -> None:
@@ -149,9 +269,12 @@ def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind: str) -> N
         if kind == "tree"
         else JointRollout(workflow, roster, JointSettings(candidates=2, leaves=4))
     )
+    algorithm = "at_grpo" if kind == "tree" else "magrpo_tree"
     found = gather(
-        ProblemStream("train", 1), TASK, sampler.sample, FilterConfig("drop"), problems=4, samples=1
-    )
+        ProblemStream("train", 1), TASK, lambda jobs: with_tokens(sampler.sample(jobs)),
+        FilterConfig("drop"), problems=4, samples=1,
+        informative=lambda played: informative(played, algorithm),
+    )  # fmt: skip
     assert found.counts["filter/kept"] == 4
     rows = [row for row in found.sampled.rows if found.trains(row)]
     assert {job_of(row.episode) for row in rows} == found.kept

@@ -29,17 +29,11 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import (
-    CheckpointRetention,
-    best,
-    checkpoints,
-    latest,
-    load,
-    read,
-    save,
-)
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.manifest import best, checkpoints, latest, read
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, UsageError
+from flowzoo.files import sealed
 
 VOCAB = 23
 SHAPE: dict[str, Any] = {
@@ -369,6 +363,7 @@ def test_mistakes_raise(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another shape"):
         load(path, {"a": other})
     manifest = json.loads((path / "checkpoint.json").read_text())
-    (path / "checkpoint.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(DataError, match="format 99"):
+    del manifest["sha256"]
+    (path / "checkpoint.json").write_text(json.dumps(sealed({**manifest, "format": 99})))
+    with pytest.raises(UsageError, match="format 99"):  # not damage: it is never set aside
         read(path)

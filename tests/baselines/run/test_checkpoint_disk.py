@@ -21,15 +21,9 @@ import torch
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import (
-    CheckpointRetention,
-    SaveError,
-    checkpoints,
-    latest,
-    load,
-    save,
-)
-from flowzoo.errors import UsageError
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.manifest import checkpoints, latest
+from flowzoo.errors import SaveError, UsageError
 
 
 @contextmanager
@@ -74,7 +68,9 @@ import sys
 from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
-from flowzoo.baselines.run.checkpoint import CheckpointRetention, SaveError, latest, load, save
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.manifest import latest
+from flowzoo.errors import SaveError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.config import LearnerConfig
 

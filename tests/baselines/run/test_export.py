@@ -27,7 +27,8 @@ from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.export import export_policy, find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
-from flowzoo.errors import UsageError
+from flowzoo.errors import DataError, UsageError
+from flowzoo.files import write_json
 
 pytestmark = pytest.mark.xdist_group("export")  # they share runs
 
@@ -52,6 +53,10 @@ def make_run(root: Path, rank: int) -> dict[str, Any]:
             root / "checkpoints", step, learners, tokenizers, score=score,
             state={"config": {"lora_rank": rank}}, keep=CheckpointRetention(last=3),
         )  # fmt: skip
+    settings = {"workflow": "voting", "lora_rank": rank, "sharing": ["isolated"], "steps": 2}
+    write_json(root / "run.json", {"settings": settings})
+    rows = ({"step": step, "eval/scores": [1.0, 0.0, float(step), 1.0]} for step in range(2))
+    (root / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return seen
 
 
@@ -180,6 +185,7 @@ def test_the_command(
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "policy writer after step 1 (validation accuracy 75.0 %): model in" in shown
+    assert "| these weights | 1 | 75.0" in (out / "README.md").read_text(encoding="utf-8")
     assert main(words) == 2
     assert "exists already: choose a new folder" in capsys.readouterr().err
 
@@ -199,6 +205,22 @@ def test_mistakes(
     with pytest.raises(UsageError, match=text):
         export_policy(full[0], tmp_path / "out", **choice)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_checkpoint_is_never_exported(
+    full: tuple[Path, Any], tmp_path: Path, caplog: Any
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(full[0], root)
+    weights = root / "checkpoints" / "step-00000002" / "policies" / "solver" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    said = "model.safetensors has another SHA-256"
+    with pytest.raises(DataError, match=said):
+        export_policy(root, tmp_path / "out", policy="solver", step="2")
+    assert export_policy(root, tmp_path / "out", policy="solver").step == 1
+    assert said in caplog.text
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:

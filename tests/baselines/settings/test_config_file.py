@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.config import BEFORE, TrainConfig
 from flowzoo.baselines.settings.file import config_names, from_table, load_config
 from flowzoo.cli import _parse
 from flowzoo.envs.api.registry import workflow_class
@@ -129,11 +129,44 @@ def test_a_run_is_evaluated_six_times_or_more_if_it_does_not_say_how_often(
 
 def test_what_says_how_often_it_is_evaluated_keeps_it() -> None:
     mine = TrainConfig(eval_every=3, checkpoint_every=7)
-    assert mine.settled() == mine.settled({"eval_every": 20, "checkpoint_every": 10}) == mine
+    begun = {**asdict(TrainConfig()), "eval_every": 20, "checkpoint_every": 10}
+    assert mine.settled() == mine.settled(begun) == mine
     assert TrainConfig(eval_every=25).settled().checkpoint_every == 10
     # A run that is continued keeps its own, also where it becomes longer.
     kept = TrainConfig(steps=80).settled({"eval_every": 8, "checkpoint_every": 8})
     assert (kept.eval_every, kept.checkpoint_every) == (8, 8)
+
+
+def test_the_curve_of_a_run_that_goes_on_is_never_shifted() -> None:
+    def falling(**changes: Any) -> TrainConfig:
+        return TrainConfig(**{"schedule": "cosine", "min_lr": 1e-6, "steps": 4, **changes})
+
+    begun = asdict(falling().settled())
+    assert begun["schedule_steps"] == 4
+    remedy = "--schedule-steps 4 to stay at min_lr 1e-06 after them, or --schedule-steps 8 for"
+    with pytest.raises(UsageError, match=remedy):
+        falling(steps=8).settled(begun)
+    for length in (4, 8):
+        asked = falling(steps=8, schedule_steps=length).settled(begun)
+        assert asked.schedule_steps == length
+        assert falling(steps=8).settled(asdict(asked)).schedule_steps == length, "once is enough"
+    assert falling(steps=3).settled(begun).schedule_steps == 4
+    older = {name: value for name, value in begun.items() if name != "schedule_steps"}
+    assert falling(steps=3).settled(older).schedule_steps == 4
+    with pytest.raises(UsageError, match="beyond the 4"):
+        falling(steps=8).settled(older)
+    assert TrainConfig(steps=8).settled(asdict(TrainConfig(steps=4))).schedule_steps == 0
+    with pytest.raises(UsageError, match="`schedule_steps` must be more than `warmup`: got 2 and"):
+        falling(schedule_steps=2)
+
+
+def test_a_run_from_before_a_setting_keeps_what_it_did() -> None:
+    begun = {name: value for name, value in asdict(TrainConfig()).items() if name not in BEFORE}
+    kept = TrainConfig().settled(begun)
+    assert {name: getattr(kept, name) for name in BEFORE} == BEFORE
+    assert TrainConfig().settled(asdict(kept)) == kept, "and goes on keeping it"
+    assert {name: getattr(TrainConfig().settled(), name) for name in BEFORE} != BEFORE
+    assert TrainConfig(layout="padded").settled(begun).layout == "padded"  # which is then refused
 
 
 def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated() -> None:

@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.errors import UsageError
@@ -56,7 +56,7 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     assert last["learn/reference_kl/solver"] > 0
     assert last["version/solver"] >= 1
     assert not [name for name in last if name.endswith("/judge") and name.startswith("learn/")]
-    info = checkpoint.latest(whole / "checkpoints")
+    info = latest(whole / "checkpoints")
     assert info is not None
     assert (info.policies, dict(info.frozen)) == (("solver",), {"judge": str(pocket_path("math"))})
     assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]

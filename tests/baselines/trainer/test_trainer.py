@@ -126,6 +126,20 @@ def test_more_steps_continue_a_finished_run(whole: Path, tmp_path: Path) -> None
     assert rows(tmp_path / "short") == rows(whole)
 
 
+def test_a_run_goes_on_beyond_its_curve_only_as_asked(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"workflow": "single", "schedule": "linear", "warmup": 1}
+    run(tmp_path / "straight", **small, schedule_steps=2)
+    run(tmp_path / "longer", **small, steps=2)
+    with pytest.raises(UsageError, match="goes beyond the 2 over which the linear schedule"):
+        run(tmp_path / "longer", **small)
+    run(tmp_path / "longer", **small, schedule_steps=2)
+    assert rows(tmp_path / "longer") == rows(tmp_path / "straight")
+    rates = [row["learn/lr/shared"] for row in rows(tmp_path / "longer")[1:]]
+    assert rates == [2e-4, 2e-4, 0.0, 0.0]
+    with pytest.raises(UsageError, match="`schedule_steps` is a setting of the schedules linear"):
+        run(tmp_path / "constant", workflow="single", schedule_steps=2)
+
+
 def test_training_and_held_out_problems_do_not_overlap(tmp_path: Path) -> None:
     # So many that some would be drawn twice, and next to nothing is said about each.
     run(tmp_path, problems=100, eval_problems=100, samples=2, max_tokens=2, steps=1,

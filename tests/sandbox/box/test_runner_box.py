@@ -396,7 +396,8 @@ CHECKS = [
     (ECHO, "c(print)", "raised", "TypeError: an argument is no plain data"),
     ("def f(x): return x / 0", "try: c(1)\n  except ZeroDivisionError: pass", "returned", ""),
     ("class E(Exception): pass\ndef f(x): raise E(5)", "c(1)", "raised", "RuntimeError: E: 5"),
-    ("def f(x): return f", "c(1)", "raised", "TypeError: the program returned function"),
+    ("def f(x): return f", "assert c(1)\n  assert c(1) != c(1)", "returned", ""),
+    ("def f(x): return f", "c(1).x", "raised", "AttributeError: the program returned function"),
     ("import sys\ndef f(x): sys.exit(0)", "c(1)", "raised", "RuntimeError: SystemExit: 0"),
 ]
 
@@ -519,7 +520,7 @@ def is_open(fd):
 print([fd for fd in range(256) if is_open(fd)])
 print(sorted(os.environ))
 own = {'job', 'server', 'linux', 'monitor', 'channel', 'start', 'calls', 'inside', 'zygote',
-       'fork_hooks'}
+       'fork_hooks', 'check', 'foresee', 'opening', 'codec', 'workspace'}
 print([name for name in sys.modules if name in own])
 kinds = {type(o).__name__ for o in gc.get_objects()}
 own = {'BoxServer', 'RunnerJob', 'ProcessMonitor', 'HostChannel', 'BoxContext', 'Zygote',

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -59,8 +62,33 @@ NAN = float("nan")
         (3, 3.0, NUMBER, True),
         (3.0, 3, NUMBER, True),
         (10**9 + 1, 10**9, NUMBER, False),
-        (True, 1.0, NUMBER, False),
-        (1.0, True, NUMBER, False),
+        (True, 1.0, NUMBER, True),
+        (1, True, NUMBER, True),
+        (0, True, NUMBER, False),
+        ([True, False], [1, 0], NUMBER, True),
+        (10.0**12 + 500, 10**12, NUMBER, False),
+        (1e9, 1000000007, NUMBER, False),
+        (1000000007.0, 1000000007, NUMBER, True),
+        (2.9999999, 3, NUMBER, True),
+        (1000000007.4, 1000000007, NUMBER, False),
+        (float(2**60), 2**60 + 1, NUMBER, True),
+        (float(2**60), 2**60 + 1000, NUMBER, False),
+        (2**60 + 1000, float(2**60), NUMBER, True),
+        (Fraction(1, 2), 0.5, NUMBER, True),
+        (Fraction(1, 2), Fraction(1, 2), EXACT, True),
+        (Fraction(1, 2), 0.5, EXACT, False),
+        (Fraction(10**9), 10**9 + 1, NUMBER, False),
+        (Decimal("0.5"), 0.5, NUMBER, True),
+        (Decimal("3"), 3, NUMBER, True),
+        (Decimal("3.1"), 3, NUMBER, False),
+        (Decimal("0.1"), Decimal("0.10"), EXACT, True),
+        (Decimal("NaN"), 1.0, NUMBER, False),
+        (Decimal("1e9999"), 10**9, NUMBER, False),
+        (deque([1, 2]), deque([1, 2]), EXACT, True),
+        (deque([1, 2]), [1, 2], EXACT, False),
+        (deque([1, 2]), deque([2, 1]), EXACT, False),
+        (int, int, EXACT, True),
+        (int, str, EXACT, False),
         (10**400, 1.0, NUMBER, False),
         (float("inf"), float("inf"), NUMBER, True),
         (float("inf"), 1e308, NUMBER, False),

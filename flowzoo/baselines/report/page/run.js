@@ -2,7 +2,7 @@
 
 const heldOutWords = (run) => {
   const p = run.protocol;
-  return `${number(p.problems)} ${p.split} problems, ${number(p.samples)} attempt each, temperature ${p.temperature}, at most ${p.max_tokens} tokens a reply`;
+  return `${number(p.problems)} ${p.split} problems, ${counted(p.samples, "attempt")} each, temperature ${p.temperature}, at most ${p.max_tokens} tokens a reply`;
 };
 const trainWords = (run) => `batches of ${run.settings.problems} training problems${run.settings.samples ? ` × ${run.settings.samples} samples` : ""}, temperature ${run.settings.temperature}`;
 
@@ -89,9 +89,17 @@ const folded = (list) => {
 };
 const figures = (kind, list) => [drawn(kind, list), folded(list)];
 
+// pass@k for the largest k, with its interval, where evaluations play a problem several times.
+const passSeries = (run) => {
+  const samples = run.protocol.samples, metric = `eval/pass@${samples}`;
+  const low = new Map(points2d(run, `${metric}_low`)), high = new Map(points2d(run, `${metric}_high`));
+  return samples < 2 ? [] : [{ name: `pass@${samples}, held out`, place: 2, dots: true, points: points2d(run, metric), band: [...low].map(([x, y]) => [x, y, high.get(x)]) }];
+};
+
 const accuracySection = (run) => {
   const team = [
     { name: "held out", place: 0, dots: true, points: run.held_out.map(([x, y]) => [x, y]), band: run.held_out.map(([x, , low, high]) => [x, low, high]) },
+    ...passSeries(run),
     { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
   ].filter((one) => one.points.length);
   return section("accuracy", "Accuracy", null,
@@ -120,7 +128,8 @@ const rolesSection = (run) => {
   const { changes } = run;
   const own = roleSeries(run, "truth");
   const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["bare_verdict", "Bare verdicts among verdicts"]];
-  const entropy = ofRoles(run, "entropy/").length ? ofRoles(run, "entropy/") : below(run, "learn/entropy/");
+  const sampled = ofRoles(run, "sampled_entropy/"), trained = ofRoles(run, "trained_entropy/");
+  const entropy = trained.length ? trained : below(run, "learn/trained_entropy/");
   const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: ${trainWords(run)}.`;
   return section("roles", "Roles", basis,
     changes.rows.length ? table(
@@ -150,7 +159,9 @@ const rolesSection = (run) => {
       maybe("Length of long replies", "95th percentile, tokens.", roleSeries(run, "tokens_p95"), { least: 0 }),
       maybe("Cut off by the length limit", null, roleSeries(run, "truncated"), { percent: true, least: 0 }),
       maybe("Prompts shortened to their budget", null, roleSeries(run, "shortened"), { percent: true, least: 0 }),
-      maybe("Entropy", "Of the trained tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0, legend: true }),
+      maybe("Entropy", "Of all sampled tokens, in nats.", sampled, { least: 0, legend: true }),
+      sampled.length ? null : maybe("Entropy", "Of the trained tokens, in nats: per role where it was measured so, else per policy.", entropy, { least: 0, legend: true }),
+      maybe("Divergence by an update", "KL of the weights before an update to those after it, per token, on a sample of the rows of each policy.", below(run, "learn/update_kl/"), { least: 0, legend: true }),
       maybe("KL to the sampling policy", "Of the trained tokens.", ofRoles(run, "kl/"), { legend: true }),
       maybe("Clipped tokens", "Of the trained tokens.", ofRoles(run, "clip/"), { percent: true, least: 0, legend: true }),
       ...forms.map(([name, title]) => maybe(title, null, roleSeries(run, `form/${name}`), { percent: true, least: 0 })),

@@ -4,17 +4,20 @@
 |-------------|-------------------------|----------------------|-----------------------------------|
 | `humaneval` | `prompt`, `entry_point` | `canonical_solution` | `test`: code that defines `check` |
 | `mbpp`      | `text` or `prompt`      | `code`               | `test_list`, then challenge tests |
+| `livecodebench` | `question_content`  | none                 | `public_test_cases`, `private_...`|
+| `codecontests` | `description`        | first in Python 3    | `public_tests`, `private_tests` … |
 | `apps`      | `question` or `problem` | first of `solutions` | `input_output` or `tests`         |
 
 * `humaneval`: public are the examples of the docstring that can be read; they do not grade (some
   are wrong). What stands before the function (imports, helpers) is put before an answer. `check`
   is one test, so that `reward="fraction"` has only 0 and 1 to give.
-* `mbpp`: the first assert is public and grades, too. Asserts whose arguments are objects of the
-  reference's own classes cannot pass: only plain data crosses between test and program.
+* `mbpp`: the first assert is public and grades, too. A column `test` (MBPP+) is one more test.
+  Objects of the program's own classes may be arguments: the name and what it is called with cross.
 * `apps`, also the layouts of DeepCoder's sources: stdin style, or call style where a function's
   name is given. Tests that the statement shows are public and grade, too. JSON knows no tuples: a
   tuple equals a list of equal items there. Where a method of a class `Solution` is asked for, the
   modules that such problems take for granted (`List`, `deque`, `math` ...) are imported.
+* `livecodebench`, `codecontests`: as `apps`, with a column of public tests; see `contests`.
 
 `columns` may name other columns for the keys `text`, `solution`, `tests` and `entry`.
 """
@@ -25,18 +28,25 @@ import ast
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from flowzoo.envs.tasks.code.contests import (
+    function_name,
+    listed_tests,
+    paired_tests,
+    python_reference,
+)
 from flowzoo.envs.tasks.code.examples import docstring_examples
 from flowzoo.envs.tasks.code.io import io_tests
-from flowzoo.envs.tasks.rows import check_layout, first, objects, text_of
-from flowzoo.errors import DataError
+from flowzoo.envs.tasks.rows import Unusable, check_layout, first, objects, text_of
+from flowzoo.errors import DataError, UsageError
 from flowzoo.reward.code.score import extract_code
+from flowzoo.sandbox.box.job import check_test
 from flowzoo.sandbox.program import CallTest, CheckTest, Test
 
-CodeLayout = Literal["auto", "humaneval", "mbpp", "apps"]
+CodeLayout = Literal["auto", "humaneval", "mbpp", "livecodebench", "codecontests", "apps"]
 Names = dict[str, tuple[str, ...]]
 
 _COLUMNS: dict[str, Names] = {
@@ -50,6 +60,18 @@ _COLUMNS: dict[str, Names] = {
         "text": ("text", "prompt"),
         "solution": ("code",),
         "tests": ("test_list",),
+        "entry": (),
+    },
+    "livecodebench": {
+        "text": ("question_content",),
+        "solution": ("solution",),
+        "tests": ("public_test_cases",),
+        "entry": (),
+    },
+    "codecontests": {
+        "text": ("description",),
+        "solution": ("solutions",),
+        "tests": ("public_tests",),
         "entry": (),
     },
     "apps": {
@@ -101,29 +123,49 @@ def with_prelude(source: str, prelude: str) -> str:
 
 def code_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
-) -> Iterator[CodeRow]:
-    """The rows of a code file; see `rows.load`.
+) -> Iterator[CodeRow | Unusable]:
+    """The rows of a code file; see `rows.load`. One that cannot be used is an `Unusable`.
 
     Raises:
-        DataError: a bad row, with its line.
         UsageError: unknown layout or column key.
     """
     check_layout(layout, get_args(CodeLayout), columns, _COLUMNS["apps"])
-    readers = {"humaneval": _humaneval, "mbpp": _mbpp, "apps": _apps}
+    readers = {
+        "humaneval": _humaneval,
+        "mbpp": _mbpp,
+        "livecodebench": _livecodebench,
+        "codecontests": _codecontests,
+        "apps": _apps,
+    }
     names: Names | None = None
-    for line, where, record in objects(data, records):
-        if names is None:
-            layout, names = _layout(where, record, layout, columns)
-        text = _statement(where, record, names["text"])
-        if first(record, names["tests"]) is None:
-            columns_of = " or ".join(map(repr, names["tests"]))
-            raise DataError(f"{where}: column {columns_of} with the tests is missing.")
-        row = readers[layout](where, line, record, names, text)
+    for line, record in records:
         try:
-            row.text.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"{where}: the problem's text is no Unicode text ({error}).") from None
-        yield row
+            [(_, where, record)] = objects(data, [(line, record)])
+            if names is None:
+                layout, names = _layout(where, record, layout, columns)
+            yield _row(where, line, record, names, readers[layout])
+        except DataError as error:
+            yield Unusable(line, str(error))
+
+
+def _row(
+    where: str, line: int, record: dict[str, Any], names: Names, reader: Callable[..., CodeRow]
+) -> CodeRow:
+    """The row of a record."""
+    text = _statement(where, record, names["text"])
+    if first(record, names["tests"]) is None:
+        columns_of = " or ".join(map(repr, names["tests"]))
+        raise DataError(f"{where}: column {columns_of} with the tests is missing.")
+    row = reader(where, line, record, names, text)
+    try:
+        row.text.encode()
+        for test in (*row.public, *row.hidden):
+            check_test(row.entry, test, where)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: the problem's text is no Unicode text ({error}).") from None
+    except UsageError as error:
+        raise DataError(f"{error}.".replace("..", ".")) from None
+    return row
 
 
 def _layout(
@@ -217,6 +259,11 @@ def _mbpp(where: str, line: int, record: dict[str, Any], names: Names, text: str
             f"{asserts[0]!r:.80}; name a column that has its name with columns={{'entry': ...}}."
         )
     tests = tuple(CheckTest(code, setup=setup) for code in asserts)
+    whole = record.get("test")
+    if whole is not None and "test" not in names["tests"]:
+        whole = _source(where, ("test",), whole)
+        _check_syntax(where, "test", whole)
+        tests += (CheckTest(whole, setup=setup),) if whole.strip() else ()
     return CodeRow(
         line,
         f"{text.strip()}\n{asserts[0].strip()}",
@@ -244,14 +291,54 @@ def _apps(where: str, line: int, record: dict[str, Any], names: Names, text: str
     function, tests = io_tests(
         where, first(record, names["tests"]), first(record, names["entry"]), not is_method
     )
+    shown = tuple(test for test in tests if _is_shown(test, text))
+    hidden = tuple(test for test in tests if test not in shown)
+    return _contest_row(line, text, starter, function, is_method, shown, hidden, solution)
+
+
+def _livecodebench(
+    where: str, line: int, record: dict[str, Any], names: Names, text: str
+) -> CodeRow:
+    starter = _source(where, ("starter_code",), record.get("starter_code"))
+    shown = listed_tests(where, first(record, names["tests"]))
+    packed = listed_tests(where, record.get("private_test_cases"))
+    name = function_name(where, record.get("metadata"))
+    function, tests = io_tests(where, [*shown, *packed], name)
+    solution = _source(where, names["solution"], first(record, names["solution"]))
+    is_method = "class Solution" in starter
+    parts = tests[: len(shown)], tests[len(shown) :]
+    return _contest_row(line, text, starter, function, is_method, *parts, solution)
+
+
+def _codecontests(
+    where: str, line: int, record: dict[str, Any], names: Names, text: str
+) -> CodeRow:
+    shown = paired_tests(where, record, names["tests"][0])
+    hidden = [paired_tests(where, record, name) for name in ("private_tests", "generated_tests")]
+    whole = {key: [one for part in (shown, *hidden) for one in part[key]] for key in shown}
+    _, tests = io_tests(where, whole, None)
+    count = len(shown["inputs"])
+    solution = python_reference(first(record, names["solution"]))
+    return _contest_row(line, text, "", None, False, tests[:count], tests[count:], solution)
+
+
+def _contest_row(
+    line: int,
+    text: str,
+    starter: str,
+    function: str | None,
+    is_method: bool,
+    shown: tuple[Test, ...],
+    hidden: tuple[Test, ...],
+    solution: str,
+) -> CodeRow:
+    """The row of a problem whose tests are inputs and outputs."""
     entry = f"Solution.{function}" if function and is_method else function
     how = (
         f"Write {entry}."
         if entry
         else "Write a program that reads the input from stdin and prints the output."
     )
-    shown = tuple(test for test in tests if _is_shown(test, text))
-    hidden = tuple(test for test in tests if test not in shown)
     parts = [text.strip(), how, starter.strip()]
     return CodeRow(
         line,

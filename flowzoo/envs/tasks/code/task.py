@@ -11,7 +11,7 @@ r"""The task `code`: problems whose answer is a Python program, generated or fro
 Two styles: a program that reads stdin and prints, or a function that is called. `meta` holds
 `entry` (None: stdin), the `public` tests, which are shown, the `hidden` ones, which grade, and the
 reference `solution`. Status of a grade: AC, WA, RE, TLE, MLE, OLE, CE, or `none` for no program.
-A failure of the sandbox itself raises and is never a score.
+A failure of the sandbox itself (SE) is tried again, and never a score: an episode ends without one.
 
 Two programs are equivalent (majority votes) if they do the same on the *public* inputs; hidden
 tests are not touched. Equal programs on one problem are run once and get one verdict.
@@ -21,9 +21,11 @@ Version history: v0, first release.
 
 from __future__ import annotations
 
+import logging
 import random
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 from flowzoo.envs.programs import run_programs
@@ -33,14 +35,25 @@ from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
 from flowzoo.envs.tasks.code.files import CodeLayout, CodeRow, code_rows, with_prelude
 from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
+from flowzoo.envs.tasks.code.usable import (
+    LEAST_OUTPUT,
+    failing_references,
+    imported_modules,
+    longest_output,
+    output_room,
+    usable_source,
+)
 from flowzoo.envs.tasks.data import DataTask, check_either
-from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
+from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, read_columns
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
-from flowzoo.sandbox.program import Limits, Program, Test
+from flowzoo.sandbox.packages import check_packages, package_names, package_remedy
+from flowzoo.sandbox.program import CheckTest, Limits, Program, Test
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
+
+_log = logging.getLogger("flowzoo.tasks")
 
 INSTRUCTION = "Put the code in a ```python block."
 _MOST_DRAWS = 10_000
@@ -101,7 +114,8 @@ class CodeTask(DataTask[CodeRow]):
     """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
     default: generated problems."""
     layout: CodeLayout = "auto"
-    """Layout of `data`: humaneval, mbpp, apps, or auto to tell by its columns."""
+    """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to tell by its
+    columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` where they differ from the layout's (keys: see `code_files`); on a
     command line as `columns=text:ask,tests:checks`."""
@@ -113,10 +127,26 @@ class CodeTask(DataTask[CodeRow]):
     """CPU seconds that a program has for each test."""
     memory_mb: int = 256
     """Memory of a program."""
+    wall_s: float | None = None
+    """Seconds on the wall for each test; default: 4 * cpu_s + 1. See `Limits`."""
+    total_s: float | None = 120.0
+    """CPU seconds for all tests of a program together; none: no limit."""
+    output_bytes: int | None = None
+    """Bytes that a program may print or return; default: 65,536, of a file whose tests are code
+    24 MiB, and at least twice the longest expected output of the file."""
+    packages: str = ""
+    """Packages that tests and programs may import: `numpy`, which must be installed here (for
+    docker: `flowzoo sandbox build --with numpy`)."""
+    skip_unusable: bool = False
+    """Leave out rows of `data` that cannot be used, instead of listing them and stopping."""
+    check_references: bool = False
+    """Run every reference solution of `data` once; rows whose reference fails cannot be used."""
     seed: int = 0
     """Seed of the generator. Files: only part of the problems' ids."""
     digest: str = field(default="", repr=False)
     """Digest that the content of `data` must have; default: taken when the task is made."""
+    failing: tuple[Unusable, ...] = field(default=(), repr=False)
+    """Rows whose reference fails; found when the task is made."""
 
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
@@ -124,13 +154,46 @@ class CodeTask(DataTask[CodeRow]):
         check_seed(self.seed)
         check_choice("reward", self.reward, Scoring)
         check_choice("sandbox", self.sandbox, SandboxName)
+        check_packages(self.packages)
         self.limits()
         check_either(self, "level", "family")
         if self.data is None:
+            if self.skip_unusable or self.check_references:
+                raise UsageError("skip_unusable and check_references are for files: give data.")
             self._check_generated()
             return
         object.__setattr__(self, "data", str(self.data))
-        object.__setattr__(self, "digest", self._source().digest)
+        self._read()
+
+    def _read(self) -> None:
+        """Read the file, and see what its tests need."""
+        columns = cast(Columns, self.columns)
+        whole = data_source(str(self.data), code_rows, self.layout, columns, self.digest)
+        object.__setattr__(self, "digest", whole.digest)
+        if self.check_references and not self.failing:
+            usable = usable_source(str(self.data), self.layout, columns, whole.digest, skip=True)
+            sandbox = code_sandbox(self.sandbox, self.packages)
+            failing = failing_references(usable, sandbox, self._fitted(usable))
+            object.__setattr__(self, "failing", failing)
+        object.__setattr__(self, "output_bytes", self._fitted(self._source()).output_bytes)
+
+    def _fitted(self, source: DataSource[CodeRow]) -> Limits:
+        """The limits with room for the longest expected output, which is said if it is unusual."""
+        longest, line = longest_output(source.splits["all"])
+        if self.output_bytes is None:
+            room = output_room(longest, source.splits["all"])
+            if 2 * longest > LEAST_OUTPUT:
+                _log.warning(
+                    "%s: programs may print %d bytes (output_bytes), since the longest expected "
+                    "output, in line %d, has %d", source.name, room, line, longest,
+                )  # fmt: skip
+            return replace(self.limits(), output_bytes=room)
+        if self.output_bytes < longest:
+            raise UsageError(
+                f"output_bytes={self.output_bytes} lets no program print the expected output of "
+                f"{source.name}, line {line}, which has {longest} bytes"
+            )
+        return self.limits()
 
     def _check_generated(self) -> None:
         if self.family is not None:
@@ -143,15 +206,28 @@ class CodeTask(DataTask[CodeRow]):
 
     def _source(self) -> DataSource[CodeRow]:
         columns = cast(Columns, self.columns)
-        return data_source(str(self.data), code_rows, self.layout, columns, self.digest)
+        return usable_source(
+            str(self.data), self.layout, columns, self.digest, self.failing, self.skip_unusable
+        )
+
+    @property
+    def unusable(self) -> int:
+        """Rows of the file that were left out."""
+        return 0 if self.data is None else len(self._source().unusable)
 
     def limits(self) -> Limits:
         """Limits of every run of a program.
 
         Raises:
-            UsageError: `cpu_s` or `memory_mb` out of range.
+            UsageError: one of them is out of range.
         """
-        return Limits(cpu_s=self.cpu_s, memory_mb=self.memory_mb)
+        return Limits(
+            cpu_s=self.cpu_s,
+            wall_s=self.wall_s,
+            total_s=self.total_s,
+            memory_mb=self.memory_mb,
+            output_bytes=LEAST_OUTPUT if self.output_bytes is None else self.output_bytes,
+        )
 
     def _of_row(self, row: CodeRow, index: int, split: str, where: dict[str, Any]) -> Problem:
         meta = {
@@ -213,8 +289,8 @@ class CodeTask(DataTask[CodeRow]):
 
         Raises:
             UsageError: this machine does not offer the sandbox.
-            SandboxError: the sandbox broke: no score stands for that.
         """
+        self._check_modules(problems)
         pairs = list(zip(problems, answers, strict=True))
         keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
         distinct = dict(zip(keys, pairs, strict=True))
@@ -226,10 +302,27 @@ class CodeTask(DataTask[CodeRow]):
             [grading_tests(problem) for problem, _ in distinct.values()],
             scoring=self.reward,
             sandbox=self.sandbox,
+            packages=self.packages,
             limits=self.limits(),
         )
         grades = {key: Graded(*score) for key, score in zip(distinct, scored, strict=True)}
         return [grades[key] for key in keys]
+
+    def _check_modules(self, problems: Sequence[Problem]) -> None:
+        """Raise `UsageError` where tests import what a box does not have."""
+        known = sys.stdlib_module_names | {*package_names(self.packages)}
+        for problem in problems:
+            for test in grading_tests(problem):
+                if not isinstance(test, CheckTest):
+                    continue
+                missing = (imported_modules(test.setup) | imported_modules(test.code)) - known
+                if missing:
+                    names = ", ".join(sorted(missing))
+                    raise UsageError(
+                        f"the tests of {problem.meta.get('source')}, line "
+                        f"{problem.meta.get('row')}, import {names}, which is not in the sandbox. "
+                        f"{package_remedy(missing)}"
+                    )
 
     def _program(self, problem: Problem, answer: str) -> Program:
         source = with_prelude(answer, problem.meta.get("prelude", ""))
@@ -242,11 +335,11 @@ class CodeTask(DataTask[CodeRow]):
 
     def grading(self) -> Mapping[str, Any]:
         """The sandbox; it is started by this."""
-        return {"sandbox": code_sandbox(self.sandbox).describe()}
+        return {"sandbox": code_sandbox(self.sandbox, self.packages).describe()}
 
     def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
         """Results of programs, under the task's limits where a run brings none."""
-        return run_programs(runs, self.sandbox, self.limits())
+        return run_programs(runs, self.sandbox, self.limits(), self.packages)
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         """Classes of programs that do the same on the public inputs; -1 for None."""

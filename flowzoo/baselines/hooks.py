@@ -1,0 +1,277 @@
+"""Functions of the user's own in a run, by name: `module:function`, or `path/to/file.py:function`.
+
+    --advantage-function f     f(calls, advantages, returns) -> one number a row
+    --loss f                   f(logps, old_logps, advantages, mask) -> Tensor like `logps`
+    --reward f                 f(episode) -> score of a finished training episode
+    --callback f               f(step: StepControl) after every step
+
+What each gets and may change is written in docs/hooks.md and beside the classes below. A function
+is ordinary code of the user's machine: it runs with the rights of the run and is trusted as the
+run's own settings are. Its file's digest is kept in `run.json`, so that a run does not go on with
+a function that has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.envs import Call
+from flowzoo.envs.workflow import FinishedEpisode
+from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = npt.NDArray[np.float64]
+T = TypeVar("T", bound="Hook")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A function that a setting names."""
+
+    option: str
+    """The setting, as on the command line."""
+    name: str
+    """What it was given: `module:function` or `file.py:function`."""
+    function: Callable[..., Any]
+    digest: str
+    """SHA-256 of the file that the function is written in."""
+
+    def call(self, *given: Any) -> Any:
+        """What the function returns; what it raises says whose function it was."""
+        try:
+            return self.function(*given)
+        except Exception as error:
+            error.add_note(f"raised by --{self.option} {self.name}")
+            raise
+
+    def wrong(self, wanted: str, came: Any) -> UsageError:
+        """The error for a result that cannot be used."""
+        return UsageError(f"--{self.option} {self.name} must return {wanted}, got {came}.")
+
+
+class AdvantageFunction(Hook):
+    """Has the last word on advantages.
+
+    It gets the rows of an iteration (a list of `Call`, candidates of tree sampling included), what
+    the algorithm found for them (a float64 array of its own to change and return, if it likes) and
+    the score of every episode by its id. The rule for truncated replies comes after it, and
+    `--refill` looks at what it returns. Group metrics stay those of the algorithm.
+    """
+
+    def __call__(
+        self, calls: Sequence[Call], advantages: Floats, returns: Mapping[str, float]
+    ) -> Floats:
+        """One advantage a row, (rows,).
+
+        Raises:
+            UsageError: not one finite number a row.
+        """
+        came = self.call(list(calls), advantages, MappingProxyType(dict(returns)))
+        wanted = f"{len(calls)} finite numbers, one a row"
+        try:
+            found = np.asarray(came, np.float64)
+        except (TypeError, ValueError):
+            raise self.wrong(wanted, f"{type(came).__name__} {came!r:.60}") from None
+        if found.shape != (len(calls),):
+            raise self.wrong(wanted, f"an array of shape {found.shape}")
+        bad = np.flatnonzero(~np.isfinite(found))
+        if bad.size:
+            raise self.wrong(wanted, f"{found[bad[0]]} for row {bad[0]}")
+        return found
+
+
+class LossFunction(Hook):
+    """Stands in place of the clipped objective.
+
+    It gets log-probs under the weights of now and under those that the ratio is taken to, (rows,
+    tokens), advantages (rows,) and the mask of sampled tokens, and returns the loss of every token.
+    The first alone has a gradient; off the mask everything is 0 and nothing is looked at. Weights
+    of rows, the KL term, the entropy bonus and the aggregation are the learner's as ever.
+    """
+
+    def __call__(
+        self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
+    ) -> Tensor:
+        """The loss of every token, shaped like `logps`.
+
+        Raises:
+            UsageError: no tensor of that shape.
+        """
+        found = self.call(logps, old_logps, advantages, mask)
+        shape = getattr(found, "shape", None)
+        if shape != logps.shape:
+            came = type(found).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
+            raise self.wrong(f"a tensor of shape {tuple(logps.shape)}", came)
+        return found
+
+
+class RewardFunction(Hook):
+    """Says what a finished training episode is worth, in place of its task's grader.
+
+    It gets a `FinishedEpisode`; what it returns is the episode's score, from which the workflow's
+    credit rule pays the calls. Evaluations keep the task's own score, so that what a reward brings
+    is measured by something else than itself.
+    """
+
+    def __call__(self, episode: FinishedEpisode) -> float:
+        """The score.
+
+        Raises:
+            UsageError: no finite number.
+        """
+        found = self.call(episode)
+        if isinstance(found, bool) or not isinstance(found, (int, float, np.floating, np.integer)):
+            raise self.wrong("a number", f"{type(found).__name__} {found!r:.60}")
+        if not math.isfinite(found):
+            raise self.wrong("a finite number", found)
+        return float(found)
+
+
+class StepControl:
+    """What a callback sees of a step, and all that it may change.
+
+    Read: `step`, `metrics` (the row of metrics.jsonl so far), `history` (the rows before it),
+    `config`. Change: `log`, `scale_lr`, `stop`; everything else is left alone, so that a run can be
+    repeated from its settings, its functions and its checkpoint, which keeps what was changed.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        metrics: Mapping[str, Any],
+        history: Sequence[Mapping[str, Any]],
+        config: Any,
+        scales: Mapping[str, float],
+    ) -> None:
+        """Look at a step; `scales` are the policies with the factors on their learning rates."""
+        self.step, self.config = step, config
+        self.metrics = MappingProxyType(dict(metrics))
+        self.history = tuple(MappingProxyType(dict(row)) for row in history)
+        self.scales = dict(scales)
+        """Policy -> factor on its scheduled learning rate, from the next step on."""
+        self.logged: dict[str, float] = {}
+        self.stopped = ""
+
+    def log(self, name: str, value: float) -> None:
+        """Add a number to the step's row, as `callback/NAME`.
+
+        Raises:
+            UsageError: not a finite number.
+        """
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UsageError(f"a callback's metric {name!r} must be a number, got {value!r}.")
+        if not math.isfinite(value):
+            raise UsageError(f"a callback's metric {name!r} must be finite, got {value}.")
+        self.logged[f"callback/{name}"] = float(value)
+
+    def scale_lr(self, factor: float, policy: str | None = None) -> None:
+        """Multiply the scheduled learning rate by `factor` from the next step on, until changed.
+
+        Raises:
+            UsageError: a factor below 0, or no such trained policy.
+        """
+        if not 0 <= factor < math.inf:
+            raise UsageError(f"`factor` of scale_lr must be at least 0, got {factor}.")
+        if policy is not None and policy not in self.scales:
+            raise UsageError(
+                f"scale_lr: no trained policy {policy!r}; there are {', '.join(self.scales)}."
+            )
+        for name in self.scales if policy is None else (policy,):
+            self.scales[name] = float(factor)
+
+    def stop(self, reason: str) -> None:
+        """End the run after this step; `reason` is written into summary.json."""
+        self.stopped = str(reason) or "a callback"
+
+
+class Callback(Hook):
+    """Is called after every step, the evaluation before the first one included."""
+
+    def __call__(self, step: StepControl) -> None:
+        """Look at a step.
+
+        Raises:
+            UsageError: it returned something, which nothing would look at.
+        """
+        found = self.call(step)
+        if found is not None:
+            raise self.wrong("nothing (it changes the step that it is given)", repr(found)[:60])
+
+
+def load_hook(kind: type[T], option: str, name: str) -> T:
+    """The function that `name` says, `module:function` or `path/to/file.py:function`.
+
+    Raises:
+        UsageError: another form, no such module, file or function, or one that raises when it is
+            imported.
+    """
+    where, colon, attribute = name.rpartition(":")
+    form = f"--{option} takes module:function or path/to/file.py:function"
+    if not (colon and where and attribute.isidentifier()):
+        raise UsageError(f"{form}, got {name!r}.")
+    module = _file_module(option, where) if where.endswith(".py") else _module(option, where)
+    function = getattr(module, attribute, None)
+    if function is None:
+        functions = inspect.getmembers(module, inspect.isfunction)
+        known = [key for key, one in functions if one.__module__ == module.__name__]
+        there = f"; it has {', '.join(known[:8])}" if known else ""
+        raise UsageError(f"--{option} {name}: {where} has no {attribute!r}{there}.")
+    if not callable(function):
+        raise UsageError(f"--{option} {name} is no function, but {type(function).__name__}.")
+    return kind(option, name, function, _digest(function, module))
+
+
+def _module(option: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # whatever the user's module stumbles over
+        raise _failed(option, name, error) from error
+
+
+def _file_module(option: str, where: str) -> ModuleType:
+    path = Path(where)
+    if not path.is_file():
+        raise UsageError(f"--{option}: there is no file {where}.")
+    # By its whole path, so that two files of one name are two modules, and one is imported once.
+    name = f"flowzoo_hook_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _failed(option, where, error) from error
+    return module
+
+
+def _failed(option: str, where: str, error: Exception) -> UsageError:
+    said = " ".join(str(error).split())
+    return UsageError(f"--{option}: importing {where} raised {type(error).__name__}: {said}.")
+
+
+def _digest(function: Callable[..., Any], module: ModuleType) -> str:
+    """SHA-256 of the file that the function, or else its module, is written in."""
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:  # an instance with __call__
+        path = None
+    path = path or getattr(module, "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""

@@ -1,0 +1,249 @@
+"""LoRA adapters: several policies as small trained parts of one frozen model."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from flowzoo.baselines.learner.choices import LoraTargets
+from flowzoo.baselines.learner.weights import Start, check_names
+from flowzoo.errors import UsageError, missing_extra
+from flowzoo.seeding import key_int
+
+_PREFIX = "base_model.model."
+"""Before the names in an adapter's file: PEFT's layout, which every engine reads."""
+_FUSED = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}
+"""Kinds of models whose kernels read the weights of `out_proj` themselves: PEFT refuses it."""
+_ROUTERS = {"router", "gate", "shared_expert_gate", "wg"}
+"""Names of modules that route, in families whose routers are linear layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """LoRA adapters (arXiv 2106.09685) on all linear layers but the output head and routers.
+
+    A router that learns sends tokens to other experts than the ones that were trained for them,
+    which a small step of an adapter can overturn; the experts themselves are tensors without linear
+    layers in most families, which no adapter touches.
+
+    Raises:
+        UsageError: a number out of range.
+    """
+
+    rank: int = 16
+    alpha: int = 32
+    """Updates are scaled by alpha / rank."""
+    targets: LoraTargets = "linear"
+    """`all`: what PEFT calls all-linear, in some families routers and experts too."""
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        if self.rank < 1 or self.alpha < 1:
+            raise UsageError(
+                f"LoRA needs rank >= 1 and alpha >= 1, got {self.rank} and {self.alpha}."
+            )
+
+
+class LoraBase:
+    """A frozen model with LoRA adapters on it, one of which is active at a time."""
+
+    def __init__(self, model: PreTrainedModel, path: str, settings: LoraSettings) -> None:
+        """Freeze `model`, which was loaded from `path`."""
+        self.model, self.path, self.settings = model.requires_grad_(False), path, settings
+        self._wanted: list[str] = []
+        self._linears = linears_of(model)
+        self.note = ""
+        """Which layers have adapters, once there is one."""
+        self._lock = threading.RLock()
+        self._active = ""
+        self._count = 0
+
+    def add(self, name: str, seed: int) -> LoraWeights:
+        """A new adapter, whose output is 0; `name` and `seed` decide its first weights.
+
+        Raises:
+            MissingExtraError: peft is not installed.
+            UsageError: PEFT has no adapters for this family.
+        """
+        try:
+            from peft import LoraConfig
+        except ImportError as error:
+            raise missing_extra("peft", "train", "LoRA training") from error
+        config = LoraConfig(
+            r=self.settings.rank,
+            lora_alpha=self.settings.alpha,
+            lora_dropout=0.0,
+            target_modules=self._targets(),
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=self.path,
+        )
+        label = f"p{self._count}"  # a module's name, in which a policy's dots would be an error
+        self._count += 1
+        with self._lock, torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Already found a `peft_config`")  # several are meant
+            torch.manual_seed(key_int("adapter", name, seed) >> 1)
+            try:
+                self.model.add_adapter(config, adapter_name=label)
+            except ValueError as error:
+                raise UsageError(
+                    f"{type(self.model).__name__} takes no LoRA adapters "
+                    f"({str(error).splitlines()[0][:200]}): leave out `lora_rank`."
+                ) from error
+            self._active = label
+        weights = LoraWeights(self, label)
+        for parameter in weights.parameters():  # of a base in lower precision too
+            parameter.data = parameter.data.float()
+        self.note = self._describe(label)
+        return weights
+
+    def _targets(self) -> str | list[str]:
+        """The modules that adapters stand on, as PEFT takes them."""
+        if self.settings.targets == "all":
+            return "all-linear"
+        if not self._wanted:
+            self._wanted = adaptable(self.model)
+        return self._wanted
+
+    def _describe(self, label: str) -> str:
+        """The layers that adapter `label` stands on, and those left out, by name and number."""
+        part = f".lora_A.{label}."
+        names = [name for name, _ in self.model.named_parameters() if part in name]
+        adapted = [name.partition(part)[0] for name in names]
+        experts = [
+            name.replace(".base_layer", "")
+            for name, parameter in self.model.named_parameters()
+            if ".experts." in name and ".lora_" not in name and parameter.ndim > 2
+        ]
+        if any(name.endswith(".experts") for name in adapted):  # with `targets` all
+            experts = []
+        left = [name for name in self._linears if name not in adapted]
+        said = f"LoRA of rank {self.settings.rank} on {_counted(adapted)}"
+        return f"{said}; not on {_counted([*left, *experts])}" if left or experts else said
+
+    @contextmanager
+    def use(self, label: str) -> Iterator[None]:
+        """Inside, `label` is the active adapter of the model; other threads wait."""
+        with self._lock:
+            if self._active != label:
+                self.model.set_adapter(label)
+                self._active = label
+            yield
+
+    @contextmanager
+    def plain(self) -> Iterator[PreTrainedModel]:
+        """Inside, the model computes without any adapter; other threads wait."""
+        with self._lock:
+            if self._count == 0:
+                yield self.model
+                return
+            self.model.disable_adapters()
+            try:
+                yield self.model
+            finally:
+                self.model.enable_adapters()
+
+
+class LoraWeights:
+    """One adapter of a `LoraBase`."""
+
+    is_adapter = True
+
+    def __init__(self, base: LoraBase, label: str) -> None:
+        """Made by `LoraBase.add`."""
+        self.base, self._label = base, label
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """See `Weights`: the layers that are adapted."""
+        return (self.base.note,)
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The base, with all its adapters."""
+        return self.base.model
+
+    def parameters(self) -> list[nn.Parameter]:
+        """See `Weights`."""
+        part = f".{self._label}."
+        return [p for name, p in self.model.named_parameters() if part in name]
+
+    def active(self) -> AbstractContextManager[None]:
+        """See `Weights`."""
+        return self.base.use(self._label)
+
+    def start(self) -> Start:
+        """See `Weights`: the base with its adapters off, since a new adapter's output is 0."""
+        return self.base.plain
+
+    def save(self, folder: Path) -> None:
+        """See `Weights`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(self._state(), folder / "adapter_model.safetensors")
+        self.model.peft_config[self._label].save_pretrained(str(folder))
+
+    def load(self, folder: Path) -> None:
+        """See `Weights`."""
+        own, found = self._state(), load_file(folder / "adapter_model.safetensors")
+        check_names(found, own, folder)
+        parameters = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, value in found.items():
+                stem, _, last = name.removeprefix(_PREFIX).rpartition(".")
+                parameters[f"{stem}.{self._label}.{last}"].copy_(value)
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
+        return {f"{_PREFIX}{name}": value.contiguous() for name, value in state.items()}
+
+
+def linears_of(model: PreTrainedModel) -> list[str]:
+    """Names of the linear layers but the output head."""
+    head = model.get_output_embeddings()
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+    ]
+
+
+def adaptable(model: PreTrainedModel) -> list[str]:
+    """Names of the linear layers that get adapters: all but routers, and what PEFT cannot have.
+
+    Of families whose experts were linear layers once, PEFT takes names such as `gate_proj` to mean
+    the experts, in a shared one too, and those of Mamba it refuses where kernels read the weights.
+    """
+    from peft import LoraConfig
+    from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+
+    kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+    fused = model.config.model_type in _FUSED
+
+    def left_alone(name: str) -> bool:
+        parts = name.split(".")
+        above = (kinds[".".join(parts[:depth])] for depth in range(1, len(parts) + 1))
+        routes = bool(_ROUTERS.intersection(parts)) or any("Router" in kind for kind in above)
+        return routes or (fused and parts[-1] == "out_proj")
+
+    names = [name for name in linears_of(model) if not left_alone(name)]
+    probe = LoraConfig(target_modules=names)
+    convert_peft_config_for_transformers(probe, model, None)
+    return [name for name in names if name in (probe.target_modules or ())]
+
+
+def _counted(names: Sequence[str]) -> str:
+    """`q_proj ×2, experts.down_proj ×2`: names without where they stand, with their numbers."""
+    short = (name.rsplit(".", 2 if ".experts." in name else 1) for name in names)
+    counts = Counter(".".join(parts[1:]) for parts in short)
+    return ", ".join(f"{name} ×{count}" for name, count in counts.items())

@@ -1,0 +1,149 @@
+"""The optimiser of one policy: which, on which parameters, in which number format.
+
+| | bytes a weight for weights, gradient and state |
+|---|---|
+| `adamw`, float32 | 16 |
+| `adamw`, bfloat16 with stochastic rounding | 8 |
+| `adafactor`, float32 | 8, and the sums of rows and columns |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.weights import Weights
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_int
+
+
+def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optimizer:
+    """The optimiser that `config` names, on the parameters of `weights`.
+
+    Raises:
+        UsageError: the parameters have another number format than `config` says.
+    """
+    parameters = weights.parameters()
+    kinds = {parameter.dtype for parameter in parameters}
+    wanted = torch.float32 if weights.is_adapter else getattr(torch, config.weights)
+    if kinds - {wanted}:
+        raise UsageError(
+            f"a learner with `weights` {config.weights} trains parameters in {wanted}, got "
+            f"{', '.join(sorted(map(str, kinds)))}: load the model with dtype={wanted}."
+        )
+    groups = decay_groups(weights, config)
+    if config.optimizer == "adafactor":
+        return torch.optim.Adafactor(groups, lr=config.lr, weight_decay=config.weight_decay)
+    kind = torch.optim.AdamW if wanted == torch.float32 else StochasticAdamW
+    return kind(
+        groups,
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.adam_eps,
+        weight_decay=config.weight_decay,
+    )
+
+
+def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]]:
+    """Parameters with weight decay and those without, as groups of an optimiser.
+
+    Matrices decay, embeddings among them; norms, biases and what a family marks itself
+    (`_no_weight_decay`: the rates of Mamba) do not, as in the Trainer of transformers. With `decay`
+    all, or where there is nothing to leave out, there is one group.
+    """
+    parameters = weights.parameters()
+    if config.decay == "all":
+        return [{"params": parameters}]
+    biases = {id(p) for name, p in weights.model.named_parameters() if name.endswith("bias")}
+    still = {
+        id(p)
+        for p in parameters
+        if p.ndim < 2 or id(p) in biases or getattr(p, "_no_weight_decay", False)
+    }
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if id(p) not in still]},
+        {"params": [p for p in parameters if id(p) in still], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+class StochasticAdamW(torch.optim.Optimizer):
+    """AdamW (arXiv 1711.05101) whose weights and moments are kept in bfloat16.
+
+    Each step is computed in float32 and rounded up or down at random, with the odds that make the
+    mean exact (arXiv 2010.06192): rounded to the nearest, steps below 1/256 of a weight would be
+    lost, and so would the second moment's. The random numbers are a function of the count of steps,
+    which is part of the state, so that a resumed run rounds as it would have.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        """Arguments as those of `torch.optim.AdamW`; `params` are in bfloat16."""
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "steps": 0
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Move every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for number, group in enumerate(self.param_groups):
+            group["steps"] += 1
+            noise: dict[torch.device, torch.Generator] = {}
+            for parameter in group["params"]:
+                device = parameter.device
+                if device not in noise:
+                    seed = key_int("rounding", number, group["steps"]) >> 1
+                    noise[device] = torch.Generator(device).manual_seed(seed)
+                if parameter.grad is not None:
+                    self._move(parameter, parameter.grad.float(), group, noise[device])
+        return loss
+
+    def _move(
+        self, parameter: nn.Parameter, grad: Tensor, group: dict[str, Any], noise: torch.Generator
+    ) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        (beta1, beta2), lr = group["betas"], group["lr"]
+        first = state["exp_avg"].float().lerp_(grad, 1 - beta1)
+        second = state["exp_avg_sq"].float().mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        size = (second / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
+        moved = parameter.float().mul_(1 - lr * group["weight_decay"])
+        moved.addcdiv_(first, size, value=-lr / (1 - beta1 ** state["step"]))
+        for kept, exact in (
+            (parameter, moved),
+            (state["exp_avg"], first),
+            (state["exp_avg_sq"], second),
+        ):
+            kept.copy_(stochastic_bfloat16(exact, noise))
+
+
+def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
+    """Round float32 to bfloat16, up or down at random, so that the mean is `exact`.
+
+    The lower 16 bits of a float32 are what a bfloat16 lacks: a random number of 16 bits is added to
+    them, which carries with the odds of rounding away from zero, and the rest is cut off.
+    """
+    bits = exact.contiguous().view(torch.int32)
+    bits = bits + torch.randint(
+        0, 1 << 16, bits.shape, dtype=torch.int32, device=bits.device, generator=noise
+    )
+    return (bits & -(1 << 16)).view(torch.float32).bfloat16()

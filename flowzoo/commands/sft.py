@@ -1,0 +1,139 @@
+"""`flowzoo sft`: a warm start that teaches policies recorded replies, before training by reward."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro import conf
+
+from flowzoo.baselines.settings.sft import SftConfig
+from flowzoo.commands.shared import own_name, quiet_transformers
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Teach a workflow's policies recorded replies: of experts, or of their own best episodes."""
+
+    settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(default_factory=SftConfig)
+    restart: bool = False
+    """Begin anew: what is in the directory is kept beside it, under its name with .1, .2, … at the
+    end."""
+    json: bool = False
+    """Print the final summary as one JSON object instead of text."""
+
+
+def run(options: Options) -> int:
+    """Train and print what came of it."""
+    quiet_transformers()
+    from flowzoo.baselines.sft.trainer import SupervisedTrainer
+    from flowzoo.commands.shared import grading_of
+
+    trainer = SupervisedTrainer(options.settings, restart=options.restart)
+    grading_of(trainer.workflow)
+    if not options.json:
+        print_data(trainer.counts.plain())
+    for note in trainer.notes:
+        print(f"note: {note}", file=sys.stderr, flush=True)
+    if trainer.step >= 0:
+        print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
+    with step_progress(trainer.steps, trainer.step) as on_step:
+        summary = trainer.train(on_step)
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        print_summary(summary, trainer.run.root)
+    return 0
+
+
+def print_data(data: Mapping[str, Any]) -> None:
+    """What was kept of the transcripts, and what was left out for which reason."""
+    print(f"episodes  {data['episodes']:,}, kept {data['kept']:,}{reasons(data['left_out'])}")
+    print(
+        f"replies   {data['replies']:,} in these, taught {data['trained']:,}"
+        f"{reasons(data['replies_left_out'])}"
+    )
+    print(f"          {data['held_out']:,} measured and not trained on")
+    if data["compared"]:
+        print(
+            f"          {data['as_sampled']:,} of {data['compared']:,} have as many tokens as when "
+            "they were sampled"
+        )
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """Counts by reason, the largest first, in parentheses; nothing of none."""
+    told = sorted(((count, reason) for reason, count in counts.items() if count), reverse=True)
+    return f" ({'; '.join(f'{count:,} {reason}' for count, reason in told)})" if told else ""
+
+
+def print_summary(summary: Mapping[str, Any], root: Path) -> None:
+    """Losses and accuracies before and after, and where the models are."""
+    from flowzoo.agents.evaluation.protocol import protocol_line
+
+    policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
+    print(f"{summary['workflow']}, policies: {policies}")
+    if "loss_before" in summary:
+        print(
+            f"held-out loss {summary['loss_before']:.3f} -> {summary['loss_after']:.3f} nats a "
+            f"token{overfitted(summary)}"
+        )
+    if "gain" in summary:
+        gain = summary["gain"]
+        print(
+            f"held-out accuracy {100 * summary['accuracy_before']:.1f} % -> "
+            f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
+            f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
+        )
+        print(f"measured on {protocol_line(summary['protocol'])}")
+    print(f"{summary['steps']} steps, {summary['minutes']:.1f} minutes")
+    print(f"metrics   {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
+    for name, folder in summary["models"].items():
+        print(f"model     {folder} (policy {name})")
+    words = [f"{own_name()} train {summary['workflow']}"]
+    models = {name: shlex.quote(folder) for name, folder in summary["models"].items()}
+    if len(models) == 1:
+        words.append(f"--model {next(iter(models.values()))}")
+    else:
+        words.append("--models " + " ".join(f"{name}={path}" for name, path in models.items()))
+    print(f"go on     {' '.join(words)}")
+
+
+def overfitted(summary: Mapping[str, Any]) -> str:
+    """A remark where the held-out loss has risen again."""
+    if summary["least_step"] == summary["steps"]:
+        return ""
+    return (
+        f"; it was lowest, {summary['loss_least']:.3f}, at step {summary['least_step']}: fewer "
+        "epochs or more replies would do better"
+    )
+
+
+@contextmanager
+def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A progress bar on stderr; only evaluations stay on screen, as lines of their own."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=20))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("training", total=steps, completed=max(0, done))
+
+        def on_step(row: Mapping[str, Any]) -> None:
+            progress.update(bar, completed=row["step"])
+            said = []
+            if "eval/loss/mean" in row:
+                said.append(f"held-out loss {row['eval/loss/mean']:.3f}")
+            if "eval/reward/mean" in row:
+                said.append(f"accuracy {100 * row['eval/reward/mean']:.1f} %")
+            if said:
+                told = f"step {row['step']:4d}  {', '.join(said)}"
+                progress.console.print(told, highlight=False)
+
+        yield on_step

@@ -1,0 +1,264 @@
+"""# Any AEC environment
+
+Whatever PettingZoo AEC environment can be shown and answered in text, as a workflow: its agents are
+asked when they are selected, and what the environment pays them is their reward.
+
+| | |
+|---|---|
+| Creation | `make_aec_workflow("package.module:function", **options)`; `flowzoo train --env` |
+| Agents | the environment's own, but for those that are scripted |
+| Observation | the prompt that `describe` makes, or the observation itself where it is text |
+| Action | the action that `parse` reads, or the reply itself |
+| Reward | `credit="local"`: the agent's own return; `"team"`: the score; `"mix"`: both |
+| End | when the environment has no agents left, or after `max_steps` actions |
+
+A problem is a seed: `reset(seed=...)` starts all episodes of one problem alike, and the seeds of two
+splits are never the same. The script holds a fresh environment for every episode, so a fork plays
+the replies again in another one: the environment must do the same after the same seed and actions.
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `credit` | `"local"` | what a call is paid: see above |
+| `illegal` | `"random"` | after an unreadable reply or an illegal action a legal action is taken at random (by problem, agent and turn); `"end"`: the episode ends, and the agent's return is the lowest of `score_range` |
+| `format_penalty` | 1.0 | taken off the reward of that call |
+| `max_steps` | 1000 | actions after which an episode is cut off; what was paid until then stands |
+
+The score is what the last info with `"score"` says, else the mean return of the `scored` agents, on
+the scale that `score_range` gives. Facts in `info` at the end: `return/AGENT`, `steps`, `unreadable`
+and `illegal` (replies), `truncated` (by the environment), `cut` (by `max_steps`).
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal
+
+from flowzoo.envs.external.run import EnvRun
+from flowzoo.envs.external.source import EnvSource
+from flowzoo.envs.external.text_env import EnvTurn, TextEnv, random_action
+from flowzoo.envs.script import Ask, Graded, Outcome, Payoffs, Script
+from flowzoo.envs.settings import check_seed, check_whole
+from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, number_by_first
+from flowzoo.envs.workflow import Credit, CreditRule, Roles, Workflow
+from flowzoo.errors import UsageError, check_choice
+from flowzoo.seeding import key_int, key_rng
+
+Illegal = Literal["random", "end"]
+
+_SEEDS = 2**28
+"""Seeds of one split; eight times as many fit into 31 bits, which every generator takes."""
+
+
+@dataclass(frozen=True)
+class ResetTask(Task):
+    """Problem i of a split is a seed for `reset`."""
+
+    kind: ClassVar[str] = "environment"
+    home: ClassVar[str] = "aec_v0"
+
+    name: str = "environment"  # type: ignore[misc]
+    """What the environment calls itself."""
+    label: str = ""
+    """Where it comes from."""
+    seed: int = 0
+    """Of the seeds."""
+
+    def __post_init__(self) -> None:
+        """Check the seed."""
+        check_seed(self.seed)
+
+    def size(self, split: str) -> int | None:
+        """None: there are as many seeds as anybody draws."""
+        check_split(split)
+        return None
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        """The seed of that number."""
+        self.check_index(index, split)
+        drawn = key_int("reset", self.seed, index)
+        place = drawn % 4 if split == "all" else SPLITS.index(split)
+        seed = 8 * (drawn // 4 % _SEEDS) + place
+        text = f"{self.label or self.name}, reset(seed={seed})"
+        return Problem(self.name, split, self.seed, index, text, "", {"reset": seed})
+
+    def prompt(self, problem: Problem) -> str:
+        """The start that is played; agents see the environment's observations."""
+        return problem.text
+
+    def answer(self, text: str) -> str | None:
+        """The text."""
+        return text
+
+    def answer_lenient(self, text: str) -> str | None:
+        """The text."""
+        return text
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """Refused: the environment's rewards are the grade."""
+        raise UsageError(f"{self.name} grades by its rewards: play it with --env")
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        """Equal texts."""
+        return number_by_first(answers)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """Refused: nobody knows how other people's environments are played."""
+        raise UsageError(
+            f"there is no scripted expert for {self.name}: name a model, or return "
+            "TextEnv(env, scripted={agent: function}) from the function"
+        )
+
+    def samples(self) -> tuple[str, ...]:
+        """Numbers and a word, which many environments read."""
+        return ("0", "1", "2", "yes")
+
+
+@dataclass(frozen=True)
+class AECWorkflow(Workflow):
+    """An AEC environment as a workflow; `make_aec_workflow` makes one.
+
+    Raises:
+        UsageError: observations or actions that are no text and have no hook, or an environment
+            that starts differently after the same seed.
+    """
+
+    name: ClassVar[str] = "aec_v0"
+    default_task: ClassVar[str] = "environment"
+
+    source: EnvSource = field(kw_only=True)
+    """Where environments come from."""
+    credit: Credit | CreditRule = "local"
+    format_penalty: float = 1.0
+    illegal: Illegal = "random"
+    """What becomes of a reply without a legal action."""
+    max_steps: int = 1000
+    """Actions after which an episode is cut off."""
+
+    def __post_init__(self) -> None:
+        """Check the settings, and that the environment can be played."""
+        super().__post_init__()
+        check_choice("rule for illegal actions", self.illegal, Illegal)
+        check_whole("max_steps", self.max_steps, 1)
+        seed = self.task.problem(0).meta["reset"]
+        first, again = (self._first_prompt(seed) for _ in range(2))
+        if first != again:
+            raise UsageError(
+                f"{self.source.spec} starts differently after reset(seed={seed}) each time, so its "
+                "episodes cannot be compared: let everything random follow from the seed"
+            )
+
+    @property
+    def pays_agents(self) -> bool:
+        """Whether calls are judged by their agents' own returns."""
+        return self.credit != "team"
+
+    def role_counts(self) -> Roles:
+        """Role -> agents that a policy plays."""
+        return self._seats_by_role
+
+    @cached_property
+    def _seats_by_role(self) -> Roles:
+        game = self.source.make()
+        try:
+            return game.seats_by_role
+        finally:
+            game.env.close()
+
+    def _first_prompt(self, seed: int) -> Any:
+        game = self.source.make()
+        try:
+            game.check_text()
+            game.env.reset(seed=seed)
+            turn = EnvRun(game, "check", self.max_steps).next_turn()
+            return turn and (turn.agent, game.messages(turn.observation, turn.agent))
+        finally:
+            game.env.close()
+
+    def play(self, problem: Problem) -> Script:
+        """See the module's page."""
+        game = self.source.make()
+        seats, wrong = game.seats, Counter[str]()
+        try:
+            game.env.reset(seed=problem.meta["reset"])
+            run = EnvRun(game, problem.id, self.max_steps)
+            while (turn := run.next_turn()) is not None:
+                agent = turn.agent
+                reply = yield Ask(
+                    seats[agent][0],
+                    game.messages(turn.observation, agent),
+                    partial(game.legal_action, turn=turn),
+                    partial(game.action, agent=agent),
+                )
+                if reply.strict is None:
+                    wrong["unreadable" if reply.lenient is None else "illegal"] += 1
+                    if self.illegal == "end":
+                        run.forfeit(agent)
+                        break
+                action = self._action(game, turn, problem) if reply.strict is None else reply.strict
+                run.act(action[0])
+        finally:
+            game.env.close()
+        facts: dict[str, Any] = {f"return/{name}": paid for name, paid in run.returns.items()}
+        facts |= {"steps": run.steps, "unreadable": wrong["unreadable"]}
+        facts |= {"illegal": wrong["illegal"], "truncated": run.truncated, "cut": run.cut}
+        returns = {seats[name][0]: run.returns[name] for name in seats}
+        payoffs = Payoffs(returns, tuple(run.rewards))
+        return Outcome(score=score_of(game, run), facts=facts, payoffs=payoffs)
+
+    def _action(self, game: TextEnv, turn: EnvTurn, problem: Problem) -> tuple[Any]:
+        """The action in place of one that is not legal."""
+        rng = key_rng("illegal", problem.id, turn.agent, turn.turn)
+        return (random_action(game.env.action_space(turn.agent), turn.mask, rng),)
+
+
+def score_of(game: TextEnv, run: EnvRun) -> float:
+    """The score of a finished episode; see the module's page.
+
+    Raises:
+        UsageError: a return outside the range that becomes 0 to 1.
+    """
+    if run.score is not None:
+        return run.score
+    low, high = game.score_range
+    scored = game.scored or tuple(game.seats)
+    shares = [(run.returns[agent] - low) / (high - low) for agent in scored]
+    for agent, share in zip(scored, shares, strict=True):
+        if not -1e-9 <= share <= 1 + 1e-9:
+            raise UsageError(
+                f"{agent} of {game.name} got a return of {run.returns[agent]:g}, outside the range "
+                f"{low:g} to {high:g} that scores are made of: return TextEnv(env, "
+                'score_range=(lowest, highest)) from the function, or put "score" into the infos'
+            )
+    return min(1.0, max(0.0, sum(shares) / len(shares)))
+
+
+def make_aec_workflow(spec: str, **options: Any) -> AECWorkflow:
+    """The workflow around the environments that the function `spec` makes.
+
+    Args:
+        spec: `package.module:function` or `path/to/file.py:function`.
+        options: `seed` of the problems, settings of `AECWorkflow`, and arguments of the function.
+
+    Raises:
+        UsageError: see `EnvSource.make` and `AECWorkflow`.
+    """
+    own = {one.name for one in fields(AECWorkflow)} - {"task", "source"}
+    mine = {name: options.pop(name) for name in list(options) if name in own}
+    seed = options.pop("seed", 0)
+    source = EnvSource(spec, tuple(options.items()))
+    game = source.make()
+    name = game.name
+    game.env.close()
+    return AECWorkflow(
+        task=ResetTask(name=name, label=source.label, seed=seed), source=source, **mine
+    )

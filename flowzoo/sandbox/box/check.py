@@ -1,0 +1,218 @@
+"""A check: the program serves calls in one box, the test's code makes them in another.
+
+Round trips between boxes cost milliseconds, so the test's half looks ahead (`runner.foresee`): its
+first calls go one by one, then those it is going to make are found, and sent together. Their
+answers wait for the test, which makes each call as if nothing had been foreseen; it sees results in
+its own order only, and where it makes another call than the foreseen one, the check is thrown away
+and made again call by call. What it expects stays in its box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from flowzoo.sandbox.backends import BoxError
+from flowzoo.sandbox.box.box import AHEAD, Box, Inbox
+from flowzoo.sandbox.box.job import TestGroup, limits_head
+from flowzoo.sandbox.judge import (
+    CaseOutcome,
+    judge_checker,
+    judge_server,
+    read_outcome,
+)
+from flowzoo.sandbox.program import Case, Limits
+from flowzoo.sandbox.runner import codec
+from flowzoo.sandbox.runner.wire import (
+    CALL,
+    CASE,
+    DATA,
+    DEPARTED,
+    DONE,
+    JOB,
+    NO_MORE,
+    RAISED,
+    RETURNED,
+    STOP,
+    UNPLAIN,
+    WALL_PER_CPU,
+    Frame,
+    FrameError,
+)
+
+SLACK = 10.0
+"""Seconds on top of the program's own clock before its box counts as hung: a box on a machine
+full of work is late, not broken."""
+MOST_CALLS = 100_000
+"""Calls that the code of one check may make."""
+MOST_MESSAGE = 1 << 25
+"""Bytes of one call or result between the halves of a check."""
+
+
+class CheckSession:
+    """One check.
+
+    Args:
+        box: for the program.
+        checker: for the test's code.
+        limits: of each of the two; a clock on the wall stands still while its half waits for the
+            other one.
+        ahead: the test's half may look ahead.
+    """
+
+    def __init__(self, box: Box, checker: Box, limits: Limits, ahead: bool) -> None:
+        self.box, self.checker = box, checker
+        self.limits = limits
+        self.ahead = ahead
+        self.ids = {box: box.next_id(), checker: checker.next_id()}
+        self.outcomes: dict[Box, CaseOutcome] = {}
+        """Of the halves that ended by themselves."""
+        self.running = {box, checker}
+        self.raised: set[str] = set()
+        """Names of the exceptions that calls of the program raised."""
+        self.calls, self.answers = 0, 0
+        self.departed = False
+        """The test made another call than the one that was foreseen."""
+        self.ended: Case | None = None
+        """What a half did that ends the check."""
+
+    async def run(self, source: bytes, entry: str | None, step: TestGroup) -> Case | None:
+        """The case of the check; None where it has to be made again without looking ahead.
+
+        Raises:
+            BoxError: one of the boxes failed.
+        """
+        inboxes = self.box.inbox, self.checker.inbox
+        shared: Inbox = asyncio.Queue(2 * AHEAD)
+        self.box.inbox = self.checker.inbox = shared
+        await self._start(self.box, "serve", entry, [source])
+        style = "check" if self.ahead else "lockstep"
+        await self._start(self.checker, style, entry, list(step.blobs[0]))
+        while self.running:
+            await self._take(shared)
+        self.box.inbox, self.checker.inbox = inboxes
+        if not shared.empty():
+            raise BoxError("frames came after the end of their job")
+        return None if self.departed else self._case()
+
+    def _case(self) -> Case:
+        """What the ends of the two halves come to."""
+        server, checker = self.outcomes.get(self.box), self.outcomes.get(self.checker)
+        if self.ended is not None:
+            return self.ended
+        if server is not None and (checker is None or checker.name == "exited" or not self.answers):
+            return judge_server(server)  # it ended, instead of serving until it is stopped
+        if checker is None:
+            raise BoxError("neither half of a check came to an end")
+        return judge_checker(checker, self.raised, bool(self.answers))
+
+    async def _start(self, box: Box, style: str, entry: str | None, blobs: list[bytes]) -> None:
+        head = job_head(self.ids[box], style, entry, 1, False, self.limits)
+        await box.send(JOB, head, blobs)
+
+    async def _take(self, shared: Inbox) -> None:
+        """Act on the next frame of either half."""
+        patience = self.limits.wall + WALL_PER_CPU * self.limits.session_s + SLACK
+        sender, frame = await self.box.receive(shared, patience)
+        other = self.checker if sender is self.box else self.box
+        if frame.head.get("id") != self.ids[sender] or sender not in self.running:
+            raise BoxError("it sent a frame of another job")
+        if frame.kind == DATA and frame.blobs:
+            await self._forward(sender, other, frame.blobs)
+        elif frame.kind == CASE and sender not in self.outcomes:
+            self.outcomes[sender] = outcome_of(frame)
+            if other in self.running and other not in self.outcomes:
+                await self._tell_end(sender, other)
+        elif frame.kind == DONE:
+            self.running.discard(sender)
+            sender.dirty |= frame.head.get("clean") is not True
+        else:
+            raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
+
+    async def _tell_end(self, sender: Box, other: Box) -> None:
+        """One half has ended: the program is stopped, the test may have what was answered."""
+        if sender is self.box and self.answers:
+            await other.send(DATA, {"id": self.ids[other]}, [NO_MORE])
+        else:
+            await other.send(STOP, {"id": self.ids[other]})
+
+    async def _forward(self, sender: Box, other: Box, messages: list[bytes]) -> None:
+        """Pass calls on to the program, or answers to the test's code."""
+        if self.ended is not None or self.departed or self.checker in self.outcomes:
+            return  # on its way before its sender was told to stop
+        look = self._look_at_call if sender is self.checker else self._look_at_answer
+        for message in messages:
+            look(message)
+            if self.ended is not None or self.departed:
+                for box in self.running:
+                    await box.send(STOP, {"id": self.ids[box]})
+                return
+        if other in self.running and other not in self.outcomes:
+            await other.send(DATA, {"id": self.ids[other]}, messages)
+
+    def _look_at_call(self, message: bytes) -> None:
+        """Count a call; the test's half may also say why it cannot go on."""
+        self.calls += 1
+        if message == DEPARTED and self.ahead:
+            self.departed = True
+        elif message[:1] != CALL:
+            self.ended = UNREADABLE_CASE
+        elif len(message) > MOST_MESSAGE:
+            self.ended = Case("OLE", f"a call of {len(message)} bytes")
+        elif self.calls > MOST_CALLS:
+            self.ended = Case("OLE", f"more than {MOST_CALLS} calls")
+
+    def _look_at_answer(self, message: bytes) -> None:
+        """Count an answer, which may be anything that a program makes up."""
+        self.answers += 1
+        kind = message[:1]
+        if len(message) > MOST_MESSAGE:
+            self.ended = Case("OLE", f"a result of {len(message)} bytes")
+        elif self.answers > self.calls:
+            self.ended = Case("RE", "it answered a call that nobody had made")
+        elif kind == RAISED:
+            self._note_raised(message[1:])
+        elif kind not in (RETURNED, UNPLAIN):
+            self.ended = UNREADABLE_CASE
+
+    def _note_raised(self, content: bytes) -> None:
+        try:
+            value = codec.decode(content)
+        except ValueError:
+            value = None
+        if type(value) is tuple and len(value) == 2 and type(value[0]) is str:
+            self.raised.add(value[0])
+        else:
+            self.ended = UNREADABLE_CASE
+
+
+UNREADABLE_CASE = Case("RE", "it answered a call with what cannot be read")
+
+
+def job_head(
+    job: int, style: str, entry: str | None, tests: int, stop: bool, limits: Limits
+) -> dict[str, Any]:
+    """The head of a JOB frame."""
+    return {
+        "id": job,
+        "style": style,
+        "entry": entry,
+        "tests": tests,
+        "stop": stop,
+        "limits": limits_head(limits, style),
+    }
+
+
+def outcome_of(frame: Frame) -> CaseOutcome:
+    """As `read_outcome`; what the box broke, or could not set up, is its failure."""
+    try:
+        outcome = read_outcome(frame)
+    except FrameError as error:
+        raise BoxError(f"it broke the protocol: {error}") from error
+    if outcome.name == "shot":
+        raise BoxError(
+            "the machine ran out of memory and killed the program: ask for fewer workers"
+        )
+    if outcome.name == "setup":
+        raise BoxError(f"it could not start the program: {outcome.detail}")
+    return outcome

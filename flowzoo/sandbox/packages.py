@@ -1,0 +1,78 @@
+"""Packages that programs may import besides the standard library: asked for by name, never implied.
+
+A box has them imported before it sees a program, with one thread each, so that a fork gets them for
+nothing; what else is installed stays out. Boxes of this machine use its own installation, and an
+image holds a copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from flowzoo.errors import UsageError, check_choice
+
+PACKAGES = ("numpy",)
+"""Those that have been tried: they start no thread, and need no files when they are used."""
+
+
+def package_names(text: str) -> tuple[str, ...]:
+    """The names in a text such as `numpy`, separated by commas, in order."""
+    return tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
+
+
+def check_packages(text: str | Iterable[str]) -> tuple[str, ...]:
+    """The names, each of which is known and installed here.
+
+    Raises:
+        UsageError: one is not.
+    """
+    names = package_names(text) if isinstance(text, str) else tuple(sorted(set(text)))
+    for name in names:
+        check_choice("package of the sandbox", name, PACKAGES)
+    package_folders(names)
+    return names
+
+
+def package_folders(names: Iterable[str]) -> list[Path]:
+    """The folders of installed packages: their modules, and the libraries that lie beside them.
+
+    Raises:
+        UsageError: one is not installed.
+    """
+    folders = []
+    for name in names:
+        spec = find_spec(name)
+        places = list(spec.submodule_search_locations or ()) if spec is not None else []
+        if not places:
+            raise UsageError(
+                f"the package {name} is not installed here, so no sandbox can have it: "
+                f"pip install {name}"
+            )
+        home = Path(places[0]).resolve()
+        folders += [path for path in (home, home.with_name(f"{name}.libs")) if path.is_dir()]
+    return folders
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """Name -> version of installed packages."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def package_remedy(missing: Collection[str]) -> str:
+    """What to do where tests need these modules."""
+    known = ",".join(sorted(set(missing) & set(PACKAGES)))
+    if not known:
+        return f"A sandbox can have {', '.join(PACKAGES)}, and nothing else."
+    return (
+        f"Give it to programs and tests with --options packages={known} (an image of your own: "
+        f"flowzoo sandbox build --with {known})."
+    )

@@ -1,0 +1,184 @@
+"""How a test's code runs, in a box of its own, and calls the program in the other one."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import codec
+from calls import hear
+from foresee import Foresight, lenient_code
+from inside import LENGTH, PROGRAM, SAYS, compile_program, one_line, print_trace, say
+from wire import CALL, DEPARTED, NO_MORE, RAISED, RETURNED, UNPLAIN, UNREADABLE
+
+ALONE = 3
+"""Calls that a test makes one by one before its next ones are looked for: most tests end there."""
+
+
+def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool) -> None:
+    """Run a test's setup, code and call, with a stand-in in the place of the program's entry.
+
+    Args:
+        blobs: setup, code and call.
+        entry: the entry's name.
+        scope: the namespace they run in.
+        ahead: calls may be sent before the ones in front of them have been answered.
+    """
+    codes = [compile_program(blob) for blob in blobs]
+    if any(code is None for code in codes):
+        return
+    say(b"C")
+    say(b"L")
+    ready = dict(scope)
+    name = entry.rpartition(".")[2]
+
+    def run(names: dict[str, Any], parts: list[types.CodeType], ask: Callable[..., Any]) -> None:
+        setup, code, call = parts
+        exec(setup, names)
+        names["candidate"] = names[name] = ask
+        for missing in missing_names((code, call), names):
+            names[missing] = sys.modules.get(missing) or codec.Remote(missing)
+        exec(code, names)
+        exec(call, names)
+
+    def run_ahead(ask: Callable[..., Any], lenient: bool) -> None:
+        parts = [lenient_code(blob, PROGRAM) for blob in blobs] if lenient else codes
+        run(dict(ready), parts, ask)  # type: ignore[arg-type] - none of them is None
+
+    caller = Caller(Foresight(run_ahead, encode_call, read_answer) if ahead else None)
+    try:
+        run(scope, codes, caller)  # type: ignore[arg-type] - none of them is None
+    except BaseException as error:
+        print_trace(error)
+        say(b"M" if isinstance(error, MemoryError) else b"E", one_line(error))
+    else:
+        say(b"R")
+
+
+def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set[str]:
+    """Names that code uses and nobody defines: the program has them, modules or its own classes."""
+    found: set[str] = set()
+    waiting = list(codes)
+    while waiting:
+        code = waiting.pop()
+        found.update(code.co_names)
+        waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return {name for name in found if name not in names and not hasattr(builtins, name)}
+
+
+class OpaqueResult:
+    """A result that is no plain data: true or false, equal to nothing, and that is all of it."""
+
+    def __init__(self, name: str, truth: bool) -> None:
+        self._name, self._truth = name, truth
+
+    def __bool__(self) -> bool:
+        return self._truth
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the program returned {self._name}, which is no plain data")
+
+
+class Caller:
+    """Calls the program's entry in the other box; its builtin exceptions are raised here again.
+
+    Args:
+        foresight: looks ahead; None: every call waits for its answer.
+    """
+
+    def __init__(self, foresight: Foresight | None) -> None:
+        self._foresight = foresight
+        self._known: list[tuple[bytes, bytes]] = []
+        self._sent: deque[bytes] = deque()
+        """Calls whose answers are on their way."""
+        self._alone, self._patience = 0, ALONE
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the program's entry returns for these arguments.
+
+        Raises:
+            TypeError: an argument is no plain data.
+            Exception: the program raised one of a builtin class; RuntimeError for its own classes.
+        """
+        try:
+            call = encode_call(args, kwargs)
+        except codec.UnsupportedTypeError as error:
+            raise TypeError(f"an argument is no plain data: {error}") from None
+        if not self._sent:
+            self._send(call)
+        if self._sent.popleft() != call:
+            give_up(DEPARTED)
+        answer = hear()
+        if answer == NO_MORE:
+            os._exit(0)
+        if self._foresight is not None:
+            self._known.append((call, answer))
+        return read_answer(answer)
+
+    def _send(self, call: bytes) -> None:
+        """Send a call, and what will come after it where that can be seen."""
+        self._sent.append(call)
+        self._alone += 1
+        if self._foresight is not None and self._alone > self._patience:
+            # What can be seen only a little at a time is not worth the looking.
+            self._alone, self._patience = 0, 2 * self._patience
+            foreseen = self._foresight.calls(self._known)
+            if foreseen[:1] == [call]:
+                self._sent.extend(foreseen[1:])
+        parts = [part for one in self._sent for part in (LENGTH.pack(1 + len(one)), b"Q", one)]
+        data = memoryview(b"".join(parts))
+        while data:
+            data = data[os.write(SAYS, data) :]
+
+
+def encode_call(args: Any, kwargs: dict[str, Any]) -> bytes:
+    """The message of a call.
+
+    Raises:
+        UnsupportedTypeError: an argument is no plain data.
+    """
+    return CALL + codec.encode([tuple(args), kwargs] if kwargs else tuple(args))
+
+
+def read_answer(answer: bytes) -> Any:
+    """What a call returned.
+
+    Raises:
+        Exception: what the call raised; RuntimeError for an exception of the program's own class.
+    """
+    kind, content = answer[:1], answer[1:]
+    if kind == UNPLAIN:
+        return OpaqueResult(content[1:].decode("utf-8", "replace"), content[:1] == b"T")
+    try:
+        value = codec.decode(content)
+    except ValueError:
+        give_up(UNREADABLE)
+    if kind == RETURNED:
+        return value
+    if kind != RAISED or not is_raised(value):
+        give_up(UNREADABLE)
+    name, message = value
+    cls = getattr(builtins, name, None)
+    if isinstance(cls, type) and issubclass(cls, Exception):
+        try:
+            error = cls(message)
+        except TypeError:  # a class whose exceptions need more than a message
+            error = RuntimeError(f"{name}: {message}")
+        raise error
+    raise RuntimeError(f"{name}: {message}")
+
+
+def is_raised(value: Any) -> bool:
+    """Whether a decoded value is the name of a class and a message."""
+    return type(value) is tuple and len(value) == 2 and all(type(one) is str for one in value)
+
+
+def give_up(why: bytes) -> NoReturn:
+    """Tell the host why the test cannot go on, and end."""
+    say(b"Q", why)
+    os._exit(0)

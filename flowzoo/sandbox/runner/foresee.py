@@ -1,0 +1,232 @@
+"""Which calls a test is going to make: found by running its code with stand-ins for the results.
+
+A test mostly calls, compares and goes on, so that its later calls do not depend on earlier results.
+Where they do, the prediction is wrong or ends early, and nothing else: the test itself is run with
+the results themselves, and each of its calls is compared with the one that was foreseen.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import resource
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+MOST_CALLS = 20_000
+"""Calls that are looked for at a time."""
+MOST_SOURCE = 200_000
+"""Bytes of a test beyond which it is not read as a tree, which takes seconds."""
+_CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
+"""CPU seconds a look ahead may take beyond what the test has taken so far; at most; and until it is
+told again, where the code swallows what ends it."""
+
+Call = Callable[[Sequence[Any], dict[str, Any]], bytes]
+"""Encodes a call; raises where an argument is no plain data, as stand-ins are none."""
+Read = Callable[[bytes], Any]
+"""What an answer means: a result, or an exception that is raised."""
+Run = Callable[[Callable[..., Any], bool], None]
+"""Runs the test's code in a fresh namespace with this in the place of the program's entry; and
+whether what fails in it is passed over."""
+
+
+class _EnoughError(BaseException):
+    """Ends a look ahead."""
+
+
+class StandIn:
+    """What a call that has no result yet returns: it agrees with everything."""
+
+    def __getattr__(self, name: str) -> StandIn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __len__(self) -> int:
+        return 1
+
+    __int__ = __index__ = __hash__ = __len__  # type: ignore[assignment]
+
+    def __float__(self) -> float:
+        return 1.0
+
+    def __complex__(self) -> complex:
+        return 1 + 0j
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "?"
+
+    def __iter__(self) -> Iterator[StandIn]:
+        return iter((self,))
+
+
+def _agree(self: StandIn, *args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+def _stay(self: StandIn, *args: Any, **kwargs: Any) -> StandIn:
+    return self
+
+
+_ARITHMETIC = [
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "divmod",
+    "pow",
+    "lshift",
+    "rshift",
+    "and",
+    "xor",
+    "or",
+]
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "contains"):
+    setattr(StandIn, f"__{_name}__", _agree)
+for _name in (
+    "neg", "pos", "abs", "invert", "round", "call", "getitem", "setitem", "delitem", "reversed",
+    "enter", "exit", *_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC),
+):  # fmt: skip
+    setattr(StandIn, f"__{_name}__", _stay)
+
+
+class _Listener:
+    """Stands for the program's entry, and keeps the calls.
+
+    Args:
+        known: the test's first calls, with their answers.
+        encode: encodes a call.
+        read: reads an answer.
+    """
+
+    def __init__(self, known: Sequence[tuple[bytes, bytes]], encode: Call, read: Read) -> None:
+        self.known, self.encode, self.read = known, encode, read
+        self.calls: list[bytes] = []
+        self.ended = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        place = len(self.calls)
+        if self.ended or place >= len(self.known) + MOST_CALLS:
+            raise _EnoughError
+        try:
+            call = self.encode(args, kwargs)
+        except BaseException:
+            self.ended = True
+            raise _EnoughError from None
+        if place < len(self.known):
+            if self.known[place][0] != call:
+                self.ended = True
+                raise _EnoughError
+            self.calls.append(call)
+            return self.read(self.known[place][1])
+        self.calls.append(call)
+        return StandIn()
+
+
+class Foresight:
+    """Looks ahead; made before the test's code runs for the first time.
+
+    Args:
+        run: runs the test's code.
+        encode: encodes a call.
+        read: reads an answer.
+    """
+
+    def __init__(self, run: Run, encode: Call, read: Read) -> None:
+        self.run, self.encode, self.read = run, encode, read
+        self._start = _random_states()
+
+    def calls(self, known: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+        """The calls that come after the `known` ones."""
+        now = _random_states()
+        found: list[bytes] = []
+        for lenient in (False, True):
+            for restore, state in self._start:
+                restore(state)
+            listener = _Listener(known, self.encode, self.read)
+            clock = _Clock()
+            try:
+                try:
+                    clock.start()
+                    self.run(listener, lenient)
+                finally:
+                    clock.rings = False
+                clock.stop()
+                found = listener.calls
+                break
+            except BaseException:
+                clock.stop()
+                found = max(found, listener.calls, key=len)
+        for restore, state in now:
+            restore(state)
+        return found[len(known) :]
+
+
+class _Clock:
+    """Ends what runs too long, by CPU time."""
+
+    def __init__(self) -> None:
+        self.rings = True
+        self._before: Any = signal.getsignal(signal.SIGPROF)
+
+    def start(self) -> None:
+        """From now on."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = min(_MOST_CPU_S, _CPU_S + usage.ru_utime + usage.ru_stime)
+        signal.signal(signal.SIGPROF, self._ring)
+        signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN_S)
+
+    def stop(self) -> None:
+        """No longer; a second try where it rang while it was being switched off."""
+        self.rings = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, self._before)
+
+    def _ring(self, *_: object) -> None:
+        if self.rings:
+            raise _EnoughError
+
+
+def lenient_code(source: bytes, name: str) -> types.CodeType:
+    """The code of a test in which no assertion and no statement that only calls can fail.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    if len(source) > MOST_SOURCE:
+        raise ValueError(f"{len(source)} bytes")
+    tree = _Lenient().visit(ast.parse(source))
+    return compile(ast.fix_missing_locations(tree), name, "exec", dont_inherit=True)
+
+
+class _Lenient(ast.NodeTransformer):
+    """Wraps what may fail."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return _wrapped(ast.Expr(node.test))
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return _wrapped(node) if isinstance(node.value, ast.Call) else node
+
+
+def _wrapped(node: ast.Expr) -> ast.Try:
+    handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
+    return ast.Try([node], [handler], [], [])
+
+
+def _random_states() -> list[tuple[Callable[[Any], None], Any]]:
+    """What sets the sources of random numbers back to where they are now."""
+    states: list[tuple[Callable[[Any], None], Any]] = [(random.setstate, random.getstate())]
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        states.append((numpy.set_state, numpy.get_state()))
+    return states

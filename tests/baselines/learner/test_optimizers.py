@@ -1,0 +1,236 @@
+"""Optimisers, what decays, and number formats of weights: values, and resumption bit by bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import torch
+from torch import nn
+
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
+from flowzoo.baselines.learner.optimizers import (
+    StochasticAdamW,
+    decay_groups,
+    make_optimizer,
+    stochastic_bfloat16,
+)
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.plan import resolve
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.trainer import train
+from flowzoo.errors import UsageError
+
+Make = Callable[..., Any]
+ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
+LOWER: dict[str, Any] = {"weights": "bfloat16", "compute": "bfloat16"}
+CHOICES: dict[str, dict[str, Any]] = {
+    "adamw": {},
+    "all decay": {"decay": "all", "weight_decay": 0.1},
+    "other betas": {"beta1": 0.5, "beta2": 0.9, "adam_eps": 1e-4},
+    "adafactor": {"optimizer": "adafactor"},
+    "bfloat16": LOWER,
+    "lora": {"rank": 2},
+    "lora on bfloat16": {"rank": 2, **LOWER},
+}
+
+
+def noise(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def learner_of(make: Make, rank: int = 0, **choices: Any) -> Learner:
+    model = make()
+    if choices.get("weights") == "bfloat16":
+        model = model.bfloat16()
+    config = LearnerConfig(lr=1e-2, **choices)
+    if rank:
+        return Learner(LoraBase(model, "", LoraSettings(rank)).add("one", 0), config)
+    return Learner(model, config)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_resumed_learner_goes_on_bit_by_bit(
+    choice: str, tiny_model: Make, role_rows: Make, tmp_path: Path
+) -> None:
+    calls = role_rows()
+    whole, resumed = (learner_of(tiny_model, **CHOICES[choice]) for _ in range(2))
+    start = [p.detach().clone() for p in whole.parameters]
+    for _ in range(2):
+        whole.update(calls, ADVANTAGES)
+    whole.weights.save(tmp_path)
+    torch.save(whole.state_dict(), tmp_path / "learner.pt")
+    resumed.weights.load(tmp_path)
+    torch.rand(7)  # the global generator has no part in it
+    resumed.load_state_dict(torch.load(tmp_path / "learner.pt", weights_only=True))
+    metrics = [one.update(calls, ADVANTAGES) for one in (whole, resumed)]
+    assert metrics[0] == metrics[1]
+    assert all(map(torch.equal, whole.parameters, resumed.parameters))
+    assert not all(map(torch.equal, whole.parameters, start))
+
+
+def test_norms_and_biases_do_not_decay_and_embeddings_do(tiny_model: Make) -> None:
+    weights = FullWeights(tiny_model())
+    names = {id(p): name for name, p in weights.model.named_parameters()}
+    with_decay, without = decay_groups(weights, LearnerConfig())
+    assert "weight_decay" not in with_decay
+    assert without["weight_decay"] == 0
+    left = {names[id(p)] for p in without["params"]}
+    assert left == {name for name in names.values() if "norm" in name}
+    assert "model.embed_tokens.weight" in {names[id(p)] for p in with_decay["params"]}
+    assert len(decay_groups(weights, LearnerConfig(decay="all"))) == 1
+    optimizer = make_optimizer(weights, LearnerConfig(lr=0.5, weight_decay=0.5))
+    before = {name: p.detach().clone() for name, p in weights.model.named_parameters()}
+    for parameter in weights.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in weights.model.named_parameters():
+        torch.testing.assert_close(parameter, before[name] * (1.0 if name in left else 0.75))
+
+
+def test_names_and_marks_of_what_does_not_decay() -> None:
+    """A bias of two dimensions, as experts have, and what a family marks itself."""
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down_proj, self.down_proj_bias = (nn.Parameter(torch.ones(2, 3)) for _ in range(2))
+            self.rates = nn.Parameter(torch.ones(2, 3))
+            self.rates._no_weight_decay = True  # type: ignore[attr-defined]
+
+    model: Any = Odd()
+    with_decay, without = decay_groups(FullWeights(model), LearnerConfig())
+    assert [id(p) for p in with_decay["params"]] == [id(model.down_proj)]
+    assert len(without["params"]) == 2
+
+
+def test_the_same_groups_decay_as_in_the_trainer_of_transformers(tiny_model: Make) -> None:
+    from transformers import Trainer
+
+    model = tiny_model()
+    theirs = set(Trainer.get_decay_parameter_names(None, model))  # type: ignore[arg-type]
+    names = {id(p): name for name, p in model.named_parameters()}
+    mine = decay_groups(FullWeights(model), LearnerConfig())[0]["params"]
+    assert {names[id(p)] for p in mine} == theirs
+
+
+def test_stochastic_rounding_is_exact_in_the_mean_and_between_neighbours() -> None:
+    exact = torch.tensor([1.0, -1.0, 1.001, -3.1415927, 1e-30, 0.0, 65504.5, 1 + 2**-9])
+    drawn = torch.stack([stochastic_bfloat16(exact, noise(i)) for i in range(4000)]).double()
+    spread = (exact.abs() * 2**-7).double()  # a step of bfloat16, or two
+    error = (drawn.mean(0) - exact.double()).abs()
+    assert bool((error <= 4 * spread / 4000**0.5).all())
+    assert bool(((drawn - exact.double()).abs() <= spread).all())
+    assert all(len(column.unique()) <= 2 for column in drawn.T)
+    for place in (0, 1, 5):  # what bfloat16 holds stays
+        assert drawn[:, place].unique().tolist() == [exact[place].item()]
+    assert stochastic_bfloat16(torch.tensor([torch.inf]), noise()).item() == torch.inf
+    assert bool(stochastic_bfloat16(torch.tensor([torch.nan]), noise()).isnan())
+
+
+def test_small_steps_count_that_rounding_to_the_nearest_would_lose() -> None:
+    """A step of 1e-4 on weights of 1: a fortieth of what bfloat16 resolves there."""
+    weight = nn.Parameter(torch.ones(2000, dtype=torch.bfloat16))
+    optimizer = StochasticAdamW([weight], lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    for _ in range(200):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert weight.mean(dtype=torch.float32).item() == pytest.approx(0.98, abs=1e-3)
+    kept = {name: value for name, value in optimizer.state[weight].items() if name != "step"}
+    assert {value.dtype for value in kept.values()} == {torch.bfloat16}
+    seconds = optimizer.state[weight]["exp_avg_sq"].mean(dtype=torch.float32).item()
+    assert seconds == pytest.approx(1 - 0.999**200, rel=0.02)
+
+
+def test_in_bfloat16_a_learner_goes_where_float32_goes(tiny_model: Make, role_rows: Make) -> None:
+    """The loss of the same rows, with and without; and the memory, a half of it."""
+    calls, ends = role_rows(), []
+    for choices in ({}, LOWER):
+        learner = learner_of(tiny_model, **choices)
+        sizes = {p.element_size() for p in learner.parameters}
+        found = [learner.update(calls, ADVANTAGES)["learn/loss"] for _ in range(20)]
+        sizes |= {
+            value.element_size()
+            for state in learner.optimizer.state.values()
+            for name, value in state.items()
+            if name != "step"
+        }
+        assert sizes == ({2} if choices else {4})
+        ends.append(found)
+    assert ends[0][0] == pytest.approx(ends[1][0], rel=0.05)
+    assert ends[1][-1] < ends[1][0]
+    drop = [found[0] - found[-1] for found in ends]
+    assert drop[1] == pytest.approx(drop[0], rel=0.2)
+
+
+def test_a_frozen_base_in_bfloat16_holds_adapters_in_float32(
+    tiny_model: Make, role_rows: Make
+) -> None:
+    learner = learner_of(tiny_model, rank=2, **LOWER)
+    assert {p.dtype for p in learner.parameters} == {torch.float32}
+    adapted = {id(p) for p in learner.parameters}
+    rest = [p for p in learner.model.parameters() if id(p) not in adapted]
+    assert {p.dtype for p in rest} == {torch.bfloat16}
+    before = copy.deepcopy(rest)
+    assert learner.update(role_rows(), ADVANTAGES)["learn/grad_norm"] > 0
+    assert all(map(torch.equal, rest, before))
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"weights": "bfloat16"}, "set `compute` to bfloat16 too"),
+        ({"beta1": 1.0}, r"`beta1` must be in \[0, 1\)"),
+        ({"adam_eps": 0.0}, "`adam_eps` must be greater than 0"),
+        ({"optimizer": "sgd"}, "unknown choice of `optimizer`"),
+    ],
+)
+def test_wrong_choices_are_refused(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LearnerConfig(**choices)
+
+
+def test_a_model_of_another_number_format_is_refused(tiny_model: Make) -> None:
+    with pytest.raises(UsageError, match=r"trains parameters in torch\.bfloat16"):
+        Learner(tiny_model(), LearnerConfig(**LOWER))
+    with pytest.raises(UsageError, match=r"load the model with dtype=torch\.float32"):
+        Learner(tiny_model().bfloat16(), LearnerConfig())
+    with pytest.raises(UsageError, match="adafactor keeps weights in float32"):
+        resolve(TrainConfig(optimizer="adafactor", **LOWER))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "choices",
+    [LOWER, {"lora_rank": 2, **LOWER}, {"engine_dtype": "bfloat16"}, {"optimizer": "adafactor"}],
+    ids=["bfloat16", "lora on bfloat16", "sampling in bfloat16", "adafactor"],
+)
+def test_runs_in_lower_precision_repeat_and_resume(choices: dict[str, Any], tmp_path: Path) -> None:
+    import json
+
+    small: dict[str, Any] = {
+        "problems": 2, "samples": 4, "eval_problems": 4, "eval_every": 2, "checkpoint_every": 1,
+        "threads": 1, "max_tokens": 24, "probe_every": 2,
+    }  # fmt: skip
+
+    def run(name: str, steps: int) -> list[dict[str, Any]]:
+        train(TrainConfig(**small, **choices, steps=steps, out=str(tmp_path / name)))
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        return [
+            {k: v for k, v in json.loads(line).items() if not k.startswith(("time/", "perf/"))}
+            for line in lines
+        ]
+
+    whole = run("whole", 3)
+    run("parts", 1)
+    assert run("parts", 3)[2:] == whole[2:]
+    gap = max(row.get("learn/logp_gap_max/shared", 0.0) for row in whole)
+    assert (gap > 1e-4) == (choices != {"optimizer": "adafactor"}), "sampled in bfloat16, or not"

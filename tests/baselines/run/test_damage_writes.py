@@ -1,0 +1,180 @@
+"""A disk that fills up at any file of a run, and death at any moment of mending a damaged one."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.commands.shared import quiet_transformers
+from flowzoo.errors import SaveError
+
+pytestmark = pytest.mark.xdist_group("damage")  # they share runs
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Inside, no file of this process may grow beyond `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+FULL = [
+    ("killed", 100, "aside/1/metrics.jsonl could"),  # the row that is done again
+    pytest.param("killed", 3000, "run/metrics.jsonl could", marks=pytest.mark.full),  # the others
+    pytest.param("killed", 6500, "transcripts/train-000003.jsonl could", marks=pytest.mark.full),
+    ("killed", 8600, "run/metrics.jsonl could"),  # in the middle of a new row
+    pytest.param("killed", 40_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
+    pytest.param("killed", 1_500_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
+    pytest.param("finished", 100, "run.json could", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize(("state", "size", "file"), FULL)
+def test_a_disk_that_is_full(
+    state: str,
+    size: int,
+    file: str,
+    tmp_path: Path,
+    small_run: Callable[..., Any],
+    small_runs: Path,
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    """The run stops with one line that names the file, and goes on when there is room again."""
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / state, root)
+    measured = what_was_measured(root)
+    quiet_transformers()  # its bars would go to a file, which may not grow either
+    with largest_file(size), pytest.raises(SaveError) as stopped:
+        train(small_run(root))
+    said = str(stopped.value)
+    assert file in said
+    assert "\n" not in said
+    measured |= what_was_measured(root)
+    train(small_run(root))
+    assert measured.lost_in(root) == 0
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
+
+
+def test_death_before_the_first_checkpoint(
+    tmp_path: Path,
+    small_run: Callable[..., Any],
+    small_runs: Path,
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    """The one moment at which a run with metrics begins anew by itself, keeping them."""
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / "killed", root)
+    (root / "checkpoints" / "step-00000000").rename(root / "checkpoints" / ".partial-step-00000000")
+    shutil.rmtree(root / "checkpoints" / "step-00000002")
+    for path in root.glob("transcripts/*[1-9].jsonl"):
+        path.unlink()
+    metrics = root / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes().splitlines(keepends=True)[0])
+    measured = what_was_measured(root)
+    train(small_run(root))
+    assert measured.lost_in(root) == 0
+    assert (root / "aside" / "1" / "transcripts" / "eval-000000.jsonl").is_file()
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
+
+
+class Killed(BaseException):
+    """Stands for a process that dies."""
+
+
+def damage(root: Path) -> None:
+    """A newest checkpoint, metrics, summary and record, none of which is whole."""
+    os.truncate(root / "checkpoints/step-00000004/random.pt", 10)
+    for name in ("metrics.jsonl", "summary.json", "run.json"):
+        os.truncate(root / name, 700)
+
+
+def test_death_at_any_moment_of_mending(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_run: Callable[..., Any],
+    small_runs: Path,
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    """One process after the other dies, each a call further, until one comes through."""
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / "finished", root)
+    damage(root)
+    measured = what_was_measured(root)
+    left = 0
+
+    def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left -= 1
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    deaths = 0
+    for limit in range(40):
+        left = limit
+        with monkeypatch.context() as patch:
+            for name in ("fsync", "rename", "replace", "mkdir"):
+                patch.setattr(os, name, deadly(getattr(os, name)))
+            try:
+                trainer = Trainer(small_run(root))
+            except Killed:
+                deaths += 1
+                assert measured.lost_in(root) == 0
+                continue
+        break
+    else:
+        pytest.fail("no process came through")
+    assert deaths >= 5
+    trainer.train()
+    assert measured.lost_in(root) == 0
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
+    assert [path.name for path in root.glob("checkpoints/torn-*")] == ["torn-step-00000004"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "target",
+    ["checkpoints/torn-step-00000004", "aside/1/transcripts/train-000003.jsonl", "metrics.jsonl",
+     "run.json"],
+)  # fmt: skip
+def test_kill_9_while_a_run_is_mended(
+    target: str,
+    tmp_path: Path,
+    warm: Callable[..., Any],
+    kill_before: Callable[[list[str], Path], None],
+    small_runs: Path,
+    small_words: Callable[[Path], list[str]],
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / "finished", root)
+    os.truncate(root / "checkpoints/step-00000004/random.pt", 10)
+    measured = what_was_measured(root)
+    command = ["flowzoo.cli", *small_words(root)]
+    kill_before(command, root / target)
+    assert measured.lost_in(root) == 0
+    done = warm(command).finish()
+    assert done.returncode == 0, done.stderr
+    assert measured.lost_in(root) == 0
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")

@@ -1,0 +1,407 @@
+"""A warm start: what is taught, that it is the cross-entropy of replies alone, and resuming."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs flowzoo[train]")
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from flowzoo.agents import Roster, Sampling
+from flowzoo.agents.hf.policy import TransformersPolicy, load_model
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.metrics import MetricRow
+from flowzoo.baselines.run.directory import VOLATILE, plain
+from flowzoo.baselines.settings.sft import SftConfig, Taught
+from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
+from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, read_source
+from flowzoo.baselines.sft.trainer import SupervisedTrainer, warm_start
+from flowzoo.cli import main
+from flowzoo.envs import EpisodeRecord, make_workflow
+from flowzoo.errors import DataError, UsageError
+
+pytestmark = pytest.mark.xdist_group("sft")  # they share a run
+
+SMALL: dict[str, Any] = {
+    "n": 8, "epochs": 2, "batch": 8, "eval_problems": 3, "checkpoint_every": 1, "threads": 1,
+    "max_tokens": 24, "keep_last": 9,
+}  # fmt: skip
+PLAY = ScriptedPlay("train", 3, 1, 0)
+
+
+def run(root: Path, **changes: Any) -> dict[str, Any]:
+    return warm_start(SftConfig(**{**SMALL, **changes, "out": str(root)}))
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    lines = (root / "metrics.jsonl").read_text().splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
+        for line in lines
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished warm start of the small settings, only to be read."""
+    root = tmp_path_factory.mktemp("sft") / "whole"
+    run(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def played() -> list[EpisodeRecord]:
+    """What the pocket model plays of voting on problems of the split train."""
+    workflow = make_workflow("voting")
+    model, tokenizer = load_model(str(pocket_path()), "float32")
+    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=32))
+    jobs = [
+        EpisodeJob(problem, sample)
+        for problem in distinct_problems(workflow.task, "train", 6)
+        for sample in range(3)
+    ]
+    return Rollout(workflow, Roster.shared(policy, workflow.roles)).run(jobs)
+
+
+def saved(path: Path, records: list[EpisodeRecord], *, ids: bool) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(record.to_json() if ids else plain(record)) for record in records]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def row_maker(sharing: str = "shared") -> RowMaker:
+    workflow = make_workflow("voting")
+    model, tokenizer = load_model(str(pocket_path()), "float32")
+    names = {role: role if sharing == "isolated" else "shared" for role in workflow.roles}
+    own = RowTokenizer.of(model, tokenizer, None, 0)
+    return RowMaker(workflow.roles, names, dict.fromkeys(names.values(), own))
+
+
+# -- the run -------------------------------------------------------------------------------------
+
+
+def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(whole: Path) -> None:
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["loss_after"] < summary["loss_before"]
+    assert summary["data"]["trained"] > 0 < summary["data"]["held_out"]
+    folder = summary["models"]["shared"]
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    AutoTokenizer.from_pretrained(folder)
+    started = AutoModelForCausalLM.from_pretrained(pocket_path())
+    assert not torch.equal(model.lm_head.weight, started.lm_head.weight.float())
+    assert main(["export", str(whole), "--out", str(whole.parent / "exported")]) == 0
+    card = (whole.parent / "exported" / "README.md").read_text(encoding="utf-8")
+    assert "Trained with sft from pocket" in card
+    assert "| before training | 0 |" in card
+    kept = rows(whole)
+    assert [row["step"] for row in kept if "eval/loss/mean" in row] == [0, 2, 4]
+    assert {"eval/loss/generator", "eval/loss/aggregator", "eval/scores"} <= kept[0].keys()
+
+
+@pytest.mark.parametrize(
+    "sharing", [pytest.param(("shared",), marks=pytest.mark.full), ("isolated",)]
+)
+def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
+    tmp_path: Path, sharing: tuple[str, ...]
+) -> None:
+    changes: dict[str, Any] = {"sharing": sharing, "epochs": 3, "eval_problems": 1}
+
+    def stop(row: MetricRow) -> None:
+        """What would be on the disk if this process were killed now."""
+        if row["step"] == 4:
+            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+            shutil.rmtree(tmp_path / "parts" / "checkpoints" / "step-00000003")
+
+    config = SftConfig(**{**SMALL, **changes, "out": str(tmp_path / "whole")})
+    SupervisedTrainer(config).train(stop)
+    run(tmp_path / "parts", **changes)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    for path in (tmp_path / "whole" / "models").rglob("*.safetensors"):
+        twin = tmp_path / "parts" / path.relative_to(tmp_path / "whole")
+        assert twin.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.full
+def test_two_runs_are_equal_and_another_seed_is_not(whole: Path, tmp_path: Path) -> None:
+    run(tmp_path / "again")
+    run(tmp_path / "other", seed=1)
+    assert rows(tmp_path / "again") == rows(whole)
+    assert rows(tmp_path / "other")[1:] != rows(whole)[1:]
+
+
+def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path: Path) -> None:
+    summary = run(tmp_path, lora_rank=4, epochs=1, lr=5e-3)
+    assert summary["loss_after"] < summary["loss_before"]
+    assert not list((tmp_path / "models" / "shared").glob("adapter*"))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "models" / "shared")
+    started = AutoModelForCausalLM.from_pretrained(pocket_path()).float()
+    assert torch.equal(model.model.embed_tokens.weight, started.model.embed_tokens.weight)
+    assert not torch.equal(
+        model.model.layers[0].mlp.up_proj.weight, started.model.layers[0].mlp.up_proj.weight
+    )
+
+
+def test_a_run_that_was_taught_other_replies_is_not_continued(tmp_path: Path) -> None:
+    chats = tmp_path / "chats.jsonl"
+    line = {"messages": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]}
+    chats.write_text(json.dumps(line))
+    words: dict[str, Any] = {"source": (str(chats),), "held_back": 0.0, "eval_problems": 0}
+    run(tmp_path / "run", **words)
+    line["messages"][1]["content"] = "5"
+    chats.write_text(json.dumps(line))
+    with pytest.raises(UsageError, match="other replies than its sources hold now"):
+        run(tmp_path / "run", **words)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sft", "single", "--n", "4", "--epochs", "1", "--eval-problems", "2", "--threads", "1",
+             "--max-tokens", "16", "--out", str(tmp_path / "run")]  # fmt: skip
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "episodes  4, kept 4" in shown
+    assert f"--model {tmp_path / 'run' / 'models' / 'shared'}" in shown
+    assert main([*words, "--lr", "0.5"]) == 2
+    assert "holds a run with other settings (lr None -> 0.5)" in capsys.readouterr().err
+
+
+# -- what is minimised ---------------------------------------------------------------------------
+
+
+def test_a_step_is_that_of_independent_cross_entropy_on_the_replies_alone() -> None:
+    transcripts = read_source("scripted", make_workflow("voting"), PLAY)
+    calls = row_maker().rows(transcripts, "right", SftCounts())["shared"]
+    model, _ = load_model(str(pocket_path()), "float32")
+    other = copy.deepcopy(model)
+    loss = LossConfig(ratio=False, clip_low=None, clip_high=None, dual_clip=None)
+    learner = Learner(model, LearnerConfig(loss=loss, lr=1e-3, weight_decay=0.0, adam_eps=1e-3))
+    with torch.no_grad():
+        before = float(plain_loss(other, calls))
+    assert float(learner.gaps(calls).mean()) == pytest.approx(before, 1e-5)
+    learnt = learner.update(calls, [1.0] * len(calls))
+    # A large eps: Adam would make the rounding of gradients that are next to nothing visible.
+    optimizer = torch.optim.AdamW(other.parameters(), lr=1e-3, weight_decay=0.0, eps=1e-3)
+    expected = plain_loss(other, calls)
+    expected.backward()
+    norm = torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+    optimizer.step()
+    assert learnt["learn/loss"] == pytest.approx(before, 1e-5)
+    assert learnt["learn/grad_norm"] == pytest.approx(float(norm), 1e-4)
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=0)
+
+
+def plain_loss(model: Any, calls: Any) -> Any:
+    """Mean cross-entropy of all reply tokens, one row at a time, by torch alone."""
+    losses = []
+    for call in calls:
+        ids = torch.tensor([[*call.prompt_ids, *call.output_ids]])
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0]
+        labels = ids[0, 1:].clone()
+        labels[: len(call.prompt_ids) - 1] = -100
+        losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+    return torch.stack(losses).sum() / sum(len(call.output_ids) for call in calls)
+
+
+# -- sources -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_rows_are_tokenised_as_they_were_sampled(
+    played: list[EpisodeRecord], tmp_path: Path, ids: bool
+) -> None:
+    name = "episodes.jsonl" if ids else "transcripts/train-000001.jsonl"
+    saved(tmp_path / name, played, ids=ids)
+    transcripts = read_source(str(tmp_path), make_workflow("voting"), PLAY)
+    counts = SftCounts()
+    found = row_maker().rows(transcripts, "all", counts)["shared"]
+    sampled = {
+        (call.prompt_ids, call.reply): call.output_ids
+        for record in played for call in record.calls if call.finish == "stop"
+    }  # fmt: skip
+    same = [tuple(sampled[row.prompt_ids, row.reply]) == row.output_ids for row in found]
+    assert len(same) > 20  # prompts are equal: else the key would be missing
+    assert sum(same) >= 0.9 * len(same)  # the model may have sampled other tokens of equal text
+    assert counts.compared == len(found)
+    assert counts.as_sampled >= sum(same)
+    cut = sum(call.finish == "length" for record in played for call in record.calls)
+    assert counts.replies_left_out["cut off at the length limit"] == cut
+
+
+def test_chats_teach_every_message_of_the_assistant(tmp_path: Path) -> None:
+    chat = [("system", "S"), ("user", "1+1"), ("assistant", "2"), ("user", "and 3"),
+            ("assistant", "5")]  # fmt: skip
+    line = {"messages": [{"role": role, "content": text} for role, text in chat], "agent": "x"}
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({**line, "agent": "generator"}) + "\n")
+    maker, workflow = row_maker("isolated"), make_workflow("voting")
+    found = maker.rows(read_source(str(path), workflow, PLAY), "right", SftCounts())
+    assert [call.reply for call in found["generator"]] == ["2", "5"]
+    assert found["aggregator"] == []
+    first, second = found["generator"]
+    own = maker.tokenizers["generator"]
+    assert first.output_ids[-1] == own.end
+    assert own.chat.decode(second.output_ids[:-1]) == "5"
+    assert len(second.prompt_ids) > len(first.prompt_ids) + len(first.output_ids)
+    path.write_text(json.dumps(line))
+    with pytest.raises(UsageError, match=r"unknown role or agent in .*'x'.*generator_2"):
+        maker.rows(read_source(str(path), workflow, PLAY), "right", SftCounts())
+    path.write_text(json.dumps({"messages": line["messages"]}))
+    with pytest.raises(UsageError, match='aggregator, generator could learn from it: add "agent"'):
+        maker.rows(read_source(str(path), workflow, PLAY), "right", SftCounts())
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('{"messages": [{"role": "user", "content": "1"}]}', "no message of an assistant"),
+        ('{"messages": [{"role": "assistant", "content": "1"}]}', "must follow a user's"),
+        ('{"messages": [{"role": "tool", "content": "1"}]}', "system, user or assistant"),
+        ('{"messages": [{"role": "user", "content": ["1"]}]}', "role and content, both text"),
+        ('{"messages": "hello"}', "not an episode, or a chat"),
+        ('{"messages": [', "line 2: not an episode, or a chat"),
+    ],
+)
+def test_lines_that_are_no_transcript(line: str, text: str, tmp_path: Path) -> None:
+    good = {"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]}
+    path = tmp_path / "chats.jsonl"
+    for lines in ([json.dumps(good), line], [json.dumps(good), line, json.dumps(good)]):
+        path.write_text("\n".join(lines))
+        with pytest.raises(DataError, match=text if len(lines) == 3 else "line 2: not an episode"):
+            read_source(str(path), make_workflow("voting"), PLAY)
+
+
+def test_sources_that_are_not_there(tmp_path: Path, played: list[EpisodeRecord]) -> None:
+    workflow = make_workflow("voting")
+    with pytest.raises(UsageError, match="is no file or folder: expected scripted"):
+        read_source("scripte", workflow, PLAY)
+    with pytest.raises(UsageError, match=r"holds no transcripts: expected episodes\.jsonl"):
+        read_source(str(tmp_path), workflow, PLAY)
+    with pytest.raises(UsageError, match="probability P"):
+        read_source("scripted:often", workflow, PLAY)
+    other = [replace(record, workflow="single_v0") for record in played[:1]]
+    with pytest.raises(UsageError, match="are of single_v0, and voting_v0 is taught"):
+        read_source(saved(tmp_path / "e.jsonl", other, ids=True), workflow, PLAY)
+
+
+# -- the choice ----------------------------------------------------------------------------------
+
+
+def transcript(problem: str, score: float, number: int) -> Transcript:
+    return Transcript("s", problem, "t", f"{problem}#{number}", score, False, ())
+
+
+def test_the_best_of_every_problem_stay() -> None:
+    scores = {"a": (0.5, 1.0, 1.0), "b": (0.2, 0.9, 0.1)}
+    every = [transcript(name, scores[name][i], i) for i in range(3) for name in scores]
+    assert [one.episode for one in best_of(every, 1)] == ["a#1", "b#1"]
+    assert [one.episode for one in best_of(every, 2)] == ["b#0", "a#1", "b#1", "a#2"]
+    counts = SftCounts()
+    kept = choose(every, SftConfig(threshold=0.9, best=1), (), counts)
+    assert [one.episode for one in kept] == ["a#1", "b#1"]
+    assert counts.left_out == {"score below the threshold": 3, "not among the best": 1}
+
+
+def test_only_replies_that_did_their_job_are_taught() -> None:
+    (one,) = read_source("scripted", make_workflow("voting"), ScriptedPlay("train", 1, 1, 0))
+    first, second, third, last = one.replies
+    replies = (
+        first,
+        replace(second, reply="So it is 1.", truth=0.0),
+        replace(third, reply="I do not know.", readable=False, truth=None),
+        replace(last, shortened=True),
+    )
+    found: dict[str, list[str]] = {}
+    for taught in get_args(Taught):
+        counts = SftCounts()
+        made = row_maker().rows([replace(one, replies=replies)], taught, counts)["shared"]
+        found[taught] = [call.reply for call in made]
+        assert counts.replies == len(made) + sum(counts.replies_left_out.values())
+        assert counts.replies_left_out["prompt was shortened"] == 1
+    assert found["right"] == [first.reply]
+    assert found["readable"] == [first.reply, "So it is 1."]
+    assert found["all"] == [first.reply, "So it is 1.", "I do not know."]
+
+
+def test_held_out_problems_are_refused(
+    tmp_path: Path, played: list[EpisodeRecord], capsys: pytest.CaptureFixture[str]
+) -> None:
+    validation = [replace(one, problem=one.problem.replace("/train/", "/validation/"))
+                  for one in played]  # fmt: skip
+    words = ["sft", "voting", "--eval-problems", "3", "--out", str(tmp_path / "run"), "--source"]
+    assert main([*words, saved(tmp_path / "a.jsonl", validation, ids=True)]) == 2
+    assert "problems of the split 'validation' (the first is math/validation/" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+    held = distinct_problems(make_workflow("voting").task, "validation", 3)[1]
+    smuggled = [replace(played[0], text=held.text)]
+    assert main([*words, saved(tmp_path / "b.jsonl", smuggled, ids=True)]) == 2
+    assert f"is that of the held-out problem {held.id}" in " ".join(capsys.readouterr().err.split())
+    chat = [{"role": "user", "content": f"Please. {held.text} Thanks"},
+            {"role": "assistant", "content": "7"}]  # fmt: skip
+    (tmp_path / "c.jsonl").write_text(json.dumps({"messages": chat}))
+    assert main([*words, str(tmp_path / "c.jsonl")]) == 2
+    assert "1 quotes a held-out problem" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_longer_sum_does_not_quote_a_shorter_one() -> None:
+    assert quotes("Compute 12+7.", ["12+7"])
+    assert not quotes("Compute 112+7.", ["12+7"])
+    assert not quotes("Compute 12+78.", ["12+7"])
+    assert quotes("Compute 12+78 and 12+7", ["12+7"])
+
+
+def test_problems_are_held_back_whole(tmp_path: Path, played: list[EpisodeRecord]) -> None:
+    path = saved(tmp_path / "e.jsonl", played, ids=True)
+    config = SftConfig(source=(path,), held_back=0.5, threshold=0.0, replies="all",
+                       eval_problems=0, threads=1, out=str(tmp_path / "run"))  # fmt: skip
+    trainer = SupervisedTrainer(config)
+    sides = [
+        {call.problem for calls in side.values() for call in calls}
+        for side in (trainer.rows, trainer.held_out)
+    ]
+    trainer._opened.close()
+    assert all(sides)
+    assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"source": ()}, "needs a `source`"),
+        ({"epochs": 0}, "`epochs` must be greater than 0"),
+        ({"held_back": 1.0}, "`held_back` must be from 0 to below 1"),
+        ({"eval_split": "train"}, "leave it at validation"),
+        ({"lr": 0.0}, "`lr` must be greater than 0"),
+    ],
+)
+def test_settings_that_cannot_be_meant(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        SftConfig(**changes)
+
+
+def test_scripted_validation_needs_problems(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="plays `eval_problems` problems, and these are 0"):
+        run(tmp_path, validation=("scripted",), eval_problems=0)
+
+
+def test_nothing_left_to_teach_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no reply is left to teach policy shared: of 8 episodes "
+                       "8 were kept; left out: .*longer than max_length"):  # fmt: skip
+        run(tmp_path, max_length=3)

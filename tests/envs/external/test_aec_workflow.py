@@ -1,0 +1,427 @@
+"""AEC environments of others as workflows: turns, pay, scores, mistakes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Text
+from pettingzoo import AECEnv, ParallelEnv
+
+from flowzoo.agents.names import agent_names
+from flowzoo.baselines.advantages.compute import compute
+from flowzoo.envs import Call, Episode, EpisodeRecord, TextEnv, random_move
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.external.source import load_function
+from flowzoo.envs.external.text_env import chat, is_legal, random_action
+from flowzoo.envs.external.workflow import AECWorkflow, make_aec_workflow
+from flowzoo.envs.tasks.task import SPLITS
+from flowzoo.errors import DivergedError, UsageError
+from flowzoo.seeding import key_rng
+
+
+class Trade(AECEnv[str, Any, Any]):
+    """Three traders take turns; every reply pays its length to the next trader, and half to the
+    speaker. `carol` leaves after her first turn; the others after `rounds`.
+    """
+
+    metadata = {"name": "trade_v1"}  # noqa: RUF012 - as PettingZoo's environments have it
+
+    def __init__(self, rounds: int = 2, end: str = "terminated") -> None:
+        super().__init__()
+        self.possible_agents = ["ann", "bob", "carol"]
+        self.rounds, self.end, self.closed = rounds, end, False
+        self.action_spaces = dict.fromkeys(self.possible_agents, Text(9))
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self.agents = list(self.possible_agents)
+        self.stock = np.random.default_rng(seed).integers(100)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        self.said: list[str] = []
+        self.agent_selection = "ann"
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+    def observe(self, agent: str) -> Any:
+        return f"stock {self.stock}; said: {' '.join(self.said)}"
+
+    def step(self, action: Any) -> None:
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        self._cumulative_rewards[agent] = 0.0
+        self._clear_rewards()
+        following = self.agents[(self.agents.index(agent) + 1) % len(self.agents)]
+        self.rewards[agent] += len(action) / 2
+        self.rewards[following] += len(action)
+        self.said.append(action)
+        over = self.terminations if self.end == "terminated" else self.truncations
+        if agent == "carol":
+            over[agent] = True
+        if len(self.said) == 2 * self.rounds + 1:
+            over.update(dict.fromkeys(self.agents, True))
+        self._accumulate_rewards()
+        self.agent_selection = following
+        if agent == "carol" or all(over.values()):
+            self._deads_step_first()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Pick(Trade):
+    """One agent picks the cell that the seed says, of those still free; an illegal one raises."""
+
+    metadata = {"name": "pick_v0"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.possible_agents = ["player_0", "player_1"]
+        cells = Discrete(4, start=1)
+        self.action_spaces = dict.fromkeys(self.possible_agents, cells)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        super().reset(seed, options)
+        self.free, self.agent_selection = {1, 2, 3, 4}, "player_0"
+
+    def observe(self, agent: str) -> Any:
+        mask = np.array([cell in self.free for cell in (1, 2, 3, 4)], np.int8)
+        return {"observation": np.array(sorted(self.free)), "action_mask": mask}
+
+    def step(self, action: Any) -> None:
+        agent = self.agent_selection
+        if self.terminations[agent]:
+            self._was_dead_step(action)
+            return
+        self.free.remove(int(action))
+        self._cumulative_rewards[agent] = 0.0
+        self._clear_rewards()
+        if not self.free:
+            self.rewards = {"player_0": -1.0, "player_1": 1.0}
+            self.terminations = dict.fromkeys(self.agents, True)
+        self._accumulate_rewards()
+        self.agent_selection = "player_1" if agent == "player_0" else "player_0"
+
+
+def trade(rounds: int = 2, end: str = "terminated", **hooks: Any) -> TextEnv:
+    return TextEnv(Trade(rounds, end), score_range=(0.0, 20.0), **hooks)
+
+
+def plain_trade() -> Trade:
+    return Trade()
+
+
+def pick(opponent: str = "none", **hooks: Any) -> TextEnv:
+    def describe(observation: Any, agent: str) -> str:
+        return f"free: {observation['observation'].tolist()}"
+
+    def parse(reply: str, env: Any, agent: str) -> int | None:
+        return int(reply) if reply.isdigit() else None
+
+    scripted = {"player_1": random_move} if opponent == "random" else {}
+    return TextEnv(Pick(), describe, parse, scripted=scripted, score_range=(-1, 1), **hooks)
+
+
+def endless() -> TextEnv:
+    return trade(rounds=10_000)
+
+
+def seats() -> TextEnv:
+    return trade(roles={"ann": "seller", "carol": "seller"}, scored=("bob",))
+
+
+def undying() -> Trade:
+    class Undying(Trade):
+        def _was_dead_step(self, action: Any) -> None:
+            pass
+
+    return Undying()
+
+
+def said_score() -> TextEnv:
+    class Scored(Trade):
+        def step(self, action: Any) -> None:
+            super().step(action)
+            for info in self.infos.values():
+                info["score"] = 0.25
+
+    return TextEnv(Scored())
+
+
+def numbers() -> Pick:
+    return Pick()
+
+
+def unseeded() -> Trade:
+    class Unseeded(Trade):
+        made = iter(range(10**9))
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+            super().reset(seed, options)
+            self.stock = next(CLOCK)
+
+    return Unseeded()
+
+
+CLOCK = iter(range(10**9))
+
+
+def drifting() -> TextEnv:
+    class Drifting(Trade):
+        def observe(self, agent: str) -> Any:
+            return super().observe(agent) + (f" at {next(CLOCK)}" if self.said else "")
+
+    return TextEnv(Drifting(), score_range=(0, 20))
+
+
+def parallel() -> Any:
+    class Both(ParallelEnv[str, Any, Any]):
+        possible_agents = ["a", "b"]  # noqa: RUF012
+
+    return Both()
+
+
+def nothing() -> int:
+    return 3
+
+
+def workflow(function: Callable[..., Any], **options: Any) -> AECWorkflow:
+    return make_aec_workflow(f"{Path(__file__)}:{function.__name__}", **options)
+
+
+def play(made: AECWorkflow, replies: Sequence[str], index: int = 0) -> EpisodeRecord:
+    """The record of an episode with these replies, repeated as often as it takes."""
+    episode = Episode(made, made.task.problem(index), f"e{index}")
+    number = 0
+    while not episode.done:
+        (turn,) = episode.waiting
+        episode.reply(turn.agent, replies[number % len(replies)])
+        number += 1
+    return record(episode)
+
+
+def to_go(calls: Sequence[Call]) -> list[float]:
+    """The targets of return-to-go, which `compute` gives as they are without a baseline."""
+    from flowzoo.baselines.advantages.spec import AdvantageSpec
+
+    spec = AdvantageSpec(target="return_to_go", mean="none", std="none", singleton="raw")
+    return compute(calls, spec).values.tolist()
+
+
+def test_agents_are_asked_in_turn_and_paid_what_the_environment_says() -> None:
+    done = play(workflow(trade), ["aa", "b", "cccc", "d", "eee"])
+    assert [call.agent for call in done.calls] == ["ann", "bob", "carol", "ann", "bob"]
+    assert done.calls[1].messages[0]["content"].endswith("said: aa")
+    # ann: 1 own, 4 from carol, .5 own, 3 from bob; bob: 2 + .5 + 1 + 1.5; carol: 1 + 2.
+    assert done.returns == {"ann": 8.5, "bob": 5.0, "carol": 3.0}
+    assert [call.reward for call in done.calls] == [8.5, 5.0, 3.0, 8.5, 5.0]
+    # What was paid from a call until its agent's next; bob got 2 and carol 1 before their first.
+    assert [call.immediate for call in done.calls] == [5.0, 1.5, 2.0, 3.5, 1.5]
+    assert to_go(done.calls) == [8.5, 3.0, 2.0, 3.5, 1.5]
+    assert done.score == pytest.approx((8.5 + 5 + 3) / 3 / 20)
+    assert {name: done.facts[name] for name in ("steps", "illegal", "cut", "truncated")} == {
+        "steps": 5, "illegal": 0, "cut": False, "truncated": False,
+    }  # fmt: skip
+    assert done.facts["return/carol"] == 3.0
+    assert (done.workflow, done.task) == ("aec_v0", "trade_v1")
+
+
+def test_team_credit_pays_everybody_the_score() -> None:
+    done = play(workflow(trade, credit="team"), ["aa", "b", "cccc", "d", "eee"])
+    assert {call.reward for call in done.calls} == {done.score}
+    assert {call.parts["team"] for call in done.calls} == {done.score}
+    mixed = play(workflow(trade, credit="mix", alpha=2.0), ["aa", "b", "cccc", "d", "eee"])
+    assert [call.reward for call in mixed.calls] == [
+        pytest.approx(2 * done.score + own) for own in (8.5, 5.0, 3.0, 8.5, 5.0)
+    ]
+    # The team's share is counted once, and every payment from the call on.
+    assert to_go(mixed.calls)[3:] == [pytest.approx(2 * done.score + own) for own in (3.5, 1.5)]
+    assert to_go(mixed.calls)[0] == pytest.approx(2 * done.score + 8.5)
+
+
+def test_what_the_environment_truncates_still_pays() -> None:
+    done = play(workflow(trade, end="truncated"), ["aa", "b", "cccc", "d", "eee"])
+    assert done.facts["truncated"] is True
+    assert done.returns == {"ann": 8.5, "bob": 5.0, "carol": 3.0}
+
+
+def test_an_environment_without_end_is_cut_off_and_says_so() -> None:
+    done = play(workflow(endless, max_steps=4), ["aa"])
+    assert (done.facts["cut"], done.facts["steps"], len(done.calls)) == (True, 4, 4)
+    assert done.returns == {"ann": 4.0, "bob": 5.0, "carol": 3.0}
+
+
+def test_names_and_roles_are_the_environments_own_or_those_given() -> None:
+    assert workflow(trade).agents == {"ann": ("ann", 0), "bob": ("bob", 0), "carol": ("carol", 0)}
+    assert workflow(pick).agents == {"player_0": ("player", 0), "player_1": ("player", 1)}
+    assert dict(workflow(pick, opponent="random").role_counts()) == {"player": ("player_0",)}
+    named = workflow(seats)
+    assert agent_names(named.role_counts()) == ["seller_0", "seller_1", "bob"]
+    done = play(named, ["aa", "b", "cccc", "d", "eee"])
+    assert [call.agent for call in done.calls] == ["seller_0", "bob", "seller_1", "seller_0", "bob"]
+    assert [call.role for call in done.calls[:2]] == ["seller", "bob"]
+    assert done.score == 5.0 / 20  # bob's alone
+
+
+def test_a_score_in_the_infos_is_the_score() -> None:
+    assert play(workflow(said_score), ["a"]).score == 0.25
+
+
+def test_a_return_outside_the_range_says_what_to_give() -> None:
+    with pytest.raises(
+        Exception, match=r"problem trade_v1/train/0/0: ann of trade_v1 got a return of 3, outside"
+    ) as caught:
+        play(workflow(plain_trade), ["a"])
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_replies_are_counted_and_replaced_by_legal_moves() -> None:
+    done = play(workflow(pick), ["2", "2", "what?", "9"])
+    assert [call.strict for call in done.calls] == [True, False, False, False]
+    assert [call.lenient for call in done.calls] == [True, True, False, True]
+    assert (done.facts["illegal"], done.facts["unreadable"], done.facts["steps"]) == (2, 1, 4)
+    assert done.returns == {"player_0": -1.0, "player_1": 1.0}
+    assert [call.reward for call in done.calls] == [-1.0, 0.0, -2.0, 0.0]  # less 1 where wrong
+    again = play(workflow(pick), ["2", "2", "what?", "9"])
+    assert [call.messages for call in again.calls] == [call.messages for call in done.calls]
+    others = {
+        play(workflow(pick), ["x"], index).calls[1].messages[0]["content"] for index in range(20)
+    }
+    assert len(others) == 4  # the moves differ between problems
+
+
+def test_a_wrong_reply_may_lose_the_game() -> None:
+    done = play(workflow(pick, illegal="end", format_penalty=0), ["2", "2"])
+    assert [call.strict for call in done.calls] == [True, False]
+    assert done.returns == {"player_0": 0.0, "player_1": -1.0}
+    assert [call.reward for call in done.calls] == [0.0, -1.0]
+    assert done.score == 0.25
+
+
+def test_scripted_agents_play_by_the_problem_alone() -> None:
+    made = workflow(pick, opponent="random")
+    done = play(made, ["1", "2", "3", "4"])
+    assert {call.agent for call in done.calls} == {"player_0"}
+    assert done.returns == {"player_0": -1.0}
+    assert done.facts["return/player_1"] == 1.0
+    assert done == play(made, ["1", "2", "3", "4"])
+
+
+def test_an_episode_forks_and_pickles_by_playing_the_replies_again() -> None:
+    made = workflow(pick, opponent="random")
+    episode = Episode(made, made.task.problem(3), "e")
+    episode.reply("player_0", "what?")
+    twins = [episode, episode.fork(), pickle.loads(pickle.dumps(episode))]
+    for twin in twins:
+        twin.reply("player_0", "nothing")
+    assert twins[0].done
+    assert record(twins[0]) == record(twins[1]) == record(twins[2])
+
+
+def test_a_fork_of_an_environment_that_is_not_deterministic_is_refused() -> None:
+    made = workflow(drifting)
+    episode = Episode(made, made.task.problem(0), "e")
+    episode.reply("ann", "a")
+    with pytest.raises(DivergedError, match="asked something else"):
+        episode.fork()
+
+
+def test_problems_are_seeds_that_no_two_splits_share() -> None:
+    task = workflow(trade).task
+    found = {
+        split: {task.problem(i, split).meta["reset"] for i in range(300)} for split in SPLITS[:4]
+    }
+    assert [len(seeds) for seeds in found.values()] == [300] * 4
+    assert len(set.union(*found.values())) == 1200
+    assert max(set.union(*found.values())) < 2**31
+    assert task.problem(5, "test") == task.problem(5, "test")
+    assert task.problem(5, "test").meta != workflow(trade, seed=1).task.problem(5, "test").meta
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        (numbers, {}, r"acts by Discrete\(4, start=1\), not by text: return TextEnv"),
+        (parallel, {}, "is a ParallelEnv.*parallel_to_aec"),
+        (nothing, {}, "expected a pettingzoo.AECEnv or a TextEnv around one, got int"),
+        (unseeded, {}, r"starts differently after reset\(seed="),
+        (seats, {"colour": "red"}, r"unexpected keyword argument 'colour'; it takes \(\)"),
+        (trade, {"illegal": "ignore"}, "unknown rule for illegal actions 'ignore'"),
+        (trade, {"max_steps": 0}, "max_steps: expected a whole number of at least 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_played_is_refused_in_one_line(
+    function: Callable[..., Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        workflow(function, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_agent_that_dies_and_stays_is_an_error() -> None:
+    with pytest.raises(Exception, match="carol of trade_v1 has died and stays in `agents`"):
+        play(workflow(undying), ["a"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("nowhere", "package.module:function or path/to/file.py:function, got 'nowhere'"),
+        ("no_such_module:make", "cannot import 'no_such_module': ModuleNotFoundError"),
+        ("no/such/file.py:make", "there is no file no/such/file.py"),
+        (f"{__file__}:missing", "has no function 'missing'; it has .*pick"),
+    ],
+)
+def test_a_spec_that_names_nothing_says_so(spec: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        load_function(spec)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "said"),
+    [
+        ({"scripted": {"dave": random_move}}, "unknown agent of .* 'dave'"),
+        ({"roles": {"dave": "x"}}, "unknown agent"),
+        ({"scored": ("dave",)}, "unknown agent"),
+        ({"scripted": dict.fromkeys(("ann", "bob", "carol"), random_move)}, "every agent of"),
+        ({"score_range": (1, 1)}, "score_range"),
+    ],
+)
+def test_hooks_for_agents_that_are_not_there_are_refused(hooks: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        TextEnv(Trade(), **hooks)
+
+
+def test_observations_of_text_need_no_hook() -> None:
+    said = [{"role": "user", "content": "hello"}]
+    for shown in ("hello", said, {"messages": said}, {"observation": "hello", "action_mask": [1]}):
+        assert chat(shown) == said
+    with pytest.raises(UsageError, match="type ndarray as chat messages"):
+        chat({"observation": np.zeros(3)})
+
+
+def test_legal_moves_are_those_of_the_mask_and_the_space() -> None:
+    cells, mask = Discrete(4, start=1), np.array([0, 1, 0, 1], np.int8)
+    assert [is_legal(cell, cells, mask) for cell in range(6)] == [
+        False, False, True, False, True, False,
+    ]  # fmt: skip
+    drawn = {random_action(cells, mask, key_rng("draw", i)) for i in range(30)}
+    assert drawn == {2, 4}
+    assert {random_action(cells, None, key_rng("draw", i)) for i in range(60)} == {1, 2, 3, 4}
+    with pytest.raises(UsageError, match="allows nothing"):
+        random_action(cells, np.zeros(4), key_rng("draw"))
+    box = Dict({"x": Box(0, 1, (2,))})
+    first, second = (random_action(box, None, key_rng("draw", 1)) for _ in range(2))
+    assert np.array_equal(first["x"], second["x"])
+    assert is_legal(first, box)

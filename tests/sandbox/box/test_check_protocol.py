@@ -1,0 +1,335 @@
+"""What programs send instead of honest answers: never a failure of the sandbox, never accepted."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowzoo.sandbox import (
+    CallTest,
+    CheckTest,
+    Limits,
+    Program,
+    Sandbox,
+    SandboxName,
+    StdinTest,
+    Test,
+)
+from flowzoo.sandbox.box import run as box_run
+from flowzoo.sandbox.box.check import CheckSession
+from flowzoo.sandbox.runner import codec
+
+FIRST_TIER_ONLY = True
+PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
+HASTY = Limits(cpu_s=0.3, wall_s=0.5)
+"""For streams that leave the other side waiting."""
+STREAMS = 2000
+"""Fuzzed streams for each tier; `make test` takes every fortieth."""
+SECRET = 4_815_162_342_108
+
+
+@pytest.fixture(scope="module")
+def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
+    return sandbox_of(backend)
+
+
+def judge(sandbox: Sandbox, source: str, test: Test, limits: Limits = PATIENT) -> Any:
+    programs = [Program(source, None if isinstance(test, StdinTest) else "f")]
+    return sandbox.run_sync(programs, [[test]], limits, on_error="verdict")[0]
+
+
+RAW = """
+import os, struct
+def say(kind, content=b""):
+    data = struct.pack("<I", 1 + len(content)) + kind + content
+    while data:
+        data = data[os.write(3, data):]
+def f(*args, **kwargs):
+    for content in {contents!r}:
+        say(b"Q", content)
+    import time
+    time.sleep(600)
+"""
+
+ANSWERS: dict[str, list[bytes]] = {
+    "list that says raised": [b"E" + codec.encode(["SyntaxError", "x"])],
+    "raised with three parts": [b"E" + codec.encode(("SyntaxError", "x", "y"))],
+    "raised with one part": [b"E" + codec.encode(("SyntaxError",))],
+    "raised with a number for a name": [b"E" + codec.encode((7, "x"))],
+    "raised with a number for a message": [b"E" + codec.encode(("SyntaxError", 7))],
+    "raised with bytes": [b"E" + codec.encode((b"SyntaxError", b"x"))],
+    "raised nothing": [b"E"],
+    "raised None": [b"E" + codec.encode(None)],
+    "raised a dict": [b"E" + codec.encode({"SyntaxError": "x", "b": "c"})],
+    "raised a text of two letters": [b"E" + codec.encode("ab")],
+    "raised a class of no exception": [b"E" + codec.encode(("print", "x"))],
+    "raised SystemExit": [b"E" + codec.encode(("SystemExit", "0"))],
+    "raised a surrogate": [b"E" + codec.encode(("\ud800", "\ud800"))],
+    "old tuple": [codec.encode(("raised", "SyntaxError", "x"))],
+    "empty": [b""],
+    "no kind": [b"\0"],
+    "a call": [b"C" + codec.encode(((), {}))],
+    "no more answers": [b"Z"],
+    "unreadable": [b"?"],
+    "departed": [b"~"],
+    "returned nothing": [b"R"],
+    "returned half": [b"R" + codec.encode([1, 2, 3])[:-2]],
+    "returned twice": [b"R" + codec.encode(1) * 2],
+    "returned too deep": [b"R" + b"L\x01\0\0\0" * 60 + b"N"],
+    "returned a length without content": [b"R" + b"L\xff\xff\xff\x7f"],
+    "returned many": [b"R" + codec.encode(0)] * 50,
+    "unplain without a name": [b"U"],
+    "unplain of bytes": [b"U\xff\xfe"],
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
+    source = RAW.format(contents=ANSWERS[name])
+    code = f"def check(g):\n    assert g(1) == {SECRET}\n    assert g(2) == {SECRET}"
+    verdict = judge(sandbox, source, CheckTest(code, "check(candidate)"), HASTY)
+    assert verdict.status in ("RE", "WA", "TLE"), verdict
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("return '('", "assert eval(f(1)) == 2"),
+        ("return '1 +'", "assert eval(f(1)) == 2"),
+        ("return '\\0'", "exec(f(1))"),
+        ("return 'x y'", "import ast\nassert ast.literal_eval(f(1)) == 2"),
+        ("return 'nowhere'", "assert __import__(f(1)).x == 2"),
+        ("return 'a.b'", "import importlib\nimportlib.import_module(f(1))"),
+        ("raise SyntaxError('x')", "assert f(1) == 2"),
+        ("raise ModuleNotFoundError('numpy')", "assert f(1) == 2"),
+        ("return ['raised', 'SyntaxError', 'x']", "assert f(1) == 2"),
+        ("return ('raised', 'SyntaxError', 'x')", "assert f(1) == 2"),
+        ("return 0", "import os\nos._exit(f(1))"),
+        ("return 0", "import sys\nsys.exit(f(1))"),
+        ("return 11", "import os\nos.kill(os.getpid(), f(1))"),
+        ("return '(' * 10**4 + ')' * 10**4", "assert eval(f(1)) == 2"),
+        ("return '-' * 10**5 + '1'", "assert eval(f(1)) == 2"),
+        ("return 10**5000", "assert str(f(1)) == '2'"),
+        ("return 1e308 * 10", "assert int(f(1)) == 2"),
+        ("return 10**9", "assert len([0] * 10 ** 4 * f(1)) == 2"),
+        ("return 'a' * 30 + '!'", "import re\nassert re.match(r'(a+)+$', f(1))"),
+    ],
+)
+def test_what_a_test_does_upon_an_answer_blames_the_program(
+    sandbox: Sandbox, body: str, code: str
+) -> None:
+    limits = Limits(cpu_s=0.5, wall_s=300.0)
+    verdict = judge(sandbox, f"def f(x):\n    {body}", CheckTest(code), limits)
+    assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
+
+
+@pytest.mark.parametrize(
+    "code", ["import nowhere\nassert f(1) == 2", "import os\nos._exit(0)", "assert ("]
+)
+def test_what_fails_before_any_answer_is_the_tests_own_fault(sandbox: Sandbox, code: str) -> None:
+    verdict = judge(sandbox, "def f(x):\n    return 2", CheckTest(code))
+    assert verdict.status == "SE"
+    assert "the test's own code failed" in verdict.cases[0].detail
+
+
+CHECKS = {
+    "the first": "assert f(0) == 0",
+    "three in a row": "for n in range(3):\n    assert f(n) == n",
+    "many in a row": "for n in range(300):\n    assert f(n) == n",
+    "many lines": "\n".join(f"assert f({n}) == {n}" for n in range(60)),
+    "denied": "\n".join(f"assert not f({n}) != {n}" for n in range(60)),
+    "of results": "x = 0\nfor n in range(40):\n    x = f(x)\n    x += 1\nassert x == 40",
+    "as far as a result says": "n = 0\nwhile f(n) < 30:\n    n += 1\nassert n == 30",
+    "one or the other": "for n in range(50):\n    assert f(n + 1) if f(n) % 2 else f(n) == n",
+    "lists": "for n in range(50):\n    xs = [f(n), f(n + 1)]\n    assert sorted(xs) == [n, n + 1]",
+    "random": "import random\nfor _ in range(50):\n    n = random.randint(0, 10**6)\n"
+    "    assert f(n) == n",
+    "seeded": "import random\nr = random.Random(3)\nfor _ in range(50):\n    n = r.random()\n"
+    "    assert abs(f(n) - n) < 1e-9",
+    "a function": "def g(out, n):\n    same = out == n\n    assert same\n"
+    "for n in range(50):\n    g(f(n), n)",
+    "is": "for n in range(50):\n    assert (f(n) is None) is False",
+    "a length": "for n in range(50):\n    assert len(f([n] * n)) == n",
+    "a comprehension": "assert [f(n) for n in range(50)] == list(range(50))",
+    "a generator": "assert all(f(n) == n for n in range(50))",
+    "any": "assert any(f(n) == 49 for n in range(50))",
+    "exceptions": "for n in range(50):\n    try:\n        f(-1)\n        assert False\n"
+    "    except ValueError:\n        assert f(n) == n",
+    "state of the test": "seen = []\nfor n in range(50):\n    seen.append(f(n))\n"
+    "    assert len(seen) == n + 1",
+    "a thing of the test": "class A:\n    made = 0\n    def __init__(self):\n        A.made += 1\n"
+    "for n in range(50):\n    A()\n    assert f(A.made) == n + 1",
+    "an endless loop of stand-ins": "n = 0\nwhile f(0) == 0 and n < 50:\n    n += 1\n"
+    "assert n == 50",
+    "without an end for stand-ins": "x = f(3)\nfor _ in range(5):\n    f(0)\n"
+    "while x > 0:\n    x -= 1\nassert f(1) == 1",
+}
+ECHO = "def f(x):\n    if x == -1:\n        raise ValueError('no')\n    return x"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_look_ahead_changes_no_verdict(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    test = CheckTest(CHECKS[name])
+    late = ECHO.replace("return x", "return 7 if x == 23 else x")
+    early = ECHO.replace("return x", "return None if x == 0 else x")
+    counting = f"count = 0\n{ECHO}".replace("    return x", "    global count\n    count += 1\n    "
+                                             "return x if count < 20 else -x")  # fmt: skip
+    sources = [ECHO, late, early, counting]
+    ahead = [judge(sandbox, source, test).status for source in sources]
+    monkeypatch.setattr(
+        box_run,
+        "CheckSession",
+        lambda box, checker, limits, _: CheckSession(box, checker, limits, ahead=False),
+    )
+    assert [judge(sandbox, source, test).status for source in sources] == ahead
+    assert ahead[0] == "AC"
+    assert "SE" not in ahead
+
+
+def test_the_program_is_called_in_the_order_of_the_test(sandbox: Sandbox) -> None:
+    source = "calls = []\ndef f(x):\n    calls.append(x)\n    return list(calls)"
+    code = "for n in range(200):\n    assert f(n) == list(range(n + 1))"
+    assert judge(sandbox, source, CheckTest(code)).status == "AC"
+    jumps = "for n in range(90):\n    if len(f(n)) == 50:\n        f('50')\nassert f(0)[50] == '50'"
+    assert judge(sandbox, source, CheckTest(jumps)).status == "AC"
+
+
+@pytest.mark.parametrize(
+    ("at", "what", "status"),
+    [
+        (150, "import os; os._exit(0)", "RE"),
+        (150, "while True: pass", "TLE"),
+        (150, "return bytearray(10**10)", "MLE"),
+        (150, "return 'x' * 10**6", "OLE"),
+        (150, "return 7", "WA"),
+        (150, "raise KeyError(1)", "RE"),
+        (20, "return 7", "WA"),
+    ],
+)
+def test_what_comes_first_in_the_test_counts(
+    sandbox: Sandbox, at: int, what: str, status: str
+) -> None:
+    """Calls that run ahead of a wrong answer neither save a program nor change its fault."""
+    then = "import os; os._exit(0)" if at == 20 else "pass"
+    source = f"def f(x):\n  if x == {at}:\n    {what}\n  if x == 180:\n    {then}\n  return x"
+    code = "for n in range(200):\n    assert f(n) == n"
+    limits = Limits(cpu_s=0.5, wall_s=300.0) if status == "TLE" else PATIENT
+    assert judge(sandbox, source, CheckTest(code), limits).status == status
+
+
+def test_waiting_for_the_other_half_costs_no_time(sandbox: Sandbox) -> None:
+    """The clock on the wall of either half stands still while the other one works."""
+    limits = Limits(cpu_s=60.0, wall_s=2.0)
+    slow_test = "import time\nfor n in range(3):\n    assert f(n) == n\n    time.sleep(0.4)"
+    slow = "import time\ndef f(x):\n    time.sleep(0.4)\n    return x"
+    assert judge(sandbox, slow, CheckTest(slow_test), limits).status == "AC"
+
+
+# -- fuzzing ---------------------------------------------------------------------------------------
+
+
+def fuzzed_value(rng: random.Random, depth: int = 0) -> Any:
+    kinds = 12 if depth < 3 else 8
+    return [
+        lambda: None, lambda: rng.random() < 0.5, lambda: rng.randint(-9, 9),
+        lambda: rng.getrandbits(rng.choice([8, 64, 4000])), lambda: rng.choice([0.0, 1e308, -0.5]),
+        lambda: rng.choice(["", "raised", "SyntaxError", "ModuleNotFoundError", "\ud800"]),
+        lambda: bytes(rng.getrandbits(8) for _ in range(rng.randint(0, 9))), lambda: 1j,
+        lambda: [fuzzed_value(rng, depth + 1) for _ in range(rng.randint(0, 4))],
+        lambda: tuple(fuzzed_value(rng, depth + 1) for _ in range(rng.randint(0, 4))),
+        lambda: {rng.randint(0, 9): fuzzed_value(rng, depth + 1) for _ in range(3)},
+        lambda: {rng.randint(0, 99) for _ in range(5)},
+    ][rng.randrange(kinds)]()  # fmt: skip
+
+
+def fuzzed_content(rng: random.Random) -> bytes:
+    content = codec.encode(fuzzed_value(rng))
+    if rng.random() < 0.3:
+        content = codec.encode(
+            (rng.choice(["SyntaxError", "MemoryError", "é"]), "x" * rng.randint(0, 400))
+        )
+    if rng.random() < 0.3:
+        cut = rng.randint(0, len(content))
+        content = content[:cut] + bytes(rng.getrandbits(8) for _ in range(rng.randint(0, 12)))
+    if rng.random() < 0.05:
+        content *= rng.choice([100, 20_000])
+    return rng.choice([b"R", b"E", b"U", b"C", b"Z", b"?", b"~", b"", b"Q"]) + content
+
+
+def fuzzed_stream(rng: random.Random) -> bytes:
+    """Records as a program could write them, whole and broken."""
+    data = b""
+    for _ in range(rng.choice([1, 1, 2, 3, 40])):
+        kind = rng.choice([b"Q"] * 8 + [bytes([n]) for n in b"SFXCLREMUO"] + [b"\0", b"\xff"])
+        body = kind + fuzzed_content(rng)
+        size = len(body) if rng.random() < 0.9 else rng.choice([0, 1, 7, 2**16, 2**31, 2**32 - 1])
+        data += struct.pack("<I", size) + body
+    if rng.random() < 0.2:
+        data = data[: rng.randint(0, len(data))]
+    return data
+
+
+WRITE = """
+import os, zlib
+def write(data):
+    while data:
+        data = data[os.write(3, data):]
+"""
+
+
+def fuzzed_program(number: int) -> tuple[Program, list[Test]]:
+    rng = random.Random(f"stream {number}")
+    data, more = fuzzed_stream(rng)[:200_000], fuzzed_stream(rng)[:200_000]
+    end = rng.choice(
+        [
+            "return x",
+            "return [x]",
+            "raise ValueError(x)",
+            "os._exit(0)",
+            "os.close(3)",
+            "write(more)",
+            "while True: write(b'\\0')",
+            "import time; time.sleep(9)",
+        ]
+    )
+    early = rng.random() < 0.3
+    source = (
+        f"{WRITE}more = {more!r}\n{f'write({data!r})' if early else ''}\n"
+        f"def f(x):\n    write({data!r})\n    {end}"
+    )
+    tests: list[Test] = [
+        CheckTest(f"for n in range({rng.choice([1, 3, 9, 50])}):\n    assert f(n) == {SECRET} + n"),
+        CheckTest(f"assert f(0) == {SECRET}"),
+        CallTest((1,), SECRET),
+    ]
+    return Program(source, "f"), [rng.choice(tests)]
+
+
+def run_streams(sandbox: Sandbox, numbers: range) -> None:
+    made = [fuzzed_program(number) for number in numbers]
+    verdicts = sandbox.run_sync(
+        [program for program, _ in made], [tests for _, tests in made], HASTY, on_error="verdict"
+    )
+    found = Counter(verdict.status for verdict in verdicts)
+    blamed = [
+        n for n, verdict in zip(numbers, verdicts, strict=True) if verdict.status in ("SE", "AC")
+    ]
+    assert not blamed, (blamed, [verdicts[numbers.index(n)] for n in blamed[:3]])
+    assert len(found) >= 3  # they do not all end alike
+
+
+@pytest.mark.every_tier
+def test_no_stream_of_a_program_breaks_the_sandbox(sandbox: Sandbox) -> None:
+    run_streams(sandbox, range(0, STREAMS, 40))
+
+
+@pytest.mark.full
+def test_two_thousand_streams_break_nothing(sandbox: Sandbox) -> None:
+    run_streams(sandbox, range(STREAMS))
