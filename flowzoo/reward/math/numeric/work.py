@@ -24,8 +24,8 @@ class _State(threading.local):
 _state = _State()
 
 
-class bounded:
-    """`with bounded():` gives what is compared inside one budget."""
+class Bounded:
+    """`with Bounded():` gives what is compared inside one budget."""
 
     def __enter__(self) -> None:
         """Begin, unless a budget is there already."""
