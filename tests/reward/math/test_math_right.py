@@ -219,6 +219,20 @@ EXPRESSIONS = [
     (r"\coth^2x-1", r"\operatorname{csch}^2 x"),
     ("(x-1)^{5000}", "(1-x)^{5000}"),
 ]
+DIGITS = [
+    ("1", r"\sin\frac\pi2"),
+    ("1", r"\cos 2\pi"),
+    ("-1", r"e^{i\pi}"),
+    ("0", r"e^{i\pi}+1"),
+    ("e", r"\lim_{n\to\infty}(1+\frac1n)^n"),
+    (r"\frac{10^{60}-1}{9}", r"\sum_{k=0}^{59}10^k"),
+    ("2-2^{-90}", r"\sum_{n=0}^{90}2^{-n}"),
+    (r"\sqrt{10^{100}+1}+\pi", r"\pi+\sqrt{1+10^{100}}"),
+    (r"10^{100}+\pi", r"\pi+10^{50}10^{50}"),
+    (r"x^{50}+10^{50}\pi", r"10^{50}\pi+x^{25}x^{25}"),
+    ("e^{-100}+1", r"1+\frac{1}{e^{100}}"),
+    (r"\frac{1}{2004!}", r"\frac{2005}{2005!}"),
+]
 REPLIES = [
     (r"x=2 \quad x=3", r"\boxed{x=2, x=3}"),
     ("18", "so it is 6*3.\nA: 18"),
@@ -244,7 +258,7 @@ REPLIES = [
     ("gold", "answer"),
     [
         *SEVERAL, *SIDES, *SETS, *FAMILIES, *EQUATIONS, *MATRICES, *ANALYSIS, *WHOLE, *WORDS,
-        *NUMBERS, *EXPRESSIONS,
+        *NUMBERS, *DIGITS, *EXPRESSIONS,
     ],
 )  # fmt: skip
 def test_is_paid(gold: str, answer: str) -> None:

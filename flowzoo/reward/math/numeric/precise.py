@@ -7,7 +7,9 @@ exponents, arguments of slow functions, terms of sums and nodes visited.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Final
 
 from flowzoo.reward.math.numeric.binders import integral, limit, series
@@ -20,7 +22,7 @@ from flowzoo.reward.math.numeric.doubles import (
 from flowzoo.reward.math.numeric.models import modelled, sample
 from flowzoo.reward.math.numeric.points import ProbePoint
 from flowzoo.reward.math.numeric.work import UnreliableValueError, spend
-from flowzoo.reward.math.tree import ExprNode, rational
+from flowzoo.reward.math.tree import MAX_BITS, ExprNode, bits, num, rational, substitute, symbols
 
 _GUARD: Final = 20
 _COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
@@ -31,6 +33,8 @@ _MP_NAMES: Final = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh", "arcosh": "acosh",
     "artanh": "atanh", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc", "normal": "ncdf",
 }  # fmt: skip
+_FLAT_AT_ZERO: Final = frozenset({"exp", "cos", "cosh", "sec", "sech"})
+_FLAT_FAR_OUT: Final = {"tanh": 1.0, "coth": 1.0, "erf": 0.5, "erfc": 0.5, "normal": 0.5}
 _KNOWN: Final = frozenset({*FUNCTIONS, "gamma", "zeta", "erf", "erfc", "normal"})
 _MOST: Final = {"zeta": 60, "gamma": 1e7, "erf": 200, "erfc": 200, "normal": 200}
 """Largest arguments of functions that are slow or out of range beyond."""
@@ -64,19 +68,37 @@ def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
         raise
 
 
+def _exactly(name: str, variable: str, body: ExprNode, terms: range) -> Fraction | None:
+    """A finite sum or product of rational numbers."""
+    if symbols(body) - {variable}:
+        return None
+    spend(2 * len(terms))
+    found: list[Fraction] = []
+    for index in terms:
+        term = rational(substitute(body, {variable: num(index)}))
+        if term is None or bits(term) > MAX_BITS:
+            return None
+        found.append(term)
+    return sum(found, Fraction(0)) if name == "sum" else math.prod(found, start=Fraction(1))
+
+
 class TreeEvaluation:
     """One evaluation of a tree."""
 
     def __init__(self, point: ProbePoint, digits: int, held: int = 0) -> None:
         """With `digits` digits to rely on; more are `held` where a computation loses many."""
         self.point, self.digits, self.context = point, digits, _context(held or digits)
+        self.held = held or digits
         self.left = _WORK
         self.cost = 8 + (held or digits) // 10
+        self.stands_in = True  # under a limit a stand-in would have one, and for no reason
         self.vanishes = False  # whether powers too small to hold are zero, as under an integral
         self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
 
     def number(self, value: Any) -> Any:
-        """A fraction in this arithmetic."""
+        """A fraction in this arithmetic; one of more digits than are held needs a finer one."""
+        if value.numerator.bit_length() > self.context.prec and not self.vanishes:
+            raise UnreliableValueError
         return self.context.mpf(value.numerator) / value.denominator
 
     def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
@@ -93,7 +115,7 @@ class TreeEvaluation:
         if op == "const":
             return self.constant(args[0])
         if op == "add":
-            return self.context.fsum(self.value(arg, bound) for arg in args)
+            return self.sum([self.value(arg, bound) for arg in args])
         if op == "mul":
             return self.context.fprod(self.value(arg, bound) for arg in args)
         if op == "pow":
@@ -101,6 +123,13 @@ class TreeEvaluation:
         if op == "bind":
             return self.binder(node, bound)
         return self.real(self.call(args[0], args[1:], bound))
+
+    def sum(self, terms: list[Any]) -> Any:
+        """A sum, unless a term is so small beside another one that it would be lost."""
+        sizes = [abs(term) for term in terms if term != 0]
+        if len(sizes) > 1 and not self.vanishes and min(sizes) < max(sizes) * self.snap:
+            raise UnreliableValueError
+        return self.context.fsum(terms)
 
     def symbol(self, name: str) -> Any:
         """The value of a free symbol."""
@@ -138,6 +167,8 @@ class TreeEvaluation:
             raise UnreliableValueError
         if self.vanishes and context.re(exponent * context.log(base)) < -1e6:
             return context.zero
+        if not self.vanishes:
+            self.check_level("exp", exponent * context.log(base))
         if abs(exponent) * abs(context.log(abs(base))) > 1e12 or abs(context.im(exponent)) > 1e9:
             raise UnreliableValueError
         return context.power(base, exponent)
@@ -151,6 +182,8 @@ class TreeEvaluation:
         if name in _KNOWN:
             if abs(first) > _MOST.get(name, 1e12):
                 raise UnreliableValueError
+            if not self.vanishes:
+                self.check_level(name, first)
             return getattr(context, _MP_NAMES.get(name, name))(first)
         if name == "abs":
             return abs(first)
@@ -164,9 +197,22 @@ class TreeEvaluation:
             return context.binomial(first, values[1])
         if name in ("max", "min", "floor", "ceil", "mod", "sign"):
             return self.stepped(name, values)
-        if any(abs(item) > 1e30 for item in values):
+        if not self.stands_in or any(abs(item) > 1e30 for item in values):
             raise UnreliableValueError
         return modelled(name, values, self.number)
+
+    def check_level(self, name: str, at: Any) -> None:
+        """Whether a function is so flat at `at` that the digits do not hold the difference."""
+        if at == 0:
+            return
+        size = abs(at)
+        reach = self.held if name == "exp" else self.held // 2
+        if name in _FLAT_AT_ZERO and size < self.context.mpf(10) ** -reach:
+            raise UnreliableValueError
+        if name in _FLAT_FAR_OUT and size > self.held ** _FLAT_FAR_OUT[name]:
+            raise UnreliableValueError
+        if name == "arctan" and size > self.context.mpf(10) ** (self.held // 3):
+            raise UnreliableValueError
 
     def stepped(self, name: str, values: list[Any]) -> Any:
         """A function of real numbers with steps or kinks."""
@@ -209,7 +255,7 @@ class TreeEvaluation:
             found = integral(self, variable, body, limits, bound)
         elif name == "lim" and len(limits) == 1:
             finer = TreeEvaluation(self.point, self.digits, 8 * self.digits)
-            finer.left = self.left
+            finer.left, finer.stands_in = self.left, False
             found = limit(finer, variable, body, limits[0], bound)
             self.left = finer.left
         return self.standing(node, bound) if found is None else found
@@ -220,10 +266,12 @@ class TreeEvaluation:
         """A short finite sum or product."""
         inner = deeper(bound, max(len(terms), 1))
         values = [self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms]
-        return self.context.fsum(values) if name == "sum" else self.context.fprod(values)
+        return self.sum(values) if name == "sum" else self.context.fprod(values)
 
     def standing(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
         """A stand-in for what is not computed, linear in the body of a sum, integral or limit."""
+        if not self.stands_in:
+            raise UnreliableValueError
         name, variable, body, *limits = node.args
         inner = deeper(bound, 2)
         ends = [

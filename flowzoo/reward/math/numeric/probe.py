@@ -41,7 +41,7 @@ from flowzoo.reward.math.tree import (
     unapplied,
 )
 
-_DIGITS: Final = (20, 50, 120)
+_DIGITS: Final = (20, 50, 120, 450, 900, 1300)
 _SHRINKS: Final = -25
 """Powers of ten by which a difference that is zero shrinks at least from one precision to next."""
 _SLACK: Final = 5
@@ -241,12 +241,16 @@ def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
     for digits in _DIGITS:
         try:
             first, second = precise(a, point, digits), precise(b, point, digits)
+        except OffRealsError:
+            return None
         except UnreliableValueError:
-            break
+            if apart:
+                break
+            continue  # more digits may hold it
         apart.append((abs(first - second), max(abs(first), abs(second)), digits))
         if len(apart) > 1:
             verdict = _settled(apart[-2], apart[-1])
-            if verdict is False or (verdict and len(apart) == len(_DIGITS)):
+            if verdict is False or (verdict and len(apart) == _ENOUGH):
                 return verdict
     verdicts = [_settled(coarse, fine) for coarse, fine in pairwise(apart)]
     return True if verdicts and all(verdicts) else None
