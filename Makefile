@@ -17,7 +17,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-trl env-trl lint format wheel clean
+.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl lint format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -79,6 +79,9 @@ bench: env ## Print steps per second, rollout overhead and fork time
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/vllm_rollout.py
+
+bench-overlap: env-vllm ## Time steps with and without rollouts that overlap learning (two cores)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overlap.py
 
 env-trl: $(TRL_STAMP) ## Create .venv-trl with TRL and the tested versions of torch and transformers
 

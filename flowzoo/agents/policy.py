@@ -84,6 +84,8 @@ class Completion:
     logps: Sequence[float] = ()
     """Natural-log probability of each output token under the distribution it was sampled from."""
     finish: FinishReason = "stop"
+    version: int | None = None
+    """Optimiser steps behind the weights that sampled it, where an engine of its own was told."""
     shortened: int = 0
     """What was taken out of a prompt that was over its budget, in tokens (an endpoint that
     reports no token ids: in characters)."""

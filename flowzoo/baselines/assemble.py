@@ -35,6 +35,15 @@ def make_learners(
     }
 
 
+def learner_notes(learners: Mapping[str, Learner]) -> list[str]:
+    """What is to be said about how the policies are trained, each once."""
+    found: dict[str, list[str]] = {}
+    for name, learner in learners.items():
+        for note in learner.notes:
+            found.setdefault(note, []).append(name)
+    return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+
+
 def open_engines(
     config: TrainConfig,
     trained: Mapping[str, LoadedPolicy],

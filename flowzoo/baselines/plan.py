@@ -29,6 +29,7 @@ from flowzoo.baselines.settings.checks import (
     check_optimiser,
     check_reward,
     check_splits,
+    check_staleness,
     check_used,
 )
 from flowzoo.baselines.settings.config import TrainConfig
@@ -197,6 +198,7 @@ def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
     algorithm = replace(algorithm, advantage=spec, **chosen)
     check_used(config, algorithm)
     check_groups(config, algorithm)
+    check_staleness(config, algorithm)
     if workflow.pays_agents:
         algorithm = replace(algorithm, advantage=by_agent(spec))
     check_credit(workflow, algorithm)

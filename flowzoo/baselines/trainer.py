@@ -39,13 +39,19 @@ import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
+from flowzoo.baselines import ahead
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.assemble import make_learners, make_sampler, open_engines
+from flowzoo.baselines.assemble import (
+    learner_notes,
+    make_learners,
+    make_sampler,
+    open_engines,
+)
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
-from flowzoo.baselines.engines.evaluation import Evaluation, sample_jobs
+from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
@@ -59,7 +65,7 @@ from flowzoo.baselines.metrics import (
 )
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.difficulty import training_indices
-from flowzoo.baselines.problems.filters import FilterConfig, gather
+from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
 from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
@@ -111,11 +117,14 @@ class Trainer:
         self._told: set[str] = set()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
-            self._resume()
+            resumed = self._resume()
             self.engines = open_engines(
                 config, self.trained, self.learners, held_out, self.plan.budgets.reply
             )
-            opened.callback(self.engines.close)
+            self.batches = ahead.StepSampler(self.draw, self.engines, self.stream, self._versions)
+            self.batches.ready = resumed
+            opened.callback(self.batches.close)
+            opened.callback(self.engines.close)  # first, so that nothing is waited for
             self.evaluation = Evaluation(
                 self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
                 config.eval_samples,
@@ -186,27 +195,21 @@ class Trainer:
         """One iteration: rollouts, advantages, the optimiser steps of every policy."""
         config, plan = self.config, self.plan
         began = time.perf_counter()
-        workflow = plan.curriculum.at(step)
-        versions = {f"version/{name}": learner.steps for name, learner in self.learners.items()}
-        sampler = self.sampler(workflow, key_int("train", config.seed, step))
-        gathered = gather(
-            self.stream,
-            workflow.task,
-            lambda jobs: sample_jobs(self.engines, sampler, jobs),
-            FilterConfig("drop" if config.refill else "keep", config.refill),
-            problems=config.problems,
-            samples=plan.samples,
-            informative=self.informative,
-        )
+        batch = self.batches.take(step)
         self.engines.before_learning()
         sampled_at = time.perf_counter()
-        sampled = gathered.sampled
+        gathered, sampled = batch.gathered, batch.gathered.sampled
+        row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
+        if config.max_staleness:
+            now = self._versions()
+            row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
         advantages = plan.judge(sampled, self.baselines)
+        if config.max_staleness and step < config.steps:
+            # Not before: what is drawn may depend on the running means.
+            self.batches.start(step + 1)
         played = [call for record in sampled.records for call in record.calls]
-        row = role_metrics(sampled.records) | form_metrics(played)
-        row |= (
-            advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step) | versions
-        )
+        row |= role_metrics(sampled.records) | form_metrics(played)
+        row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if config.refill:
             row |= gathered.counts
         for name in self.learners:
@@ -223,17 +226,36 @@ class Trainer:
                 earlier = [past[norm] for past in self.history if norm in past]
                 row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
         learned_at = time.perf_counter()
+        self.batches.wait()
+        idle_at = time.perf_counter()
         row |= self.engines.sync()
         tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
         self.tokens += tokens
         if plan.algorithm.sampling == "tree":
             row["tree/value_calls"] = sampled.value_calls
             row["tree/value_tokens"] = sampled.value_tokens
-        row["time/rollout"], row["time/learn"] = sampled_at - began, learned_at - sampled_at
+        row["time/rollout"], row["time/learn"] = batch.seconds, learned_at - sampled_at
+        if config.max_staleness:
+            row["time/wait"] = idle_at - learned_at
         row["perf/tok_s"] = tokens / (time.perf_counter() - began)
         if step % config.transcripts_every == 0:
             self.run.save_transcripts("train", step, sampled.records)
         return row
+
+    def draw(self, step: int, play: ahead.PlayWith) -> FilteredBatch:
+        """Draw the problems of `step` and play them; `play` is given the sampler and the jobs."""
+        config, plan = self.config, self.plan
+        workflow = plan.curriculum.at(step)
+        sampler = self.sampler(workflow, key_int("train", config.seed, step))
+        return gather(
+            self.stream,
+            workflow.task,
+            lambda jobs: play(sampler, jobs),
+            FilterConfig("drop" if config.refill else "keep", config.refill),
+            problems=config.problems,
+            samples=plan.samples,
+            informative=self.informative,
+        )
 
     def informative(self, sampled: RolloutBatch) -> set[str]:
         """Keys of the jobs that some policy would learn from; running means stay as they are."""
@@ -288,17 +310,13 @@ class Trainer:
     @property
     def notes(self) -> list[str]:
         """What is to be said about how the policies are trained, each once."""
-        found: dict[str, list[str]] = {}
-        for name, learner in self.learners.items():
-            for note in learner.notes:
-                found.setdefault(note, []).append(name)
-        return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+        return learner_notes(self.learners)
 
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int, score: float | None) -> None:
         """Write a checkpoint."""
-        config = self.config
+        config, sampled = self.config, self.batches.ready
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -316,6 +334,7 @@ class Trainer:
             score=score,
             keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            texts={} if sampled is None else {ahead.FILE: ahead.to_text(sampled)},
             metrics=self.history,
         )
 
@@ -373,7 +392,13 @@ class Trainer:
         path = Path(config.difficulty)
         return training_indices(path, self.workflow.task, config.split, *config.pass_rates)
 
-    def _resume(self) -> None:
+    def _versions(self) -> dict[str, int]:
+        """Policy -> optimiser steps so far."""
+        return {name: learner.steps for name, learner in self.learners.items()}
+
+    def _resume(self) -> ahead.SampledStep | None:
+        """Go on from the last checkpoint; returns the batch that it was saved with, if any."""
+        sampled = None
         found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
             self.step = found.step
@@ -382,7 +407,9 @@ class Trainer:
             self.stream.cursor = found.state["cursor"]
             self.baselines.load_state_dict(found.state["baselines"])
             self.halted = found.state.get("halted", "")  # callbacks came later
+            sampled = ahead.read(found.path)
         self.history = self.run.begin(found, damaged, finished=self.finished)
+        return sampled
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""

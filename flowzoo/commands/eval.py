@@ -148,10 +148,10 @@ def json_settings(options: Options) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     settings = json.loads(json.dumps(asdict(options), default=str))
     del settings["out"], settings["json"]
-    if not settings["problems"]["skip_unusable"]:
-        del settings["problems"]["skip_unusable"]  # as in evaluations from before there were any
     if options.env is None:
-        del settings["env"]
+        del settings["env"]  # as in evaluations from before there were any
+    if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
+        del settings["problems"]["skip_unusable"]
     return settings
 
 

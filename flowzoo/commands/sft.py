@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ def run(options: Options) -> int:
     grading_of(trainer.workflow)
     if not options.json:
         print_data(trainer.counts.plain())
+    for note in trainer.notes:
+        print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     with step_progress(trainer.steps, trainer.step) as on_step:

@@ -66,6 +66,9 @@ class Call:
     """Tree sampling: which of the decision's candidates, from 0."""
     executed: bool = True
     """The episode went on from this reply; False for a candidate that was only valued."""
+    version: int | None = None
+    """Optimiser steps behind the weights that sampled it: a vLLM engine's, as it was synced. None:
+    the learner's own module, a frozen policy, or nothing that is trained."""
     value: float | None = None
     """Tree sampling: what the candidate was found to be worth; None where nothing was valued."""
     share: float | None = None

@@ -22,13 +22,15 @@ from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
 
 
+def call_from_json(row: Mapping[str, Any]) -> Call:
+    """The inverse of `asdict` of a call after a round trip through JSON."""
+    lists = ("messages", "prompt_ids", "output_ids", "logps")
+    return Call(**{**row, **{name: tuple(row[name]) for name in lists}})
+
+
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
     """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
-    lists = ("messages", "prompt_ids", "output_ids", "logps")
-    calls = tuple(
-        Call(**{**call, **{name: tuple(call[name]) for name in lists}}) for call in row["calls"]
-    )
-    return EpisodeRecord(**{**row, "calls": calls})
+    return EpisodeRecord(**{**row, "calls": tuple(map(call_from_json, row["calls"]))})
 
 
 def read_episodes(path: Path) -> list[EpisodeRecord]:

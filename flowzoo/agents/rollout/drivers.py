@@ -122,6 +122,7 @@ def engine_fields(answers: Mapping[int, Response]) -> dict[int, dict[str, Any]]:
             "logps": done.logps,
             "finish": done.finish,
             "shortened": done.shortened,
+            "version": done.version,
         }
         for number, (policy, done) in answers.items()
     }

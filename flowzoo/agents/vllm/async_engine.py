@@ -94,7 +94,7 @@ class AsyncLLMBackend:
 
     def reset_cache(self) -> None:
         """See `VLLMBackend`."""
-        if not self._call(self._engine.reset_prefix_cache):
+        if not self._call(lambda: self._engine.reset_prefix_cache()):
             raise UsageError("the prefix cache is in use: await or cancel all requests first.")
 
     def sleep(self, level: int) -> None:
@@ -117,8 +117,7 @@ class AsyncLLMBackend:
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Await something of the engine; whatever fails there is the engine's end."""
-        if self._error is not None:
-            raise type(self._error)(*self._error.args)
+        self._check_alive()
         try:
             return self._loop.wait(work())
         except Exception as error:
@@ -126,8 +125,7 @@ class AsyncLLMBackend:
             raise self._error from error
 
     async def _answer(self, job: GenerationRequest) -> GenerationOutput:
-        if self._error is not None:
-            raise type(self._error)(*self._error.args)
+        self._check_alive()
         self._count += 1
         self._under_way += 1
         key = str(self._count)
@@ -142,11 +140,19 @@ class AsyncLLMBackend:
             raise EngineDeadError("the vLLM engine ended a reply early")
         except EngineDeadError:
             raise
+        except asyncio.CancelledError:
+            self._check_alive()  # it was closed meanwhile: who waits elsewhere is told
+            raise
         except Exception as error:
             self._error = engine_error(error)
             raise self._error from error
         finally:
             self._under_way -= 1
+
+    def _check_alive(self) -> None:
+        """Raise what ended the engine, if anything did."""
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
 
     def _check_idle(self, what: str) -> None:
         if self._under_way:

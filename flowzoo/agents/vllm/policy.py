@@ -72,6 +72,8 @@ class VLLMPolicy:
         self.sampling = sampling or Sampling()
         self.adapter = adapter
         self.stats = EngineStats()
+        self.version: int | None = None
+        """Optimiser steps behind the engine's weights, set by who syncs it."""
         check_context(engine.context, self.sampling)
         self._chat = ChatTokenizer(engine.tokenizer, template_kwargs or {}, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
@@ -173,6 +175,7 @@ class VLLMPolicy:
             output_ids=sample.tokens,
             logps=sample.logps,
             finish="stop" if sample.stopped else "length",
+            version=self.version,
             shortened=job.shortened,
         )
 

@@ -223,18 +223,25 @@ class ServerBackend:
             if reply.status_code != 200:
                 raise self._died(f"status {reply.status_code}: {reply.text[:500]}")
             return read_choice(reply.json())
+        except asyncio.CancelledError:
+            self._check_alive()  # it was closed meanwhile: who waits elsewhere is told
+            raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise self._died(f"an answer without token ids or log-probs ({error!r})") from error
         finally:
             self._under_way -= 1
 
     async def _send(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
-        if self._error is not None:
-            raise type(self._error)(*self._error.args)
+        self._check_alive()
         try:
             return await self._client.post(url, json=dict(body), headers=_headers())
         except httpx.HTTPError as error:
             raise self._died(f"{type(error).__name__}: {error}") from error
+
+    def _check_alive(self) -> None:
+        """Raise what ended the engine, if anything did."""
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
 
     def _died(self, what: str) -> EngineDeadError:
         self._error = engine_error(RuntimeError(f"{self._url}: {what}"))

@@ -168,9 +168,8 @@ def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
     """What lets replies end by themselves."""
     own = [word for word in settings["lengths"] if word.startswith(f"{role}=") and "/" in word]
     limit = f"--lengths (now {own[0]})" if own else f"--max-tokens (now {settings['max_tokens']})"
-    short = (
-        "" if settings["truncated"] == "penalise" else ", or teach brevity: --truncated penalise"
-    )
+    taught = settings["truncated"] in ("penalise", "shape")
+    short = "" if taught else ", or teach brevity: --truncated penalise"
     return f"raise {limit}; if the model thinks, --thinking off{short}"
 
 

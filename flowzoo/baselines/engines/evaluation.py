@@ -26,10 +26,15 @@ def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) 
     """
     while True:
         try:
-            engines.before_rollout()
-            return sampler.sample(jobs)
+            return sample_once(engines, sampler, jobs)
         except EngineDeadError as error:
             engines.recover(error)
+
+
+def sample_once(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+    """What `jobs` come to; an engine that dies is left to the caller."""
+    engines.before_rollout()
+    return sampler.sample(jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,9 @@ class VLLMEngines:
                 for name, one in trained.items()
             }
 
-        self._players = make(training)
+        self._players, self._judges = make(training), make(evaluating)
         self.players: Mapping[str, Policy] = self._players
-        self.judges: Mapping[str, Policy] = make(evaluating)
+        self.judges: Mapping[str, Policy] = self._judges
 
     def before_rollout(self) -> None:
         """See `Engines`: what a prompt finds in the cache moves its floats."""
@@ -139,6 +139,7 @@ class VLLMEngines:
                 self._of[name].load_adapter(name, learner.weights.save)
             else:
                 self._of[name].load_weights(learner.weights.model.state_dict())
+            self._players[name].version = self._judges[name].version = learner.steps
         loaded = time.perf_counter()
         row: MetricRow = {}
         for name, learner in self._learners.items():

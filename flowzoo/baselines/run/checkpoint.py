@@ -8,6 +8,7 @@ Layout of one checkpoint below the run's checkpoint folder:
                          optimiser, clocks, running means; of a LoRA policy the adapter alone, in
                          PEFT layout; nothing of a frozen policy
       random.pt          states of the generators of python, numpy and torch
+      ahead.json         the next step's batch, where it was sampled ahead (`max_staleness`)
       metrics.jsonl      the rows of metrics up to the step: the run's own file can be mended
       checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
                          frozen policies play with, size and SHA-256 of every other file, and the
@@ -89,13 +90,15 @@ def save(
     score: float | None = None,
     keep: CheckpointRetention | None = None,
     frozen: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
     metrics: Iterable[Mapping[str, Any]] | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove those that `keep` (default:
     `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
-    models of policies that are not trained; `metrics` are the run's rows so far.
+    models of policies that are not trained; `texts` are further files by name, `metrics` the run's
+    rows so far.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
@@ -117,7 +120,7 @@ def save(
     try:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
-        _write(partial, learners, tokenizers or {}, manifest, metrics)
+        _write(partial, learners, tokenizers or {}, texts or {}, manifest, metrics)
         os.rename(partial, target)
         _sync(root)
     except Exception as error:  # torch and safetensors have their own for a failed write
@@ -225,6 +228,7 @@ def _write(
     folder: Path,
     learners: Mapping[str, Learner],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
+    texts: Mapping[str, str],
     manifest: dict[str, Any],
     metrics: Iterable[Mapping[str, Any]] | None,
 ) -> None:
@@ -238,6 +242,8 @@ def _write(
             tokenizers[name].save_pretrained(place)
         torch.save(learner.state_dict(), place / "learner.pt")
     torch.save(random_state(), folder / "random.pt")
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     if metrics is not None:
         text = "".join(json.dumps(row) + "\n" for row in metrics)
         (folder / METRICS).write_text(text, encoding="utf-8")

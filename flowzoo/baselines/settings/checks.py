@@ -73,6 +73,34 @@ def check_groups(config: TrainConfig, algorithm: Algorithm) -> None:
         )
 
 
+def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
+    """Refuse to sample ahead where nothing could work beside the learner, or be right off policy.
+
+    Raises:
+        UsageError: no engine of its own, one that sleeps meanwhile, or a loss that neither has a
+            ratio to the policy that sampled nor importance weights.
+    """
+    if not config.max_staleness:
+        return
+    apart = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
+    if not apart:
+        told = f"{config.engine}, {config.placement}" if config.engine == "vllm" else config.engine
+        raise UsageError(
+            f"max_staleness={config.max_staleness} samples while the learner works, for which the "
+            f"engine needs processes of its own: set engine=vllm and placement=split (got {told})"
+        )
+    if config.engine_sleep:
+        raise UsageError(
+            "with `max_staleness` the engine works while the learner does: leave out `engine_sleep`"
+        )
+    if not algorithm.ratio and config.old_logp == "sampler":
+        raise UsageError(
+            f"{algorithm.name} has no ratio to the policy that sampled, so rows of older weights "
+            "would be trained on as if they were new: set old_logp=recomputed, whose importance "
+            "weights correct for that, or an algorithm with a ratio"
+        )
+
+
 def check_optimiser(config: TrainConfig) -> None:
     """Refuse number formats and optimisers that exclude one another.
 

@@ -79,6 +79,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
+        if self.max_staleness not in (0, 1):
+            raise UsageError(
+                f"`max_staleness` is 0, or 1 for one batch ahead, got {self.max_staleness}"
+            )
         if self.env is not None:
             if self.workflow not in (RunSettings.workflow, AEC):
                 raise UsageError(

@@ -123,6 +123,9 @@ class EngineOptions:
     sync_tolerance: float = 1e-3
     """Largest difference between engine and learner log-probs after a sync (the largest of a
     float32 engine's, the mean of another's); the run stops above it."""
+    max_staleness: int = 0
+    """Batches that a split vLLM engine or a server samples ahead while the learner works: 0, or 1
+    for rollouts that overlap learning, from weights that are one step older."""
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
     deterministic: bool = True

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro import conf
 
-from flowzoo.baselines.learner.choices import Compute, LrSchedule, RowLayout
+from flowzoo.baselines.learner.choices import Compute, LayoutChoice, LrSchedule, OptimizerName
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.parts import ModelSettings
 from flowzoo.errors import UsageError
@@ -17,7 +17,7 @@ from flowzoo.sandbox.tier import SandboxName
 
 Taught = Literal["right", "readable", "all"]
 
-_POSITIVE = ("n", "samples", "epochs", "batch", "max_tokens", "max_batch", "keep_last",
+_POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
              "microbatch_tokens", "clip_norm", "lora_alpha")  # fmt: skip
 _LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
                "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank")  # fmt: skip
@@ -81,7 +81,9 @@ class SftConfig(ModelSettings):
     warmup_share: float = 0.05
     """Share of a policy's steps in which the learning rate rises to its peak."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of AdamW."""
+    """Decoupled weight decay of the matrices, embeddings among them."""
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` keeps sums of rows and columns in place of moments: half the memory."""
     clip_norm: float = 1.0
     """Each policy's gradient is scaled down to at most this norm."""
     seed: int = 0
@@ -90,9 +92,11 @@ class SftConfig(ModelSettings):
     """Device of the learner; auto: the GPU where there is one."""
     compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
-    layout: RowLayout = "packed"
+    weights: Compute = "float32"
+    """Number format of the weights that are kept; `bfloat16` needs `compute` bfloat16."""
+    layout: LayoutChoice = "auto"
     """Of the learner's batches: `packed` computes common prefixes once and has no fillers; `padded`
-    is for models with layers other than full attention."""
+    is right for every family. `auto`: packed where that is right too."""
     microbatch_tokens: int = 4096
     """Most tokens of one forward pass; the result does not depend on it."""
     gradient_checkpointing: bool = False
@@ -105,8 +109,8 @@ class SftConfig(ModelSettings):
     """Distinct problems of each of these evaluations; 0: nothing is played."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
-    max_tokens: int = 64
-    """Most tokens in one reply of an evaluation."""
+    max_tokens: int | None = None
+    """Most tokens in one reply of an evaluation; None: by the model, as in training."""
     max_prompt: int = 0
     """Most tokens in one prompt of an evaluation; 0: what the model's context holds."""
     lengths: tuple[str, ...] = ()
@@ -129,8 +133,10 @@ class SftConfig(ModelSettings):
         for name in _LEAST_ZERO:
             if not getattr(self, name) >= 0:
                 raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)}")
-        if self.lr is not None and not self.lr > 0:
-            raise UsageError(f"`lr` must be greater than 0, got {self.lr}")
+        for name in ("lr", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"`{name}` must be greater than 0, got {value}")
         for name in ("held_back", "warmup_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be from 0 to below 1, got {getattr(self, name)}")

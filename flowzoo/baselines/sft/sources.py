@@ -20,8 +20,6 @@ from flowzoo.envs import Message, Workflow
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_rows
 
-SCRIPTED = "scripted"
-
 
 class SampledLength(NamedTuple):
     """Tokens of a reply as it was sampled, its end of turn included."""
@@ -77,6 +75,11 @@ class ScriptedPlay(NamedTuple):
     seed: int
 
 
+def is_scripted(word: str) -> bool:
+    """Whether a word of `SftConfig.source` stands for the workflow's own experts."""
+    return word.partition(":")[0] == "scripted"
+
+
 def read_source(word: str, workflow: Workflow, scripted: ScriptedPlay) -> list[Transcript]:
     """The transcripts that a word of `SftConfig.source` names.
 
@@ -84,9 +87,8 @@ def read_source(word: str, workflow: Workflow, scripted: ScriptedPlay) -> list[T
         UsageError: nothing there, or episodes of another workflow.
         DataError: a line that is neither an episode nor a chat.
     """
-    kind, _, skill = word.partition(":")
-    if kind == SCRIPTED:
-        return play_scripted(word, workflow, _skill(word, skill), scripted)
+    if is_scripted(word):
+        return play_scripted(word, workflow, _skill(word), scripted)
     path = Path(word)
     if path.is_dir():
         files = [path / "episodes.jsonl"]
@@ -155,7 +157,8 @@ def read_file(path: Path, word: str, *, whole: bool) -> list[tuple[str, Transcri
     return rows
 
 
-def _skill(word: str, text: str) -> float:
+def _skill(word: str) -> float:
+    text = word.partition(":")[2]
     try:
         return float(text) if text else 1.0
     except ValueError:

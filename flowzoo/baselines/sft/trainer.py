@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
@@ -22,7 +22,7 @@ import torch
 from flowzoo.agents import Roster
 from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.assemble import make_learners, open_engines
+from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import LoadedPolicy, load_policies
 from flowzoo.baselines.learner.config import LearnerConfig
@@ -33,6 +33,7 @@ from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import (
@@ -43,7 +44,7 @@ from flowzoo.baselines.sft.choose import (
     hold_back,
 )
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
-from flowzoo.baselines.sft.sources import SCRIPTED, ScriptedPlay, Transcript, all_sources
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, all_sources, is_scripted
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
@@ -77,10 +78,11 @@ class SupervisedTrainer:
         self.workflow = make_training_workflow(settings)
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
+        names = sorted(set(self.policies.values()))
+        settings = settle(settings, names).config
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
         self.problems = distinct_problems(task, config.eval_split, count) if count else []
-        names = sorted(set(self.policies.values()))
         self.counts = SftCounts()
         taught, measured = self._transcripts()
         self.trained = load_policies(settings, names, task.name, config.frozen)
@@ -208,6 +210,11 @@ class SupervisedTrainer:
         by_role = {f"eval/loss/{role}": one[0] / one[1] for role, one in sums.items()}
         return by_role | {"eval/loss/mean": total / tokens}
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        return learner_notes(self.learners)
+
     # -- records -------------------------------------------------------------------------------
 
     def save(self, step: int) -> None:
@@ -278,23 +285,21 @@ class SupervisedTrainer:
         found = all_sources(config.source, self.workflow, scripted)
         check_problems(found, TRAINABLE, self.problems)
         kept = choose(found, config, self.problems, self.counts)
-        words = config.validation
-        if words:
-            back: list[Transcript] = []
-        else:
-            words = tuple(word for word in config.source if word.partition(":")[0] == SCRIPTED)
-            others = [one for one in kept if one.source not in words]
+        words, back = config.validation, list[Transcript]()
+        if words and not self.problems and any(map(is_scripted, words)):
+            raise UsageError(
+                "`validation` scripted plays `eval_problems` problems, and these are 0: give some"
+            )
+        if not words:
+            words = tuple(filter(is_scripted, config.source)) if self.problems else ()
+            others = [one for one in kept if not is_scripted(one.source)]
             back = hold_back(others, config.held_back, config.seed)[1]
             gone = {id(one) for one in back}
             kept = [one for one in kept if id(one) not in gone]
         scripted = ScriptedPlay(config.eval_split, len(self.problems), 1, config.seed)
-        shown = all_sources(words, self.workflow, scripted) if words and self._asks(words) else []
+        shown = all_sources(words, self.workflow, scripted)
         check_problems(shown, (config.eval_split,))
         return kept, [*choose(shown, config, (), SftCounts()), *back]
-
-    def _asks(self, words: Sequence[str]) -> bool:
-        """Whether there are problems for the scripted experts of the held-out loss, if any."""
-        return bool(self.problems) or any(word.partition(":")[0] != SCRIPTED for word in words)
 
     def _row_maker(self, trained: Mapping[str, LoadedPolicy]) -> RowMaker:
         switches = read_thinking(self.config.thinking, trained)
@@ -332,8 +337,10 @@ class SupervisedTrainer:
             lr=config.lr or usual, min_lr=config.min_lr, schedule=config.schedule, warmup=warmup,
             iterations=steps if config.schedule != "constant" else 0,
             weight_decay=config.weight_decay, clip_norm=config.clip_norm, truncated="train",
-            layout=config.layout, microbatch_tokens=config.microbatch_tokens,
-            compute=config.compute, gradient_checkpointing=config.gradient_checkpointing,
+            layout="padded" if config.layout == "padded" else "packed",
+            layout_fallback=config.layout == "auto", microbatch_tokens=config.microbatch_tokens,
+            compute=config.compute, weights=config.weights, optimizer=config.optimizer,
+            gradient_checkpointing=config.gradient_checkpointing,
         )  # fmt: skip
 
     def _roster(self) -> Roster:

@@ -59,7 +59,8 @@ _COMMANDS: dict[str, str] = {
 }
 _GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
 _SIGNS = (
-    "π:pi ∞:infty ∨:lor ∧:land ≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
+    "π:pi ∞:infty ∨:lor ∧:land "
+    "≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
     "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow"
@@ -82,9 +83,8 @@ _DEGREES = re.compile(
 )
 _REALS = re.compile(r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))(?!\s*[\^_])")
 _CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
-_DOUBLED = re.compile(
-    rf"\\\\(?=(?:{'|'.join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set('!()[]')))})(?![A-Za-z])|[{{}}!,;])"
-)
+_DOUBLEABLE = "|".join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set("!()[]")))
+_DOUBLED = re.compile(rf"\\\\(?=(?:{_DOUBLEABLE})(?![A-Za-z])|[{{}}!,;])")
 _INCHES = re.compile(r"(?<=\d)''(?!')")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(

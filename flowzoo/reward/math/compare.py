@@ -17,7 +17,7 @@ from flowzoo.reward.math.same.families import same_family
 from flowzoo.reward.math.same.rules import Rules
 from flowzoo.reward.math.same.scalars import all_same, column, rows_of, same_scalar
 from flowzoo.reward.math.same.sets import is_real_set, same_real_set
-from flowzoo.reward.math.tree import ExprNode, call, mul, num, power, rational
+from flowzoo.reward.math.tree import call, mul, num, power, rational
 
 
 def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:

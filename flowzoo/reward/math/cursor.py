@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Final
 
 from flowzoo.reward.math.tokens import MathToken, MathTokens
-from flowzoo.reward.math.words import number_in_words
 from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode, const, sym
+from flowzoo.reward.math.words import number_in_words
 
 MAX_EXPONENT: Final = 400
 

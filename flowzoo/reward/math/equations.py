@@ -1,4 +1,4 @@
-"""Several relations side by side in one answer, and derivations: where one ends and the next begins.
+r"""Several relations side by side in one answer: where one ends and the next begins.
 
 `x = 1 \quad x = 3`, `a = 1 \\ b = 2` and `x = 1 | x = 3` are several equations, not one chain whose
 last side counts.
@@ -76,9 +76,7 @@ def _text(tokens: Sequence[MathToken], start: int, end: int) -> str:
 def _hard_cut(tokens: Sequence[MathToken], inside: Sequence[int]) -> tuple[int, int] | None:
     """A row end, a bar or a wide space between two sides."""
     for idx in inside[1:-1]:
-        if tokens[idx].text == "\\\\" or tokens[idx].text in (";", "/", "quad"):
-            if tokens[idx].text == "/":
-                continue
+        if tokens[idx].text == "\\\\":
             return idx, idx + 1
     bars = [idx for idx in inside[1:-1] if tokens[idx].text in ("|", "parallel")]
     if len(bars) in (1, 2) and bars[-1] - bars[0] == len(bars) - 1:

@@ -12,10 +12,13 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.meaning import ParsedAnswer
+
+if TYPE_CHECKING:
+    from flowzoo.sandbox.pool.worker_pool import WorkerPool
 
 JudgeStatus = Literal["equal", "different", "timeout", "crashed"]
 
@@ -88,13 +91,22 @@ def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus
     return [found.get(pair, "different") for pair in pairs]
 
 
-def _ask(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
+def _pool() -> WorkerPool:
     from flowzoo.sandbox.pool.worker_pool import shared_pool
 
     # Pure-Python integers: with gmpy2 a huge power aborts the interpreter.
-    pool = shared_pool(
+    return shared_pool(
         _SETUP, env={"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1"}, name="math"
     )
+
+
+def warm() -> None:
+    """Start the judge's processes without waiting, so that the first open pair does not pay it."""
+    _pool().warm(b'{"answer": "1", "gold": "1"}')
+
+
+def _ask(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
+    pool = _pool()
     jobs = [json.dumps({"answer": answer, "gold": gold}).encode() for answer, gold in pairs]
     statuses: list[JudgeStatus] = []
     for (answer, gold), result in zip(pairs, pool.submit_batch(jobs, deadline), strict=True):

@@ -9,9 +9,9 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.numeric.probe import constant, same_function
-from flowzoo.reward.math.ranges import solved_range
+from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
+from flowzoo.reward.math.same.ranges import solved_range
 from flowzoo.reward.math.tokens import MathTokens
 from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, symbols
 from flowzoo.reward.math.vocabulary import is_function
@@ -31,6 +31,8 @@ _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infi
 _FIGURES: Final = names("angle triangle overline overrightarrow vec widehat")
 _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
+_VALUED: Final = frozenset("fghEFGHPV")
+"""Letters that are functions before a bracket in what names a quantity."""
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
 
@@ -153,7 +155,7 @@ class RelationReader(ABC):
             return None
 
     def is_name(self, start: int, end: int) -> bool:
-        """Whether a slice is one plain name, such as `x`, `x_1` or `\theta`."""
+        r"""Whether a slice is one plain name, such as `x`, `x_1` or `\theta`."""
         name = self._label(start, end)
         return bool(name) and not any(token.spaced for token in self.tokens[start + 1 : end])
 
@@ -163,7 +165,7 @@ class RelationReader(ABC):
         return node is not None and not symbols(node)
 
     def _equality(self, sides: list[tuple[int, int]]) -> ParsedAnswer:
-        """`x = value`, `value = x`, a chain that computes a value, or an equation.
+        r"""`x = value`, `value = x`, a chain that computes a value, or an equation.
 
         A chain has a value only if all its sides can be read, the ones without symbols are equal
         and none repeats its name: `10^{400} = 3`, `x = 1 | x = 3` and `1 = 1` have none.
@@ -174,7 +176,7 @@ class RelationReader(ABC):
             relation = ("=", add((nodes[0], neg(nodes[1]))))
         label = self._label(*sides[0]) or self.measure(*sides[0])
         if nodes[0] is not None and _is_computable(nodes[0]):
-            label = ""  # `\\Gamma(3) = 3` is right or wrong
+            label = ""  # `\Gamma(3) = 3` is right or wrong
         last = self._label(*sides[-1])
         is_reversed = bool(last) and last not in "ei" and not label and len(sides) == 2
         if label or is_reversed:
@@ -220,14 +222,19 @@ class RelationReader(ABC):
             elif token.text in _MEASURING and following is not None:
                 found, idx = True, self._behind_argument(idx + 1, end) - 1
             elif token.kind in "wct" and following is not None and following.text == "(":
-                if token.text in _UNSOLVED or (token.kind == "c" and not token.text.isalpha()):
+                close_at = self.partner[idx + 1]
+                inside = [inner.text for inner in self.tokens[idx + 2 : close_at]]
+                is_value = len(token.text) > 1 or token.text in _VALUED
+                if token.text in _UNSOLVED or not is_value or token.text in inside:
                     return ""
-                found, idx = True, self.partner[idx + 1]
+                found, idx = True, close_at
             elif token.text == "|" and following is not None and following.text in ("z", "w"):
                 found, idx = True, idx + 1
-            elif token.text == "m" and following is not None and following.text == "angle":
-                pass
-            elif token.kind == "n" or token.text in _OPERATIONS:
+            elif (
+                (token.text == "m" and following is not None and following.text == "angle")
+                or token.kind == "n"
+                or token.text in _OPERATIONS
+            ):
                 pass
             else:
                 return ""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean, text_form
 from flowzoo.reward.math.compare import same
 from flowzoo.reward.math.extract import AnswerSource, ExtractMode, boxed_percent, extract
-from flowzoo.reward.math.judge import judge
+from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
 from flowzoo.reward.math.pairs import ParsedGold, compare, read_gold, sentence_choice
 from flowzoo.reward.math.same.rules import ListRule, PercentRule, Rules, UnitRule
@@ -27,6 +27,10 @@ or over them, so that the row says nothing about the reply and can be masked. `t
 the judge ran out of time or memory, or died; the score is 0."""
 MathReading = Literal["auto", "answer", "strict", "lenient"]
 Judging = Literal["pool", "none"]
+
+
+_WARM_ROWS: Final = 32
+"""From this many rows on, with a gold that is no whole number, the judge starts beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,8 @@ def score_batch(
     _check(preds, golds)
     options = options or MathOptions()
     scorer = _Scorer(options)
+    if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(_is_digits, golds)):
+        warm()
     plain = plain_statuses(preds, golds, options) if len(preds) >= MIN_ROWS else {}
     for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
         status = plain.get(idx)
@@ -120,6 +126,11 @@ def score_batch(
         else:
             scorer.rows.append(status)
     return Scores.of(scorer.finish(), options)
+
+
+def _is_digits(gold: str) -> bool:
+    """Whether a gold is a whole number, about which no pair stays open."""
+    return gold.isdigit()
 
 
 def plain_statuses(

@@ -6,27 +6,22 @@ import re
 from typing import Final
 
 _ONES: Final = {
-    word: value
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen".split()
-    )
-}
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
+    "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19,
+}  # fmt: skip
 _TENS: Final = {
-    word: 10 * value
-    for value, word in enumerate(
-        "twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2
-    )
-}
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+    "eighty": 80, "ninety": 90,
+}  # fmt: skip
 _MONTHS: Final = {
-    name: month
-    for month, spelled in enumerate(
-        "january:jan february:feb march:mar april:apr may:may june:jun july:jul august:aug "
-        "september:sep october:oct november:nov december:dec".split(),
-        start=1,
-    )
-    for name in spelled.split(":")
-} | {"sept": 9}
+    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9,
+    "oct": 10, "nov": 11, "dec": 12,
+}  # fmt: skip
+_FULL: Final = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "sept",
+    "october", "november", "december",
+)  # fmt: skip
 _NUMBER = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+){0,5}")
 _DATE = re.compile(
     r"(?:(?P<m>[A-Za-z]{3,9})\.? (?:the )?(?P<d>\d{1,2})(?:st|nd|rd|th)?"
@@ -82,6 +77,7 @@ def date_form(cleaned: str) -> str | None:
     found = _DATE.fullmatch(cleaned)
     if found is None:
         return None
-    month = _MONTHS.get((found["m"] or found["m2"]).lower())
+    name = (found["m"] or found["m2"]).lower()
+    month = _MONTHS.get(name[:3]) if len(name) == 3 or name in _FULL else None
     day = int(found["d"] or found["d2"])
     return f"{month}/{day}/{found['y'] or ''}" if month and 1 <= day <= 31 else None

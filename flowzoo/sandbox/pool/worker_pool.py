@@ -139,6 +139,16 @@ class WorkerPool:
 
         return await asyncio.wrap_future(self._submit(jobs, deadline))
 
+    def warm(self, job: bytes) -> None:
+        """Start the processes with a job whose result nobody waits for.
+
+        A set-up that fails is said by the first batch that is waited for.
+
+        Raises:
+            UsageError: the pool is closed.
+        """
+        self._submit([job], None)
+
     def _submit(self, jobs: Sequence[bytes], deadline: float | None) -> Future[list[Result]]:
         checked = check_jobs(jobs)
         limit = check_deadline(self.settings.deadline if deadline is None else deadline)

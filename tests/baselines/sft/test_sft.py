@@ -396,6 +396,11 @@ def test_settings_that_cannot_be_meant(changes: dict[str, Any], text: str) -> No
         SftConfig(**changes)
 
 
+def test_scripted_validation_needs_problems(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="plays `eval_problems` problems, and these are 0"):
+        run(tmp_path, validation=("scripted",), eval_problems=0)
+
+
 def test_nothing_left_to_teach_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no reply is left to teach policy shared: of 8 episodes "
                        "8 were kept; left out: .*longer than max_length"):  # fmt: skip

@@ -16,6 +16,7 @@ from fractions import Fraction
 from itertools import chain, islice, pairwise
 from typing import Any, Final
 
+from flowzoo.reward.listed import names
 from flowzoo.reward.math.numeric.doubles import OffRealsError, UnreliableValueError, approximate
 from flowzoo.reward.math.numeric.kinks import edges, kink_points
 from flowzoo.reward.math.numeric.points import (
@@ -47,9 +48,7 @@ _SLACK: Final = 5
 _ENOUGH: Final = 3
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
-_BRANCHED: Final = frozenset(
-    "ln arcsin arccos arctan arccot arcsec arccsc arsinh arcosh artanh".split()
-)
+_BRANCHED: Final = names("ln arcsin arccos arctan arccot arcsec arccsc arsinh arcosh artanh erf")
 _COUNTED: Final = frozenset({"factorial", "binom", "sum", "prod"}) | _STEPPED
 _PERIODIC: Final = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 
@@ -65,21 +64,21 @@ def same_function(a: ExprNode, b: ExprNode) -> bool | None:
         return False
     if _is_matrix(a) or _is_matrix(b):
         return _same_cells(a, b)
-    names = symbols(a) | symbols(b)
-    if not names:
+    letters = symbols(a) | symbols(b)
+    if not letters:
         return _same_constant(a, b)
     if "@" in a.key or "@" in b.key:
         # A letter that is a function on one side and a factor on the other is a factor.
-        factors = (applied_letters(a) | applied_letters(b)) & names
+        factors = (applied_letters(a) | applied_letters(b)) & letters
         if factors:
             return same_function(unapplied(a, factors), unapplied(b, factors))
-    whole = frozenset(name for name in names if is_whole(name))
+    whole = frozenset(name for name in letters if is_whole(name))
     is_stepped = mentions(a, _STEPPED) or mentions(b, _STEPPED)
     verdict = None if is_stepped else _agree(a, b, _points(a, b))
     if verdict is not True and (is_stepped or (whole and (_is_counted(a) or _is_counted(b)))):
-        return _agree_in_steps(a, b, names, whole)
+        return _agree_in_steps(a, b, letters, whole)
     if verdict is None and (_is_counted(a) or _is_counted(b)):  # a sum to x
-        return _agree_in_steps(a, b, names, names)
+        return _agree_in_steps(a, b, letters, letters)
     return verdict
 
 
@@ -280,7 +279,7 @@ def _has_parity(node: ExprNode) -> bool:
 
 
 def _agree_in_steps(
-    a: ExprNode, b: ExprNode, names: frozenset[str], whole: frozenset[str]
+    a: ExprNode, b: ExprNode, letters: frozenset[str], whole: frozenset[str]
 ) -> bool | None:
     """Agreement where the letters `whole` are whole numbers, and, for other letters, everywhere."""
     decided = 0
@@ -299,7 +298,7 @@ def _agree_in_steps(
         needed = 6
     else:
         # Steps are at whole numbers: there, and between them.
-        tested = chain(NEAR, WIDE, near, whole_points(names, frozenset()))
+        tested = chain(NEAR, WIDE, near, whole_points(letters, frozenset()))
         needed = 12
     for point in tested:
         verdict = _at(a, b, point)

@@ -32,12 +32,14 @@ def column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...] | None:
 
 
 def rows_of(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
+    """The rows of a matrix, or None."""
     if node is None or node.op != "call" or node.args[0] != "matrix":
         return None
     return [row.args[1:] for row in node.args[1:]]
 
 
 def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+    """Whether two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
     if {a.unit, b.unit} == {"cent", "dollar"}:

@@ -1,0 +1,97 @@
+"""Rollouts that overlap learning: which weights sample what, and runs that repeat and resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.metrics import MetricRow
+from flowzoo.baselines.run.directory import VOLATILE
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.trainer import Trainer, train
+
+pytestmark = [pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("overlap")]
+
+SMALL: dict[str, Any] = {
+    "engine": "vllm", "placement": "split", "max_staleness": 1, "steps": 4, "problems": 2,
+    "samples": 4, "eval_problems": 2, "eval_every": 2, "checkpoint_every": 2, "threads": 1,
+    "max_batch": 64, "engine_memory": 0.06, "transcripts_every": 1, "lr": 1e-3, "keep_last": 9,
+}  # fmt: skip
+
+
+def config(root: Path, **changes: Any) -> TrainConfig:
+    return TrainConfig(**{**SMALL, **changes, "out": str(root)})
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    lines = (root / "metrics.jsonl").read_text().splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
+        for line in lines
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that sampled ahead, and `parts`: what it was on the disk at step 2."""
+    root = tmp_path_factory.mktemp("overlap") / "whole"
+
+    def stop(row: MetricRow) -> None:
+        if row["step"] == 2:
+            shutil.copytree(root, root.parent / "parts")
+
+    train(config(root), stop)
+    return root
+
+
+def test_every_batch_is_sampled_by_the_weights_of_one_step_before(whole: Path) -> None:
+    kept = rows(whole)[1:]
+    steps = [row["learn/steps/shared"] for row in kept]
+    assert steps == [1.0] * 4  # else the next line says little
+    assert [row["version/shared"] for row in kept] == [0, 0, 1, 2]
+    assert [row["staleness/shared"] for row in kept] == [0, 1, 1, 1]
+    for row in kept:
+        file = whole / "transcripts" / f"train-{row['step']:06d}.jsonl"
+        calls = [call for line in file.read_text().splitlines()
+                 for call in json.loads(line)["calls"]]  # fmt: skip
+        assert {call["version"] for call in calls} == {row["version/shared"]}
+        assert row["sync/gap_max/shared"] < 1e-3  # the engine has the newest weights afterwards
+    # Recorded log-probs are the sampler's: with the weights of now in the first step only.
+    assert kept[0]["learn/logp_gap_max/shared"] < 1e-3
+    assert all(row["learn/logp_gap_max/shared"] > 1e-3 for row in kept[1:])
+
+
+def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(whole: Path) -> None:
+    parts = whole.parent / "parts"
+    assert (parts / "checkpoints" / "step-00000002" / "ahead.json").is_file()
+    assert not (whole / "checkpoints" / "step-00000004" / "ahead.json").exists()
+    train(config(parts))
+    assert rows(parts) == rows(whole)
+
+
+def test_an_engine_that_dies_beside_the_learner_is_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(config(tmp_path, lora_rank=4))
+    start = trainer.batches.start
+
+    def start_dead(step: int) -> None:
+        for engine in trainer.engines._engines.values():  # type: ignore[attr-defined]
+            engine.backend.close()
+        start(step)
+
+    trainer.batches.start = start_dead  # type: ignore[method-assign]
+    first = trainer.iterate(1)
+    trainer.batches.start = start  # type: ignore[method-assign]
+    second = trainer.iterate(2)
+    trainer.close()
+    assert [r for r in caplog.records if "started again" in r.getMessage()]
+    assert (first["staleness/shared"], second["staleness/shared"]) == (0, 0)
+    assert second["version/shared"] == first["learn/steps/shared"] == 1
+    assert second["learn/logp_gap_max/shared"] < 1e-3
