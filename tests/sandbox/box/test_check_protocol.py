@@ -123,7 +123,7 @@ def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
 def test_what_a_test_does_upon_an_answer_blames_the_program(
     sandbox: Sandbox, body: str, code: str
 ) -> None:
-    limits = Limits(cpu_s=0.5, wall_s=300.0)
+    limits = Limits(cpu_s=0.2, wall_s=300.0)
     verdict = judge(sandbox, f"def f(x):\n    {body}", CheckTest(code), limits)
     assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
