@@ -123,7 +123,7 @@ def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
 def test_what_a_test_does_upon_an_answer_blames_the_program(
     sandbox: Sandbox, body: str, code: str
 ) -> None:
-    limits = Limits(cpu_s=0.5, wall_s=300.0)
+    limits = Limits(cpu_s=0.2, wall_s=300.0)
     verdict = judge(sandbox, f"def f(x):\n    {body}", CheckTest(code), limits)
     assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
@@ -144,7 +144,7 @@ CHECKS = {
     "many lines": "\n".join(f"assert f({n}) == {n}" for n in range(60)),
     "denied": "\n".join(f"assert not f({n}) != {n}" for n in range(60)),
     "of results": "x = 0\nfor n in range(40):\n    x = f(x)\n    x += 1\nassert x == 40",
-    "as far as a result says": "n = 0\nwhile f(n) < 30:\n    n += 1\nassert n == 30",
+    "as far as a result says": "n = 0\nwhile n < 99 and f(n) < 30:\n    n += 1\nassert n == 30",
     "one or the other": "for n in range(50):\n    assert f(n + 1) if f(n) % 2 else f(n) == n",
     "lists": "for n in range(50):\n    xs = [f(n), f(n + 1)]\n    assert sorted(xs) == [n, n + 1]",
     "random": "import random\nfor _ in range(50):\n    n = random.randint(0, 10**6)\n"
