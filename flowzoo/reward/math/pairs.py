@@ -13,6 +13,7 @@ from flowzoo.reward.math.compare import same
 from flowzoo.reward.math.extract import TAIL, extract
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.same.rules import Rules
+from flowzoo.reward.math.same.sets import is_real_set, same_real_set
 from flowzoo.reward.math.tree import mul, num, rational
 
 PairOutcome = Literal["equal", "different", "open", "too_big"]
@@ -148,6 +149,8 @@ def _is_open(found: ParsedAnswer, gold: ParsedAnswer) -> bool:
     A relation beside an interval or a set may be solved; everything else was compared in full.
     """
     kinds = {found.kind, gold.kind}
+    if is_real_set(found) and is_real_set(gold) and same_real_set(found, gold) is not None:
+        return False
     if "text" in kinds:
         if "scalar" in kinds:  # bars in bars; a bound or a membership is no value
             text = found.text if found.kind == "text" else gold.text

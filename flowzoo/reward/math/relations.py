@@ -139,7 +139,10 @@ class RelationReader(ABC):
             elif token.text == "'":
                 idx += 1
             elif token.text == "(" and self.partner[idx] == end - 1:
-                return text
+                inside = [inner.text for inner in self.tokens[idx + 1 : end - 1]]
+                is_value = first.text in _VALUED or len(first.text) > 1
+                is_point = not any(mark in inside for mark in ("+", "-", "*", "/", "^", "frac"))
+                return text if first.text not in inside and (is_value or is_point) else ""
             elif token.text == ":" and idx + 1 < end:
                 idx += 2
             elif token.kind in "wt" and first.kind in "wt" and token.spaced:

@@ -28,7 +28,8 @@ GREEK: Final = names(
 COMMANDS: Final = (FUNCTIONS | CALLED | GREEK) | names(
     "frac sqrt text mathrm mathbf mathbb mathcal operatorname boxed cdot times div pi infty pm mp "
     "circ leq geq neq in notin cup cap approx equiv sum prod int lim begin end overline angle "
-    "triangle binom choose bmod quad qquad left right langle rangle lfloor rfloor lceil rceil prime ldots"
+    "triangle binom choose bmod quad qquad left right langle rangle lfloor rfloor lceil rceil "
+    "prime ldots"
 )
 """Commands whose backslash is doubled on some ways; `\\\\x` is the end of a row."""
 CONSTANTS: Final = {"pi": "pi", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf"}

@@ -2,7 +2,9 @@
 
 import pytest
 
-from flowzoo.reward import score_batch
+import flowzoo.reward.math.score as scoring
+from flowzoo.reward import MathOptions, score_batch
+from flowzoo.reward.math import judge as math_judge
 
 # Several equations in one answer: none of them is the answer, and a hedge is never right.
 SEVERAL = [
@@ -170,10 +172,43 @@ SIDES = [
     ("3", "x>3"),
     ("3", r"x\ne3"),
 ]
+UNIONS = [
+    (r"(0,1)\cup(2,3)", r"(0,1)\cup(2,4)"),
+    (r"(-\infty,-1)\cup(1,\infty)", r"(-\infty,-1]\cup[1,\infty)"),
+    (r"[1,2]\cup[3,4]", "[1,4]"),
+    (r"(0,\sqrt2)\cup(2,3)", r"(0,1.5)\cup(2,3)"),
+    ("|x|>1", "|x|>2"),
+    (r"(-\infty,1)\cup(2,\infty)", r"x<1\text{ or }x>3"),
+]
+UNKNOWNS = [("6", "x(x+1)=6"), ("6", "p(p-1)=6"), ("6", "2(x+1)=6"), ("6", "a(b+c)=6")]
 
 
-@pytest.mark.parametrize(("gold", "answer"), [*SEVERAL, *PIECES, *FUNCTIONS, *WHOLE, *NEAR, *SIDES])
+@pytest.mark.parametrize(
+    ("gold", "answer"), [*SEVERAL, *PIECES, *FUNCTIONS, *WHOLE, *NEAR, *SIDES, *UNKNOWNS]
+)
 def test_is_not_paid(gold: str, answer: str) -> None:
     boxed = answer if "boxed" in answer else rf"so \boxed{{{answer}}}."
     assert score_batch([boxed], [gold]).statuses == ["different"]
     assert score_batch([answer], [gold]).scores == [0.0]
+
+
+def test_unions_of_intervals_are_decided_without_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math_judge, "_ask", lambda pairs, deadline: 1 / 0)
+    for gold, answer in UNIONS:
+        assert score_batch([answer], [gold]).statuses == ["different"]
+        assert score_batch([gold], [gold]).statuses == ["equal"]
+
+
+def test_the_judge_is_started_beforehand_for_a_batch_that_may_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[bool] = []
+    monkeypatch.setattr(scoring, "warm", lambda: started.append(True))
+    score_batch(["1"] * 40, ["2"] * 40)
+    score_batch(["1"] * 40, ["x<2"] * 40, MathOptions(judge="none"))
+    score_batch(["1"], ["x<2"])
+    assert started == []
+    score_batch(["1"] * 40, ["x<2"] * 40)
+    assert started == [True]
+    math_judge.warm()
+    assert math_judge._ask([("x^2<4", "(-2,2)")], 60.0) == ["equal"]

@@ -11,6 +11,7 @@ import random
 import zlib
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import product
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -65,13 +66,10 @@ def _dyadic(value: float) -> Fraction:
 
 COMPLEX: Final = tuple(ProbePoint(salt, "complex") for salt in range(3))
 NEAR: Final = (ProbePoint(3, "plus"), ProbePoint(4, "mixed"), ProbePoint(5, "minus"))
+_SIGNS: Final[tuple[Signs, ...]] = ("plus", "minus", "mixed")
+_SIZES: Final = (3.0, 16.0, 140.0, 5e3, 1e6, 0.02)
 WIDE: Final = tuple(
-    ProbePoint(6 + idx, signs, size)
-    for idx, (signs, size) in enumerate(
-        (signs, size)
-        for size in (3.0, 16.0, 140.0, 5e3, 1e6, 0.02)
-        for signs in ("plus", "minus", "mixed")
-    )
+    ProbePoint(6 + idx, signs, size) for idx, (size, signs) in enumerate(product(_SIZES, _SIGNS))
 )
 """Real points of either sign at many magnitudes, for what is put together from pieces."""
 

@@ -51,7 +51,7 @@ def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
         UnreliableValueError: it has no value, or it is out of reach.
     """
     try:
-        return Evaluation(point, digits).value(node, {})
+        return TreeEvaluation(point, digits).value(node, {})
     except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):
         raise UnreliableValueError from None
     except UnreliableValueError:
@@ -62,7 +62,7 @@ def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
         raise
 
 
-class Evaluation:
+class TreeEvaluation:
     """One evaluation of a tree."""
 
     def __init__(self, point: ProbePoint, digits: int, held: int = 0) -> None:
@@ -203,7 +203,7 @@ class Evaluation:
         elif name == "int" and len(limits) == 2:
             found = integral(self, variable, body, limits, bound)
         elif name == "lim" and len(limits) == 1:
-            finer = Evaluation(self.point, self.digits, 8 * self.digits)
+            finer = TreeEvaluation(self.point, self.digits, 8 * self.digits)
             finer.left = self.left
             found = limit(finer, variable, body, limits[0], bound)
             self.left = finer.left
