@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections import Counter
@@ -29,6 +30,8 @@ PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
 HASTY = Limits(cpu_s=0.3, wall_s=0.5)
 """For streams that leave the other side waiting."""
 STREAMS = 2000
+OF_THEM = int(os.environ.get("FLOWZOO_STREAMS", "200"))
+"""How many of them all tests try; FLOWZOO_STREAMS=2000 tries every one, minutes a tier."""
 """Fuzzed streams for each tier; `make test` takes every fortieth."""
 SECRET = 4_815_162_342_108
 
@@ -331,5 +334,5 @@ def test_no_stream_of_a_program_breaks_the_sandbox(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.full
-def test_two_thousand_streams_break_nothing(sandbox: Sandbox) -> None:
-    run_streams(sandbox, range(STREAMS))
+def test_many_streams_break_nothing(sandbox: Sandbox) -> None:
+    run_streams(sandbox, range(0, STREAMS, STREAMS // OF_THEM))
