@@ -18,6 +18,7 @@ from flowzoo.reward.math.clean import clean, text_form
 from flowzoo.reward.math.equations import rows_of, split_relations
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.numeric.probe import same_function
+from flowzoo.reward.math.numeric.work import Bounded
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.relations import RELATIONS, RelationReader
 from flowzoo.reward.math.tokens import MathToken, significant, tokenize
@@ -78,7 +79,8 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
         )
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
-        found = _Reader(source).read(0, len(source.tokens))
+        with Bounded():
+            found = _Reader(source).read(0, len(source.tokens))
     except AnswerSyntaxError:
         return ParsedAnswer("text", text)
     except (AnswerTooLargeError, RecursionError):

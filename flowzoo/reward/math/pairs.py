@@ -12,6 +12,7 @@ from flowzoo.reward.math.clean import is_one_group
 from flowzoo.reward.math.compare import same
 from flowzoo.reward.math.extract import TAIL, extract
 from flowzoo.reward.math.meaning import ParsedAnswer
+from flowzoo.reward.math.numeric.work import Bounded
 from flowzoo.reward.math.same.rules import Rules
 from flowzoo.reward.math.same.sets import is_real_set, same_real_set
 from flowzoo.reward.math.tree import mul, num, rational
@@ -88,7 +89,8 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     if gold.is_loose_percent:
         rules = rules._replace(percent="either")
     try:
-        verdict = same(found, gold.answer, rules)
+        with Bounded():
+            verdict = same(found, gold.answer, rules)
     except RecursionError:  # the caller's own stack left too little room
         return "too_big"
     if verdict is None and found.kind == gold.answer.kind == "scalar":

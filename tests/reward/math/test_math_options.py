@@ -11,6 +11,8 @@ def scored(pred: str, gold: str, **options: object) -> float:
 
 def test_percent() -> None:
     assert scored("50", "50%") == 0.0
+    assert scored("50%", "50") == 1.0  # data sets drop the sign from their golds
+    assert scored("0.5%", "0.5") == 0.0
     assert scored("50", "50%", percent="either") == 1.0
     assert scored("50%", "50", percent="either") == 1.0
     assert scored("0.5", "50%", percent="either") == 1.0

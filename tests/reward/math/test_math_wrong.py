@@ -180,6 +180,12 @@ UNIONS = [
     ("|x|>1", "|x|>2"),
     (r"(-\infty,1)\cup(2,\infty)", r"x<1\text{ or }x>3"),
 ]
+COSTLY = [
+    "|a-" * 30 + "x" + "|" * 30,
+    r"\sum_{k=1}^{n}\binom{n}{k}\sin(k)" * 6,
+    r"\int_0^1 \sin(\cos(\exp(\sin(x^2+e^x))))dx",
+    "+".join(rf"\left|{a}^5-3{a}+\sin {a}\right|" for a in "abcdghjkmnopqrst"),
+]
 UNKNOWNS = [("6", "x(x+1)=6"), ("6", "p(p-1)=6"), ("6", "2(x+1)=6"), ("6", "a(b+c)=6")]
 
 
@@ -211,4 +217,14 @@ def test_the_judge_is_started_beforehand_for_a_batch_that_may_need_it(
     score_batch(["1"] * 40, ["x<2"] * 40)
     assert started == [True]
     math_judge.warm()
-    assert math_judge._ask([("x^2<4", "(-2,2)")], 60.0) == ["equal"]
+    pair = ("z \\in [-7,-1] \\cup [1,7]", "1\\leq|z|\\leq 7")
+    assert math_judge._ask([pair], 60.0) == ["equal"]
+
+
+@pytest.mark.usefixtures("little_work")
+@pytest.mark.parametrize("text", COSTLY)
+def test_the_work_of_a_comparison_is_bounded(text: str) -> None:
+    options = MathOptions(read="answer", judge="none")
+    for gold in (f"{text}+0.5", "1"):
+        assert score_batch([text], [gold], options).statuses == ["different"]
+    score_batch([text], [f"{text}+z-z+0"], options)  # whatever it says, it comes back

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from flowzoo.reward.math.numeric.doubles import UnreliableValueError, deeper
+from flowzoo.reward.math.numeric.doubles import deeper
+from flowzoo.reward.math.numeric.work import UnreliableValueError
 from flowzoo.reward.math.tree import (
     HALF,
     MINUS_ONE,

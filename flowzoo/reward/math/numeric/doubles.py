@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from flowzoo.reward.math.numeric.models import modelled
 from flowzoo.reward.math.numeric.points import ProbePoint
+from flowzoo.reward.math.numeric.work import UnreliableValueError, spend
 from flowzoo.reward.math.tree import ExprNode, rational
 
 _EPS: Final = 4e-16
@@ -22,10 +23,6 @@ _SUM_TERMS: Final = 200
 _NESTED_TERMS: Final = 400
 _WORK: Final = "#terms"
 """Key beside the bound variables: how often the innermost body is evaluated for one value."""
-
-
-class UnreliableValueError(Exception):
-    """A value that cannot be trusted, or that is out of reach."""
 
 
 class OffRealsError(UnreliableValueError):
@@ -63,6 +60,7 @@ def approximate(
         OffRealsError: it leaves the reals at a real point.
         UnreliableValueError: it is not finite, beyond 1e90, below 1e-90, or not for doubles.
     """
+    spend(1)
     try:
         found = _value(node, point, bound or {})
     except (OverflowError, ZeroDivisionError, ValueError):

@@ -13,8 +13,9 @@ from fractions import Fraction
 from itertools import combinations, pairwise
 from typing import Final
 
-from flowzoo.reward.math.numeric.doubles import UnreliableValueError, approximate
+from flowzoo.reward.math.numeric.doubles import approximate
 from flowzoo.reward.math.numeric.points import ProbePoint
+from flowzoo.reward.math.numeric.work import UnreliableValueError
 from flowzoo.reward.math.tree import ONE, ExprNode, add, neg, rational, symbols
 
 _STEPS: Final = frozenset({"floor", "ceil", "mod", "sign"})

@@ -14,15 +14,17 @@ from flowzoo.reward.math.numeric.binders import integral, limit, series
 from flowzoo.reward.math.numeric.doubles import (
     FUNCTIONS,
     OffRealsError,
-    UnreliableValueError,
     deeper,
     span,
 )
 from flowzoo.reward.math.numeric.models import modelled, sample
 from flowzoo.reward.math.numeric.points import ProbePoint
+from flowzoo.reward.math.numeric.work import UnreliableValueError, spend
 from flowzoo.reward.math.tree import ExprNode, rational
 
 _GUARD: Final = 20
+_COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
+"""What slow functions cost more than others, in nodes."""
 _WORK: Final = 6_000
 """Nodes that one evaluation may visit."""
 _MP_NAMES: Final = {
@@ -69,6 +71,7 @@ class TreeEvaluation:
         """With `digits` digits to rely on; more are `held` where a computation loses many."""
         self.point, self.digits, self.context = point, digits, _context(held or digits)
         self.left = _WORK
+        self.cost = 8 + (held or digits) // 10
         self.vanishes = False  # whether powers too small to hold are zero, as under an integral
         self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
 
@@ -79,6 +82,7 @@ class TreeEvaluation:
     def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
         """The value of a tree."""
         self.left -= 1
+        spend(self.cost)
         if self.left < 0:
             raise UnreliableValueError
         op, args = node.op, node.args
@@ -143,6 +147,7 @@ class TreeEvaluation:
         context = self.context
         values = [self.value(arg, bound) for arg in args]
         first = values[0] if values else context.zero
+        spend(_COSTS.get(name, 0))
         if name in _KNOWN:
             if abs(first) > _MOST.get(name, 1e12):
                 raise UnreliableValueError

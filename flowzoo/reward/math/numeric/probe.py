@@ -17,7 +17,7 @@ from itertools import chain, islice, pairwise
 from typing import Any, Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.numeric.doubles import OffRealsError, UnreliableValueError, approximate
+from flowzoo.reward.math.numeric.doubles import OffRealsError, approximate
 from flowzoo.reward.math.numeric.kinks import edges, kink_points
 from flowzoo.reward.math.numeric.points import (
     COMPLEX,
@@ -28,6 +28,7 @@ from flowzoo.reward.math.numeric.points import (
     whole_points,
 )
 from flowzoo.reward.math.numeric.precise import precise
+from flowzoo.reward.math.numeric.work import Bounded, UnreliableValueError, is_spent
 from flowzoo.reward.math.tree import (
     ExprNode,
     applied_letters,
@@ -62,6 +63,11 @@ def same_function(a: ExprNode, b: ExprNode) -> bool | None:
         return x == y
     if "inf" in (a.key[1:4], b.key[1:4]) and (a.op == "const" or b.op == "const"):
         return False
+    with Bounded():
+        return _same_function(a, b)
+
+
+def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
     if _is_matrix(a) or _is_matrix(b):
         return _same_cells(a, b)
     letters = symbols(a) | symbols(b)
@@ -305,4 +311,4 @@ def _agree_in_steps(
         if verdict is False:
             return False
         decided += bool(verdict)
-    return True if decided >= needed else None
+    return True if decided >= needed and not is_spent() else None

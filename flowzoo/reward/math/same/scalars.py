@@ -51,7 +51,8 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         return _same_matrix(left, right)
     verdict = same_function(a.node, b.node)
     if verdict is False:
-        verdict = same_function(a.node, _renamed_constant(b.node, a.node))
+        renamed = _renamed_constant(b.node, a.node)
+        verdict = renamed is not b.node and same_function(a.node, renamed)
     for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be meant as the unit
         is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
         if is_letter and symbols(y.node or num(0)) == {x.unit}:
