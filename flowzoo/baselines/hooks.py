@@ -13,16 +13,10 @@ a function that has changed.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
-import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,6 +25,7 @@ import numpy.typing as npt
 from flowzoo.envs import Call
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
+from flowzoo.functions import load_function
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -220,58 +215,5 @@ def load_hook(kind: type[T], option: str, name: str) -> T:
         UsageError: another form, no such module, file or function, or one that raises when it is
             imported.
     """
-    where, colon, attribute = name.rpartition(":")
-    form = f"--{option} takes module:function or path/to/file.py:function"
-    if not (colon and where and attribute.isidentifier()):
-        raise UsageError(f"{form}, got {name!r}.")
-    module = _file_module(option, where) if where.endswith(".py") else _module(option, where)
-    function = getattr(module, attribute, None)
-    if function is None:
-        functions = inspect.getmembers(module, inspect.isfunction)
-        known = [key for key, one in functions if one.__module__ == module.__name__]
-        there = f"; it has {', '.join(known[:8])}" if known else ""
-        raise UsageError(f"--{option} {name}: {where} has no {attribute!r}{there}.")
-    if not callable(function):
-        raise UsageError(f"--{option} {name} is no function, but {type(function).__name__}.")
-    return kind(option, name, function, _digest(function, module))
-
-
-def _module(option: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except Exception as error:  # whatever the user's module stumbles over
-        raise _failed(option, name, error) from error
-
-
-def _file_module(option: str, where: str) -> ModuleType:
-    path = Path(where)
-    if not path.is_file():
-        raise UsageError(f"--{option}: there is no file {where}.")
-    # By its whole path, so that two files of one name are two modules, and one is imported once.
-    name = f"flowzoo_hook_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise _failed(option, where, error) from error
-    return module
-
-
-def _failed(option: str, where: str, error: Exception) -> UsageError:
-    said = " ".join(str(error).split())
-    return UsageError(f"--{option}: importing {where} raised {type(error).__name__}: {said}.")
-
-
-def _digest(function: Callable[..., Any], module: ModuleType) -> str:
-    """SHA-256 of the file that the function, or else its module, is written in."""
-    try:
-        path = inspect.getsourcefile(inspect.unwrap(function))
-    except TypeError:  # an instance with __call__
-        path = None
-    path = path or getattr(module, "__file__", None)
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+    named = load_function(option, name)
+    return kind(option, name, named.function, named.digest())

@@ -59,3 +59,19 @@ def test_rows_of_no_use_are_left_out_if_asked_and_counted(
     assert "rows left out, of no use: 1" in shown
     assert shown.splitlines()[-1] == "accuracy 100.0 % (1/1)"
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["unusable"] == 1
+
+
+def test_what_the_sandbox_cannot_judge_is_named_and_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {"text": "One.", "code": "def f():\n    return 1", "test_list": ["assert f() == 1"]}
+    rows = [good, {**good, "text": "Never.", "test_list": ["import os; os._exit(0); f()"]}]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(rows))
+    words = ["eval", "single", "--task", "code", "--policy", "scripted:1.0", "--data", str(path)]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "not graded, and not counted: code/all/0/m.json:1#0" in " ".join(shown.split())
+    assert shown.splitlines()[-1] == "accuracy 100.0 % (1/1)"
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["ungraded"] == ["code/all/0/m.json:1#0"]

@@ -93,7 +93,7 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
         raise UsageError(
             "with `max_staleness` the engine works while the learner does: leave out `engine_sleep`"
         )
-    if not algorithm.ratio and config.old_logp == "sampler":
+    if algorithm.ratio == "none" and config.old_logp == "sampler":
         raise UsageError(
             f"{algorithm.name} has no ratio to the policy that sampled, so rows of older weights "
             "would be trained on as if they were new: set old_logp=recomputed, whose importance "

@@ -50,7 +50,7 @@ from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest, key_rng
 
-LEARNT = ("learn/loss", "learn/grad_norm", "learn/entropy", "learn/lr", "learn/rows",
+LEARNT = ("learn/loss", "learn/grad_norm", "learn/trained_entropy", "learn/lr", "learn/rows",
           "learn/tokens")  # fmt: skip
 """What of the learner's metrics says something without a sampler's log-probs."""
 

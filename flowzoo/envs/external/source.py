@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
+from functools import cache
 from typing import Any
 
 from flowzoo.envs.external.text_env import TextEnv
 from flowzoo.envs.settings import Setting
 from flowzoo.errors import UsageError
-from flowzoo.seeding import key_digest
-
-FORM = "package.module:function or path/to/file.py:function"
+from flowzoo.functions import load_function
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class EnvSource:
             UsageError: no such function, options that it does not take, or it returned no AEC
                 environment.
         """
-        function = load_function(self.spec)
+        function = _maker(self.spec)
         options: dict[str, Any] = dict(self.options)
         try:
             inspect.signature(function).bind(**options)
@@ -61,46 +55,7 @@ class EnvSource:
             raise UsageError(f"{self.spec}: {error}") from error
 
 
-def load_function(spec: str) -> Callable[..., Any]:
-    """The function that a spec names; a file is imported once in a process.
-
-    Raises:
-        UsageError: a spec of another form, no such module or file, an error in importing it, or
-            nothing callable under that name.
-    """
-    place, colon, name = spec.rpartition(":")
-    if not colon or not place or not name.isidentifier():
-        raise UsageError(f"an environment is named as {FORM}, got {spec!r}")
-    try:
-        module = _file_module(place) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:
-        raise UsageError(
-            f"cannot import {place!r}: {type(error).__name__}: {error}. Name an environment as "
-            f"{FORM}"
-        ) from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        here = [one for one in vars(module) if callable(getattr(module, one)) and one[0] != "_"]
-        raise UsageError(f"{place} has no function {name!r}; it has {', '.join(sorted(here))}")
-    return found
-
-
-def _file_module(place: str) -> ModuleType:
-    """The module of a file, under a name made of its path, so that it is imported only once."""
-    path = Path(place).resolve()
-    name = f"_flowzoo_env_{path.stem}_{key_digest(str(path)).hex()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {place}")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+@cache
+def _maker(spec: str) -> Callable[..., Any]:
+    """The function that a spec names: one and the same for all episodes of a process."""
+    return load_function("env", spec).function

@@ -122,15 +122,18 @@ class Caller:
 
     def _send(self, call: bytes) -> None:
         """Send a call, and what will come after it where that can be seen."""
-        self._sent.append(call)
         self._alone += 1
         if self._foresight is not None and self._alone > self._patience:
             # What can be seen only a little at a time is not worth the looking.
             self._alone, self._patience = 0, 2 * self._patience
-            foreseen = self._foresight.calls(self._known)
-            if foreseen[:1] == [call]:
-                self._sent.extend(foreseen[1:])
-        parts = [part for one in self._sent for part in (LENGTH.pack(1 + len(one)), b"Q", one)]
+            self._foresight.look(self._known, self._send_calls)
+        if not self._sent or self._sent[0] != call:
+            self._send_calls([call])
+
+    def _send_calls(self, calls: list[bytes]) -> None:
+        """Send calls, and note that their answers will come."""
+        self._sent.extend(calls)
+        parts = [part for one in calls for part in (LENGTH.pack(1 + len(one)), b"Q", one)]
         data = memoryview(b"".join(parts))
         while data:
             data = data[os.write(SAYS, data) :]

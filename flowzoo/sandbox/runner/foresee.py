@@ -18,6 +18,8 @@ from typing import Any
 
 MOST_CALLS = 20_000
 """Calls that are looked for at a time."""
+AT_ONCE = 64
+"""Calls that are handed on together: the program works on them while more are looked for."""
 MOST_SOURCE = 200_000
 """Bytes of a test beyond which it is not read as a tree, which takes seconds."""
 _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
@@ -28,6 +30,8 @@ Call = Callable[[Sequence[Any], dict[str, Any]], bytes]
 """Encodes a call; raises where an argument is no plain data, as stand-ins are none."""
 Read = Callable[[bytes], Any]
 """What an answer means: a result, or an exception that is raised."""
+Tell = Callable[[list[bytes]], None]
+"""Takes calls that will come next."""
 Run = Callable[[Callable[..., Any], bool], None]
 """Runs the test's code in a fresh namespace with this in the place of the program's entry; and
 whether what fails in it is passed over."""
@@ -99,6 +103,9 @@ for _name in (
     setattr(StandIn, f"__{_name}__", _stay)
 
 
+_STAND_IN = StandIn()
+
+
 class _Listener:
     """Stands for the program's entry, and keeps the calls.
 
@@ -106,30 +113,41 @@ class _Listener:
         known: the test's first calls, with their answers.
         encode: encodes a call.
         read: reads an answer.
+        tell: takes calls that have been found, as they come.
     """
 
-    def __init__(self, known: Sequence[tuple[bytes, bytes]], encode: Call, read: Read) -> None:
-        self.known, self.encode, self.read = known, encode, read
+    def __init__(
+        self, known: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell
+    ) -> None:
+        self.known, self.encode, self.read, self.tell = known, encode, read, tell
         self.calls: list[bytes] = []
+        self.told = self.start = len(known)
         self.ended = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         place = len(self.calls)
-        if self.ended or place >= len(self.known) + MOST_CALLS:
+        if self.ended or place >= self.start + MOST_CALLS:
             raise _EnoughError
         try:
             call = self.encode(args, kwargs)
         except BaseException:
             self.ended = True
             raise _EnoughError from None
-        if place < len(self.known):
+        if place < self.start:
             if self.known[place][0] != call:
                 self.ended = True
                 raise _EnoughError
             self.calls.append(call)
             return self.read(self.known[place][1])
         self.calls.append(call)
-        return StandIn()
+        if place >= self.told + AT_ONCE:
+            self.tell_rest()
+        return _STAND_IN
+
+    def tell_rest(self) -> None:
+        """Hand on what has been found since the last time."""
+        found, self.told = self.calls[self.told :], len(self.calls)
+        self.tell(found)
 
 
 class Foresight:
@@ -145,15 +163,26 @@ class Foresight:
         self.run, self.encode, self.read = run, encode, read
         self._start = _random_states()
 
-    def calls(self, known: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        """The calls that come after the `known` ones."""
+    def look(self, known: Sequence[tuple[bytes, bytes]], tell: Tell) -> None:
+        """Find the calls that come after the `known` ones."""
         now = _random_states()
-        found: list[bytes] = []
+        told: list[bytes] = []
+
+        clock = _Clock()
+
+        def tell_new(found: list[bytes]) -> None:
+            rings, clock.rings = clock.rings, False  # half a message would be worse than none
+            told.extend(found)
+            tell(found)
+            clock.rings = rings
+
         for lenient in (False, True):
             for restore, state in self._start:
                 restore(state)
-            listener = _Listener(known, self.encode, self.read)
-            clock = _Clock()
+            listener = _Listener(known, self.encode, self.read, tell_new)
+            if lenient:  # what it finds again need not be told
+                listener.told += len(told)
+            clock.rings = True
             try:
                 try:
                     clock.start()
@@ -161,14 +190,16 @@ class Foresight:
                 finally:
                     clock.rings = False
                 clock.stop()
-                found = listener.calls
-                break
+                ended = True
             except BaseException:
                 clock.stop()
-                found = max(found, listener.calls, key=len)
+                ended = False
+            if listener.calls[len(known) :][: len(told)] == told:
+                listener.tell_rest()
+            if ended:
+                break
         for restore, state in now:
             restore(state)
-        return found[len(known) :]
 
 
 class _Clock:

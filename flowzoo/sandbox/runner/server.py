@@ -19,8 +19,8 @@ from inside import prepare
 from job import BoxContext, RunnerJob
 from landlock import make_ruleset, make_small_ruleset
 from libraries import STDLIB, import_packages, shared_libraries
+from rehearse import rehearse, streams_in_place, warm_up
 from seccomp import Filter
-from warm import rehearse, streams_in_place, warm_up
 from wire import DATA, DONE, JOB, READY, STOP, FrameError
 from workspace import OF_CGROUP, OF_MACHINE, TMP, OomKills, Workspace, owns_processes
 from zygote import Zygote, ZygoteServer

@@ -188,7 +188,7 @@ def test_a_step_is_that_of_independent_cross_entropy_on_the_replies_alone() -> N
     calls = row_maker().rows(transcripts, "right", SftCounts())["shared"]
     model, _ = load_model(str(pocket_path()), "float32")
     other = copy.deepcopy(model)
-    loss = LossConfig(ratio=False, clip_low=None, clip_high=None, dual_clip=None)
+    loss = LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None)
     learner = Learner(model, LearnerConfig(loss=loss, lr=1e-3, weight_decay=0.0, adam_eps=1e-3))
     with torch.no_grad():
         before = float(plain_loss(other, calls))

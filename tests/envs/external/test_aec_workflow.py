@@ -16,7 +16,7 @@ from flowzoo.agents.names import agent_names
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs import Call, Episode, EpisodeRecord, TextEnv, random_move
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.external.source import load_function
+from flowzoo.envs.external.source import EnvSource
 from flowzoo.envs.external.text_env import chat, is_legal, random_action
 from flowzoo.envs.external.workflow import AECWorkflow, make_aec_workflow
 from flowzoo.envs.tasks.task import SPLITS
@@ -376,15 +376,15 @@ def test_an_agent_that_dies_and_stays_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("nowhere", "package.module:function or path/to/file.py:function, got 'nowhere'"),
-        ("no_such_module:make", "cannot import 'no_such_module': ModuleNotFoundError"),
+        ("nowhere", "--env takes module:function or path/to/file.py:function, got 'nowhere'"),
+        ("no_such_module:make", "importing no_such_module raised ModuleNotFoundError"),
         ("no/such/file.py:make", "there is no file no/such/file.py"),
-        (f"{__file__}:missing", "has no function 'missing'; it has .*pick"),
+        (f"{__file__}:missing", "has no 'missing'; it has .*pick"),
     ],
 )
 def test_a_spec_that_names_nothing_says_so(spec: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        load_function(spec)
+        EnvSource(spec).make()
     assert "\n" not in str(caught.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections import Counter
@@ -29,6 +30,8 @@ PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
 HASTY = Limits(cpu_s=0.3, wall_s=0.5)
 """For streams that leave the other side waiting."""
 STREAMS = 2000
+OF_THEM = int(os.environ.get("FLOWZOO_STREAMS", "200"))
+"""How many of them all tests try; FLOWZOO_STREAMS=2000 tries every one, minutes a tier."""
 """Fuzzed streams for each tier; `make test` takes every fortieth."""
 SECRET = 4_815_162_342_108
 
@@ -123,7 +126,7 @@ def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
 def test_what_a_test_does_upon_an_answer_blames_the_program(
     sandbox: Sandbox, body: str, code: str
 ) -> None:
-    limits = Limits(cpu_s=0.5, wall_s=300.0)
+    limits = Limits(cpu_s=0.2, wall_s=300.0)
     verdict = judge(sandbox, f"def f(x):\n    {body}", CheckTest(code), limits)
     assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
@@ -144,7 +147,7 @@ CHECKS = {
     "many lines": "\n".join(f"assert f({n}) == {n}" for n in range(60)),
     "denied": "\n".join(f"assert not f({n}) != {n}" for n in range(60)),
     "of results": "x = 0\nfor n in range(40):\n    x = f(x)\n    x += 1\nassert x == 40",
-    "as far as a result says": "n = 0\nwhile f(n) < 30:\n    n += 1\nassert n == 30",
+    "as far as a result says": "n = 0\nwhile n < 99 and f(n) < 30:\n    n += 1\nassert n == 30",
     "one or the other": "for n in range(50):\n    assert f(n + 1) if f(n) % 2 else f(n) == n",
     "lists": "for n in range(50):\n    xs = [f(n), f(n + 1)]\n    assert sorted(xs) == [n, n + 1]",
     "random": "import random\nfor _ in range(50):\n    n = random.randint(0, 10**6)\n"
@@ -331,5 +334,5 @@ def test_no_stream_of_a_program_breaks_the_sandbox(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.full
-def test_two_thousand_streams_break_nothing(sandbox: Sandbox) -> None:
-    run_streams(sandbox, range(STREAMS))
+def test_many_streams_break_nothing(sandbox: Sandbox) -> None:
+    run_streams(sandbox, range(0, STREAMS, STREAMS // OF_THEM))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +17,11 @@ from flowzoo.sandbox import (
     Limits,
     Program,
     Sandbox,
+    SandboxError,
     SandboxName,
     StdinTest,
 )
+from flowzoo.sandbox.runner import codec
 
 FIRST_TIER_ONLY = True
 PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
@@ -240,3 +246,38 @@ def test_numpy_is_there_if_it_is_asked_for(backend: SandboxName) -> None:
     with Sandbox(backend, workers=1) as sandbox:
         verdict = sandbox.run_sync([Program("import numpy")], [[StdinTest("", "")]], PATIENT)[0]
         assert "No module named 'numpy'" in verdict.cases[0].stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders of programs under `unsafe`")
+def test_a_killed_box_without_isolation_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    source = "open('x', 'w').write('y')\nwhile True: pass"
+    with Sandbox("unsafe", workers=1) as sandbox, ThreadPoolExecutor(1) as threads:
+        future = threads.submit(
+            sandbox.run_sync, [Program(source)], [[StdinTest("", "")]], PATIENT, on_error="verdict"
+        )
+        assert soon(lambda: list(tmp_path.rglob("x")))
+        sandbox.close_sync()
+        with pytest.raises(SandboxError):
+            future.result(60)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_machine_kills_for_want_of_memory_is_told_from_other_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(codec.__file__).parent))
+    from workspace import OomKills  # pyright: ignore[reportMissingImports]
+
+    counter = tmp_path / "vmstat"
+    counter.write_text("nr_free_pages 5\noom_kill 3\n")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    kills = OomKills(("absent", "vmstat"), folder)
+    os.close(folder)
+    assert not kills.more()
+    counter.write_text("nr_free_pages 5\noom_kill 4\n")
+    assert kills.more()
+    assert not kills.more()
+    assert not OomKills(("absent",)).more()

@@ -373,7 +373,9 @@ def test_rootfs_holds_the_interpreter_and_nothing_of_the_machine():
     assert {"runner/__main__.py", "runner/wire.py", "etc/passwd"} <= names
     assert any(name.startswith("lib/libc.so") for name in names)
     folders = {"etc", "lib", "lib64", "python", "runner", "tmp", "proc", "sys", "dev"}
-    assert {name.split("/")[0] for name in names} <= folders
+    assert {name.split("/")[0] for name in names} <= folders | {"usr"}
+    of_usr = [name for name in names if name.startswith("usr/")]
+    assert all(name.startswith("usr/share/zoneinfo/") for name in of_usr)
     assert not [name for name in names if "site-packages" in name or "/test/" in name]
     assert not [name for name in names if name.endswith(("/sh", "/bash", "/env"))]
     assert {(member.uid, member.gid) for member in members.values()} == {(0, 0)}

@@ -1,12 +1,10 @@
-"""What a warm runner has done before the first program: common imports, and a rehearsal.
-
-A fork copies an entry for every page that the runner has, and an import that is missing costs each
-program that needs it: `dataclasses`, `decimal`, `fractions` and `datetime` would make all programs
-slower by 5 to 10 %, for the few that use them.
+"""Warming up: imports, and a rehearsal of what each copy of the zygote does.
 
 A copy pays for each page that it writes to. Much of that is what the interpreter notes down when it
 sees code, names and types for the first time: lookups, specialised instructions, encoders. Done
-beforehand, in the rehearsal, it is there in all copies.
+here, it is there in all copies. A fork copies an entry for every page that the runner has, and an
+import that is missing costs each program that needs it: `dataclasses`, `decimal`, `fractions` and
+`datetime` would make all programs slower by 5 to 10 %, for the few that use them.
 """
 
 from __future__ import annotations
@@ -42,23 +40,6 @@ def loop(n):
 loop(3)(4), Sample().method(3)
 """
 """Code that has the compiler and the interpreter touch what they set up at first use."""
-
-
-def warm_up(own_modules: set[str]) -> list[str]:
-    """Import, compile once, forget the runner's own modules; the module path of programs.
-
-    Args:
-        own_modules: names in `sys.modules` that programs must not find.
-    """
-    for name in COMMON:
-        importlib.import_module(name)
-    exec(compile(_SAMPLE, "<warm>", "exec"), {})
-    path = sys.path[1:]
-    for name in own_modules:
-        sys.modules.pop(name, None)
-    return path
-
-
 _ROUNDS = 12
 """The interpreter specialises code that it has seen eight times."""
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
@@ -78,6 +59,21 @@ print(n + 1, solve(a, set(b)), sep="\\n")
 print("\\n".join(sorted(seen.values())), f"{len(seen)}", sys.stdin.read().split())
 sys.stdout.write("done\\n")
 """
+
+
+def warm_up(own_modules: set[str]) -> list[str]:
+    """Import, compile once, forget the runner's own modules; the module path of programs.
+
+    Args:
+        own_modules: names in `sys.modules` that programs must not find.
+    """
+    for name in COMMON:
+        importlib.import_module(name)
+    exec(compile(_SAMPLE, "<warm>", "exec"), {})
+    path = sys.path[1:]
+    for name in own_modules:
+        sys.modules.pop(name, None)
+    return path
 
 
 def rehearse() -> None:
