@@ -207,9 +207,13 @@ def _build_from(
     client: Any, name: str, base: str, runner: Mapping[str, bytes], packages: Sequence[str]
 ) -> None:
     """Build by the Dockerfile; the context is the Dockerfile and the runner, nothing else."""
-    context = io.BytesIO()
+    context, recipe = io.BytesIO(), DOCKERFILE.read_text(encoding="utf-8")
+    arguments = {"BASE": base, "PACKAGES": _pinned(packages)}
+    if not packages:  # a base may have no shell, which installing them takes
+        recipe = "".join(one for one in recipe.splitlines(keepends=True) if "PACKAGES" not in one)
+        del arguments["PACKAGES"]
     with tarfile.open(fileobj=context, mode="w") as tar:
-        tar.add(DOCKERFILE, "Dockerfile")
+        docker_rootfs.add_bytes(tar, "Dockerfile", recipe.encode())
         for module, content in runner.items():
             docker_rootfs.add_bytes(tar, f"runner/{module}", content)
     context.seek(0)
@@ -217,7 +221,7 @@ def _build_from(
         fileobj=context,
         custom_context=True,
         tag=name,
-        buildargs={"BASE": base, "PACKAGES": _pinned(packages)},
+        buildargs=arguments,
         labels={RUNNER_LABEL: runner_digest(runner)},
         rm=True,
         forcerm=True,
