@@ -220,7 +220,7 @@ def test_algorithms_that_branch_play_the_replies_again(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"env": "nowhere"}, "an environment is named as package.module:function"),
+        ({"env": "nowhere"}, "--env takes module:function or path/to/file.py:function"),
         ({"workflow": "single"}, "is played in place of a workflow: leave out 'single'"),
         ({"task": "math"}, "`task` is a setting of tasks"),
         ({"curriculum": ("1:level=2",)}, "`curriculum` is a setting of tasks"),
