@@ -231,18 +231,19 @@ class LoopValue(NamedTuple):
     """A difference of this size is found with probability 0.8."""
 
 
-def loop_value(episodes: Sequence[Episode]) -> LoopValue | None:
+def loop_value(episodes: Sequence[Episode], candidates: str = "") -> LoopValue | None:
     """Score less that of the first attempt, or of a candidate at random, over problems.
 
-    Both are of the same episodes, so that how good the members are does not matter. None where the
-    workflow has neither, or for fewer than 2 problems.
+    Both are of the same episodes, so that how good the members are does not matter. `candidates` is
+    the role whose replies are candidates, where the facts of the episodes state no first attempt.
+    None where the workflow has neither, or for fewer than 2 problems.
     """
     pairs: dict[str, list[tuple[float, float]]] = {}
     over: Literal["first attempt", "single candidate"] = "first attempt"
     for episode in episodes:
         alone = episode.get("facts", {}).get("first_correct")
         if alone is None:
-            alone, over = _candidate_mean(episode), "single candidate"
+            alone, over = _mean_truth(episode, candidates), "single candidate"
         if alone is not None:
             pairs.setdefault(episode["problem"], []).append((float(alone), episode["score"]))
     means = np.array([np.mean(one, axis=0) for one in pairs.values()]).reshape(-1, 2)
@@ -258,14 +259,20 @@ def loop_value(episodes: Sequence[Episode]) -> LoopValue | None:
     )  # fmt: skip
 
 
-def _candidate_mean(episode: Episode) -> float | None:
-    """Mean own truth of the first phase of several agents of one role."""
-    phases: dict[int, list[Mapping[str, Any]]] = {}
-    for call in episode["calls"]:
-        phases.setdefault(call["phase"], []).append(call)
-    for calls in phases.values():
-        if len(calls) > 1 and len({call["role"] for call in calls}) == 1:
-            truths = [call.get("truth") for call in calls]
-            known = [float(truth) for truth in truths if truth is not None]
-            return sum(known) / len(known) if len(known) == len(calls) else None
-    return None
+def candidate_role(episodes: Sequence[Episode]) -> str:
+    """The role whose agents answer beside one another in a phase; "" where there is none."""
+    for episode in episodes:
+        phases: dict[int, list[str]] = {}
+        for call in episode["calls"]:
+            phases.setdefault(call["phase"], []).append(call["role"])
+        for roles in phases.values():
+            if len(roles) > 1 and len(set(roles)) == 1:
+                return roles[0]
+    return ""
+
+
+def _mean_truth(episode: Episode, role: str) -> float | None:
+    """Mean own truth of a role's calls; None where one has none."""
+    truths = [call.get("truth") for call in episode["calls"] if call["role"] == role]
+    known = [float(truth) for truth in truths if truth is not None]
+    return sum(known) / len(known) if known and len(known) == len(truths) else None

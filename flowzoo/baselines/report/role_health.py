@@ -10,6 +10,7 @@ from flowzoo.baselines.diagnostics.checkers import (
     Chooser,
     Judge,
     LoopValue,
+    candidate_role,
     chooser,
     judges,
     loop_value,
@@ -47,8 +48,10 @@ def role_health(run: RunData) -> dict[str, Any]:
         return facts | {"why": f"the episodes of the evaluations at {missing} are not there"}
     first, last = read_episodes(files[steps[0]]), read_episodes(files[steps[-1]])
     facts["chooser"] = chooser(first, last)
-    values = [(steps[0], loop_value(first)), (steps[-1], loop_value(last))]
-    facts["values"] = [(step, value) for step, value in values if value is not None]
+    role = candidate_role(first)
+    values = [(steps[0], loop_value(first, role)), (steps[-1], loop_value(last, role))]
+    if all(value is not None for _, value in values):
+        facts["values"] = values
     facts["deaths"] = _deaths(run, first, last)
     return facts
 

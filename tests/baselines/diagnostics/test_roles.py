@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.checkers import chooser, judges, loop_value
+from flowzoo.baselines.diagnostics.checkers import candidate_role, chooser, judges, loop_value
 from flowzoo.baselines.diagnostics.dead_roles import (
     became_alone,
     became_constant,
@@ -89,10 +89,12 @@ def test_choices_that_go_to_one_place_are_found() -> None:
 
 def test_what_a_workflow_adds_is_over_its_own_members() -> None:
     rng = np.random.default_rng(1)
-    chosen = loop_value(team(rng, skill=0.5))
+    chosen = loop_value(team(rng, skill=0.5), "generator")
     assert chosen is not None
     assert chosen.over == "single candidate"
-    assert chosen.low < 0 < chosen.high or abs(chosen.mean) < 0.1  # it chooses at random
+    assert abs(chosen.mean) < 0.1  # it chooses at random
+    assert candidate_role(team(rng)) == "generator"
+    assert candidate_role([{"calls": []}]) == ""
     episodes = [
         {"problem": str(n), "score": float(n % 4 == 0), "calls": [],
          "facts": {"first_correct": n % 2 == 0}}
