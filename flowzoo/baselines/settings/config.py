@@ -24,11 +24,11 @@ from flowzoo.errors import UsageError
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
-    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance",
+    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps",
     "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
-    "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
+    "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
@@ -39,7 +39,9 @@ _LEAST_ZERO = (
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
+BEFORE: Mapping[str, Any] = {
+    "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
+}  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
