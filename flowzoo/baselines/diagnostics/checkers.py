@@ -56,7 +56,7 @@ JUDGES: Mapping[str, Mapping[str, str]] = {
 """Roles that judge, and the words for what they judge."""
 
 
-class Judge(NamedTuple):
+class JudgeShares(NamedTuple):
     """What a judging role does; shares with their intervals, None where there is no case."""
 
     role: str
@@ -79,7 +79,7 @@ class Judge(NamedTuple):
     """A share that has truly fallen to this is found with probability 0.8; None: none is."""
 
 
-def judges(evaluations: Sequence[Row]) -> list[Judge]:
+def judges(evaluations: Sequence[Row]) -> list[JudgeShares]:
     """Every judging role of the rows with an evaluation, the first of which is before training."""
     if len(evaluations) < 2:
         return []
@@ -87,7 +87,7 @@ def judges(evaluations: Sequence[Row]) -> list[Judge]:
     return [one for one in found if one is not None]
 
 
-def _judge(evaluations: Sequence[Row], role: str) -> Judge | None:
+def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
     courses = {kind: _course(evaluations, f"{role}_{kind}") for kind in ("tpr", "tnr")}
     if not any(course[-1] for course in courses.values()):
         return None
@@ -108,7 +108,7 @@ def _judge(evaluations: Sequence[Row], role: str) -> Judge | None:
     cases = max(one.of if one else 0 for one in (tpr, tnr))
     if verdict == "none" and cases < FEWEST_CASES:
         verdict = "too few cases"
-    return Judge(
+    return JudgeShares(
         role=role,
         verdict=verdict,
         tpr=tpr,

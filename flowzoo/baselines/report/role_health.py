@@ -8,7 +8,7 @@ from typing import Any
 from flowzoo.baselines.diagnostics.checkers import (
     JUDGES,
     Chooser,
-    Judge,
+    JudgeShares,
     LoopValue,
     candidate_role,
     chooser,
@@ -86,7 +86,7 @@ def role_health_findings(facts: dict[str, Any], gained: bool) -> list[Finding]:
     return found
 
 
-def judge_finding(judge: Judge) -> Finding:
+def judge_finding(judge: JudgeShares) -> Finding:
     """What a judging role does with right and with wrong things."""
     said = JUDGES[judge.role]
     parts = [
