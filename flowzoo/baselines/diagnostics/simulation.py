@@ -135,8 +135,8 @@ def simulate_capture(
     Gradients are noise of equal size per call, so three voters have sqrt(3) / (1 + sqrt(3)) = 0.63
     of the mass and 0.75 of the tokens. From a fifth of the run on their mass share is their token
     share + `excess` if that is not 0. Shares have noise of deviation `noise`, correlated over about
-    ten updates. Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by `moved` of the
-    way to them.
+    ten updates. Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by
+    `moved` of the way to them.
     """
     steps = list(range(1, updates + 1))
     planted = (np.arange(updates) >= updates // 5) & (excess > 0)

@@ -21,7 +21,7 @@ from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distances
 from flowzoo.baselines.report.findings import (
     Finding,
-    capture_finding,
+    capture_findings,
     cliff_finding,
     gain_finding,
     role_finding,
@@ -59,7 +59,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         *health,
         *blamed,
         role_finding(changes, fell),
-        *(capture_finding(capture) for capture in captures),
+        *capture_findings(captures),
         *(swap_finding(swap) for swap in swaps(run)),
         *health_findings(run),
     ]
@@ -87,6 +87,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "shares": shares(run),
         "swaps": swaps(run),
         "distances": distances(run),
+        "alarms": [finding.title for finding in findings if finding.level == "bad"],
     }
 
 
