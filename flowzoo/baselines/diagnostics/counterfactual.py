@@ -31,6 +31,8 @@ Saved = Mapping[str, Any]
 """An episode of a transcript file."""
 Situation = tuple[tuple[Any, ...], ...]
 """Keys from fine to coarse; the first that a donor has is taken."""
+FINE = 2
+"""Keys that make situations alike; coarser ones say that none was found."""
 FEWEST_DONORS = 3
 """Decisions of a situation below which a coarser one is taken."""
 
@@ -160,7 +162,7 @@ class Draw(NamedTuple):
     text: str | None
     """What it said, where nobody could read that."""
     like: bool
-    """The donor's situation was one of the two finest."""
+    """The donor's situation was one of the `FINE` finest."""
 
 
 @dataclass
@@ -176,13 +178,16 @@ class Donors:
                 for key in one.situation:
                     self._pools.setdefault(key, []).append(one)
 
-    def draw(self, where: Situation, rng: Random) -> Draw | None:
-        """A random decision in the finest situation that has enough; None: the role has none."""
-        for fineness, key in enumerate(where):
+    def draw(self, where: Situation, rng: Random, *, like: bool = False) -> Draw | None:
+        """A random decision in the finest situation that has enough; None: none has.
+
+        `like`: only from situations that are fine enough to be called alike.
+        """
+        for fineness, key in enumerate(where[:FINE] if like else where):
             pool = self._pools.get(key, [])
             if len(pool) >= FEWEST_DONORS:
                 one = rng.choice(pool)
-                return Draw(one.truth or 0.0, None if one.read else one.reply, fineness < 2)
+                return Draw(one.truth or 0.0, None if one.read else one.reply, fineness < FINE)
         return None
 
 
@@ -198,7 +203,9 @@ class Replacement:
     """Answers for all roles: one role by `other`'s decisions, the rest as in the transcript.
 
     A reply of the transcript serves where the prompt is the transcript's, and so does one of
-    `other`'s replies to the same prompt; everything else is drawn from donors.
+    `other`'s replies to the same prompt; everything else is drawn from donors. In a situation that
+    one of the two evaluations does not show, a role does what it did in the other one, as if it had
+    not changed.
     """
 
     now: Sequence[Decision]
@@ -221,7 +228,11 @@ class Replacement:
         for one in known:
             if (one.agent, one.turn) == (turn.agent, turn.turn) and one.prompt == prompt:
                 return Choice(one.reply, replaced=mine)
-        drawn = (self.other_donors if mine else self.now_donors).draw(where, rng)
+        own, rest = self.now_donors, self.other_donors
+        if mine:
+            own, rest = rest, own
+        drawn = own.draw(where, rng, like=True) or rest.draw(where, rng, like=True)
+        drawn = drawn or own.draw(where, rng)
         if drawn is None:  # no decision of this role has a truth: say what was said last
             texts = [one.reply for one in known if one.agent == turn.agent] or [""]
             return Choice(texts[-1], replaced=True, strange=True)

@@ -65,10 +65,14 @@ def test_donors_are_of_the_finest_situation_that_has_enough() -> None:
     [
         (LOOP, {"generator": 0.5, "evaluator": FAIR}, {"generator": 0.7, "evaluator": REJECTS},
          "evaluator"),
-        (LOOP, {"generator": 0.75, "evaluator": FAIR}, {"generator": 0.35, "evaluator": FAIR},
-         "generator"),
-        (VOTE, {"generator": 0.6, "aggregator": 0.95}, {"generator": 0.65, "aggregator": 0.4},
-         "aggregator"),
+        pytest.param(
+            LOOP, {"generator": 0.75, "evaluator": FAIR}, {"generator": 0.35, "evaluator": FAIR},
+            "generator", marks=pytest.mark.full,
+        ),
+        pytest.param(
+            VOTE, {"generator": 0.6, "aggregator": 0.95}, {"generator": 0.65, "aggregator": 0.4},
+            "aggregator", marks=pytest.mark.full,
+        ),
         (VOTE, {"generator": 0.6, "aggregator": 0.8}, {"generator": 0.6, "aggregator": 0.8}, ""),
     ],
     ids=["evaluator, while the generator gains", "generator", "aggregator", "nobody"],

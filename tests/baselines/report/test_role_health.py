@@ -1,0 +1,195 @@
+"""What the report says of roles, of falls in progress and of peaks that were missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flowzoo.baselines.diagnostics.cliff import find_cliff
+from flowzoo.baselines.diagnostics.simulation import simulate, simulate_team
+from flowzoo.baselines.report.accuracy import cliff_facts
+from flowzoo.baselines.report.blame_facts import blame_facts, blame_finding, bundled_workflow
+from flowzoo.baselines.report.changes import role_changes
+from flowzoo.baselines.report.course_findings import distance_moved, distances, missed_peak
+from flowzoo.baselines.report.findings import cliff_finding, gain_finding, role_finding
+from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.role_health import role_health, role_health_findings
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.run.reading import RunData
+from flowzoo.errors import UsageError
+
+pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def plain(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    """A run that rises and stays, of 60 problems and six evaluations."""
+    folder = tmp_path_factory.mktemp("plain")
+    course = (0.4, 0.5, 0.6, 0.6, 0.6, 0.6)
+    return read_runs([make_run(folder / "run", items=60, course=course)])[0]
+
+
+def with_shares(run: RunData, **courses: list[float]) -> RunData:
+    rows = [dict(row) for row in run.rows]
+    for place, row in enumerate(row for row in rows if "eval/scores" in row):
+        for name, values in courses.items():
+            row[f"eval/share/{name}"], row[f"eval/share_of/{name}"] = values[place], 60
+    return replace(run, rows=rows)
+
+
+def saved(run: RunData, step: int, episodes: list[dict[str, Any]]) -> None:
+    path = run.folder / "transcripts" / f"eval-{step:06d}.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in episodes))
+
+
+@pytest.mark.parametrize(
+    ("tpr", "tnr", "level", "title"),
+    [
+        ([0.6, 0.5, 0.4, 0.2, 0.1, 0.05], [0.9] * 6, "bad", "collapsed: it rejects everything"),
+        ([0.9] * 6, [0.6, 0.5, 0.4, 0.2, 0.1, 0.05], "bad", "collapsed: it accepts everything"),
+        ([0.7] * 6, [0.7] * 6, "good", "still looks"),
+        ([0.5] * 6, [0.5] * 6, "result", "cannot be told from chance"),
+    ],
+)
+def test_a_judge_is_described_with_both_shares(
+    tpr: list[float], tnr: list[float], level: str, title: str, plain: RunData
+) -> None:
+    facts = role_health(with_shares(plain, evaluator_tpr=tpr, evaluator_tnr=tnr))
+    (finding,) = (one for one in role_health_findings(facts, False) if "evaluator" in one.title)
+    assert (finding.level, title in finding.title) == (level, True)
+    assert "of the right answers and rejects" in finding.text
+    assert "95\u00a0% interval" in finding.text
+
+
+def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path: Path) -> None:
+    run = read_runs([make_run(tmp_path / "run", items=120, course=(0.5,) * 4)])[0]
+    rng = np.random.default_rng(0)
+    saved(run, 0, simulate_team(120, rng, skill=0.5))
+    saved(run, 30, simulate_team(120, rng, skill=0.02, alone=0.8, place=1))
+    rows = [dict(row) for row in run.rows]
+    for row in rows:
+        if "eval/scores" in row:
+            row["eval/truth/generator"] = 0.5 if not row["step"] else 0.1
+    facts = role_health(replace(run, rows=rows))
+    found = {one.title: one for one in role_health_findings(facts, True)}
+    assert "generator lost its skill while the team gained" in found
+    assert "The team became a single agent: aggregator" in found
+    assert "Choices collapsed onto place 1" in found
+    assert found["The workflow is better than a candidate at random"].level == "good"
+    assert (
+        "found with probability 0.8" in found["generator lost its skill while the team gained"].text
+    )
+    missing = replace(run, folder=tmp_path)
+    assert "are not there" in role_health(missing)["why"]
+
+
+def test_a_healthy_team_has_one_finding_that_says_what_was_looked_for(plain: RunData) -> None:
+    rng = np.random.default_rng(1)
+    for step in (0, 50):
+        saved(plain, step, simulate_team(60, rng))
+    found = role_health_findings(role_health(plain), True)
+    assert [one.title for one in found if one.level == "bad"] == []
+    assert any(one.title == "No role is dead" and "tests" in one.text for one in found)
+
+
+@pytest.mark.parametrize(
+    ("course", "level", "title", "said"),
+    [
+        ((0.77, 0.76, 0.75, 0.58, 0.45), "bad", "The run was falling when it ended", "began at"),
+        ((0.4, 0.6, 0.7), "unknown", "Too few evaluations to see a fall", "--eval-every 2"),
+    ],
+)
+def test_falls_in_progress_and_few_evaluations_are_told(
+    course: tuple[float, ...], level: str, title: str, said: str
+) -> None:
+    scores = simulate(course, 300, np.random.default_rng(3))
+    facts = cliff_facts(find_cliff([scores], range(len(course))), "", "repeat with --eval-every 2")
+    finding = cliff_finding(facts)
+    assert (finding.level, finding.title) == (level, title)
+    assert said in finding.text
+
+
+def test_a_rising_run_lost_nothing(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", items=160, course=(0.40, 0.46, 0.59, 0.70, 0.82))
+    changes = role_changes(read_runs([folder])[0])
+    assert changes["rising"]
+    assert all(row["from_peak"]["mean"] is None for row in changes["rows"])
+    finding = role_finding(changes, fell=False)
+    assert (finding.level, finding.title) == ("good", "No role lost what it had")
+
+
+def test_a_last_evaluation_below_step_0_is_said_though_the_last_three_are_not() -> None:
+    gain = {
+        "before": 0.5, "after": 0.4, "step": 9,
+        "last": {"mean": -0.1, "low": -0.181, "high": -0.019, "n": 160},
+        "terminal": {"mean": -0.04, "low": -0.11, "high": 0.03, "n": 160},
+    }  # fmt: skip
+    finding = gain_finding(gain)
+    assert (finding.level, finding.title) == ("warn", "Its last evaluation is below where it began")
+
+
+def test_a_peak_between_two_evaluations_is_noticed(plain: RunData) -> None:
+    rows = [dict(row) for row in plain.rows]
+    assert missed_peak(replace(plain, rows=rows)) == []
+    for row in rows[12:18]:
+        row["reward/mean"] = 0.95
+    (finding,) = missed_peak(replace(plain, rows=rows))
+    assert "at steps 10 and 20" in finding.text
+    assert "--eval-every 5" in finding.text
+    other = replace(plain, rows=rows, settings={**plain.settings, "refill": 2})
+    assert missed_peak(other) == []  # training on other problems than the evaluations
+
+
+def test_how_far_a_policy_moved_is_told(plain: RunData) -> None:
+    rows = [
+        row | {"learn/update_kl/shared": 0.4 if row["step"] == 7 else 0.01,
+               "learn/update_ratio_max/shared": 3.0}
+        for row in plain.rows if row["step"]
+    ]  # fmt: skip
+    run = replace(plain, rows=rows)
+    (row,) = distances(run)
+    assert (row["largest"], row["step"], row["median"], row["updates"]) == (0.4, 7, 0.01, 50)
+    (finding,) = distance_moved(run)
+    assert "0.4 nats a token at step 7" in finding.text
+    calm = [row | {"learn/update_kl/shared": 0.01} for row in rows]
+    assert distance_moved(replace(plain, rows=calm)) == []
+
+
+def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain: RunData) -> None:
+    rows = [
+        row | {"group/count": 16, "group/zero_variance": 15,
+               "reward/mean": 0.8 if row["step"] < 20 else 0.02}
+        for row in plain.rows if row["step"]
+    ]  # fmt: skip
+    (finding,) = (
+        one for one in health_findings(replace(plain, rows=rows)) if "signal" in one.title
+    )
+    assert "no longer solves what it solved" in finding.text
+    assert "too hard" not in finding.text
+
+
+def test_only_what_is_bundled_is_played_again(plain: RunData) -> None:
+    for settings in ({"workflow": "mine:Flow"}, {"workflow": "voting", "env": "x"},
+                     {"workflow": "voting", "options": ["credit=my:rule"]},
+                     {"workflow": "voting", "task": "somebody_elses"},
+                     {"workflow": "voting", "task": "code"}):  # fmt: skip
+        with pytest.raises(UsageError):
+            bundled_workflow(settings)
+    assert bundled_workflow({"workflow": "voting", "task": "math"}).name == "voting_v0"
+    finding = blame_finding(blame_facts(plain, fell=False))  # its problems are no real ones
+    assert finding.level == "unknown"
+    assert "others by now" in finding.text
+
+
+def test_the_titles_of_bad_findings_are_the_runs_alarms(plain: RunData) -> None:
+    facts = run_facts(with_shares(plain, verifier_tpr=[1.0, 0.9, 0.5, 0.1, 0.0, 0.0]))
+    assert "The verifier collapsed: it rejects everything" in facts["alarms"]
