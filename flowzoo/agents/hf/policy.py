@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
+from flowzoo.agents.hub import tell_hub
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -74,6 +75,7 @@ def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple
     Raises:
         UsageError: nothing loadable at `source`.
     """
+    tell_hub(source)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
