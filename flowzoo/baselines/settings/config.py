@@ -172,10 +172,9 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return Path(self.out)
         from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
 
-        if self.env is not None:
-            task = re.sub(r"[^\w.-]+", "-", self.env).strip("-")
-        else:
-            task = self.task or workflow_class(self.workflow).default_task
+        named = self.env or self.task or workflow_class(self.workflow).default_task
+        workflow, task = (
+            re.sub(r"[^\w.-]+", "-", one).strip("-") for one in (self.workflow, named)
+        )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
-        workflow = self.workflow.replace(":", "-").replace("/", "-")
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"
