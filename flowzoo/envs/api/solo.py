@@ -43,10 +43,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     holds the whole episode.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": list(RENDER_MODES),
-        "render_fps": 1,
-    }  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*RENDER_MODES], "render_fps": 1}  # type: ignore[misc]
 
     def __init__(
         self,

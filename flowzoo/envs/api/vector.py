@@ -86,7 +86,7 @@ def _make_room(space: Prose | Messages, n: int = 1, ctx: ModuleType = multiproce
 
 @read_from_shared_memory.register(Prose)
 @read_from_shared_memory.register(Messages)
-def _look_at(space: Prose | Messages, shared_memory: Any, n: int = 1) -> SharedTexts:
+def _look_at(space: Prose | Messages, shared_memory: Any, n: int = 1) -> Any:
     return SharedTexts(shared_memory, n, '""' if isinstance(space, Prose) else "[]")
 
 
