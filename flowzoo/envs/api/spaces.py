@@ -1,4 +1,4 @@
-"""Spaces for language: `Prose` (replies), `Messages` (chats), `Transcript` (whole episodes).
+"""Spaces for language: `Prose` (replies), `Messages` (chats), `Turns` (whole episodes).
 
 `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
 it has a hard length limit that would raise on model output, and vectorised shared memory corrupts
@@ -116,7 +116,7 @@ class Messages(Space[list[Message]]):
         return "Messages()"
 
 
-class Transcript(Space[list[dict[str, Any]]]):
+class Turns(Space[list[dict[str, Any]]]):
     """What was said in an episode: a list with a dict for every turn, in call order.
 
     A turn has `agent` and `reply` (str; the reply of an open turn is None), `turn` and `phase`
@@ -138,7 +138,7 @@ class Transcript(Space[list[dict[str, Any]]]):
     def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
         """A transcript of one open turn."""
         if mask is not None or probability is not None:
-            raise ValueError("Transcript.sample() takes no mask and no probability")
+            raise ValueError("Turns.sample() takes no mask and no probability")
         number = int(self.np_random.integers(100))
         chat = [{"role": "user", "content": f"Compute {number}+1."}]
         return [{"agent": "agent_0", "turn": 0, "phase": 0, "messages": chat, "reply": None}]
@@ -158,12 +158,12 @@ class Transcript(Space[list[dict[str, Any]]]):
 
     def __eq__(self, other: object) -> bool:
         """All spaces of transcripts are equal."""
-        return isinstance(other, Transcript)
+        return isinstance(other, Turns)
 
     def __hash__(self) -> int:
         """The same for all spaces of transcripts."""
-        return hash(Transcript)
+        return hash(Turns)
 
     def __repr__(self) -> str:
         """The constructor call."""
-        return "Transcript()"
+        return "Turns()"

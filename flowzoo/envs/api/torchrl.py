@@ -21,7 +21,7 @@ from torchrl.data import NonTensor
 from torchrl.envs.libs.gym import register_gym_spec_conversion
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 
-from flowzoo.envs.api.spaces import Messages, Prose, Transcript
+from flowzoo.envs.api.spaces import Messages, Prose, Turns
 
 
 class TextSpec(NonTensor):
@@ -67,8 +67,8 @@ def text_spec(space: Prose, device: Any = None, **_: Any) -> NonTensor:
 
 
 @register_gym_spec_conversion(Messages)
-@register_gym_spec_conversion(Transcript)
-def chat_spec(space: Messages | Transcript, device: Any = None, **_: Any) -> NonTensor:
+@register_gym_spec_conversion(Turns)
+def chat_spec(space: Messages | Turns, device: Any = None, **_: Any) -> NonTensor:
     """A chat, or a transcript: a list of dicts."""
     return NonTensor((), device=device, example_data=[])
 

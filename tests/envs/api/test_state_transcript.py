@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flowzoo import voting_v0, writing_pair_v0
-from flowzoo.envs.api.spaces import Transcript
+from flowzoo.envs.api.spaces import Turns
 
 
 def test_the_state_is_the_transcript_so_far():
@@ -30,15 +30,15 @@ def test_the_parallel_environment_has_the_same():
 
 
 def test_the_space_of_transcripts():
-    space = Transcript(seed=1)
+    space = Turns(seed=1)
     turn = space.sample()[0]
     assert [] in space
     assert [turn] in space
     assert (turn,) not in space
     for broken in ({**turn, "reply": 3}, {**turn, "more": 1}, {**turn, "messages": "hi"}, "turn"):
         assert [broken] not in space
-    assert space == Transcript() != object()
-    assert (hash(space), repr(space)) == (hash(Transcript()), "Transcript()")
+    assert space == Turns() != object()
+    assert (hash(space), repr(space)) == (hash(Turns()), "Turns()")
     assert not space.is_np_flattenable
     with pytest.raises(ValueError, match="no mask"):
         space.sample(mask=[1])
