@@ -324,8 +324,6 @@ def learner_config(
             function=loss,
         ),
         "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
-        "layout": "padded" if config.layout == "padded" else "packed",
-        "layout_fallback": config.layout == "auto",
         "updates_per_iteration": config.updates or "by_rows",
         "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),

@@ -177,8 +177,7 @@ class Trainer:
         if step == 0 or self.finished or step % config.eval_every == 0:
             row |= self.evaluate(step)
         row |= self.call_back(row)
-        due = step == 0 or self.finished
-        if due and "eval/scores" not in row:
+        if self.finished and "eval/scores" not in row:  # a callback has ended the run
             row |= self.evaluate(step)
         row["tokens/total"] = self.tokens
         self.seconds = time.perf_counter() - started
@@ -187,7 +186,7 @@ class Trainer:
         self.board.add(row)
         self.history.append(row)
         self._warn()
-        if due or self.finished or step % config.checkpoint_every == 0:
+        if step == 0 or self.finished or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
 

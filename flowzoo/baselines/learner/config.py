@@ -11,10 +11,10 @@ from flowzoo.baselines.learner.choices import (
     Compute,
     Correction,
     Decay,
+    LayoutChoice,
     LrSchedule,
     OldLogp,
     OptimizerName,
-    RowLayout,
     ScheduleClock,
     Truncated,
 )
@@ -91,9 +91,9 @@ class LearnerConfig:
     role_gradients: bool = False
     """Measure the gradient of each role: `grad/` metrics. Micro-batches are then cut within roles,
     which changes results by rounding only."""
-    layout: RowLayout = "packed"
+    layout: LayoutChoice = "packed"
     """Of micro-batches: `packed` computes common prefixes once and has no fillers; `padded` is for
-    models with layers other than full attention."""
+    models with layers other than full attention; `auto` is packed where the family allows it."""
     microbatch_tokens: int = 4096
     """Most positions of a forward pass, fillers included."""
     microbatch_rows: int = 0
@@ -111,8 +111,6 @@ class LearnerConfig:
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
     and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
-    layout_fallback: bool = False
-    """Take `padded` rows where `layout` is packed and the family cannot read packed ones."""
     optimizer: OptimizerName = "adamw"
     """`adafactor` (arXiv 1804.04235): no first moment, and sums of rows and columns in place of the
     second; its steps are relative to the size of each weight tensor."""
@@ -184,7 +182,7 @@ def _check_choices(config: LearnerConfig) -> None:
         "old_logp": OldLogp,
         "correction": Correction,
         "compute": Compute,
-        "layout": RowLayout,
+        "layout": LayoutChoice,
         "optimizer": OptimizerName,
         "decay": Decay,
         "weights": Compute,

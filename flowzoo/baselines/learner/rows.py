@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from flowzoo.baselines.learner import batch
 from flowzoo.baselines.learner.batch import canonical_order, check_call
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.envs.records import Call
@@ -139,7 +140,7 @@ def split(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Sequence[T
 
 
 def micro_batches(
-    rows: Sequence[TrainingRow], config: LearnerConfig
+    rows: Sequence[TrainingRow], config: LearnerConfig, layout: RowLayout
 ) -> dict[str, list[list[TrainingRow]]]:
     """The rows that go through the model, as micro-batches by role, roles in alphabetical order.
 
@@ -152,7 +153,7 @@ def micro_batches(
         mine = [row for row in active if role in ("", row.call.role)]
         parts = batch.micro_batches(
             [row.call for row in mine],
-            config.layout,
+            layout,
             config.microbatch_tokens,
             config.microbatch_rows,
         )

@@ -34,7 +34,7 @@ from flowzoo.baselines.run.history import (
     rewind,
 )
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
-from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.config import TrainConfig, completed
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, UsageError
@@ -160,10 +160,7 @@ class RunDirectory:
             self._record["provenance"]["hooks"] = dict(hooks)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        # What a setting that came later does by default is what an older version did without it;
-        # where it is not, `settled` has found what that was.
-        usual = json.loads(json.dumps(asdict(type(self.config)())))
-        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
+        known = completed(old, type(self.config))
         changed = [
             f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()

@@ -30,6 +30,8 @@ def stop_reason(rows: Sequence[Mapping[str, Any]], patience: int, at: float | No
     accuracy = rows[-1]["eval/reward/mean"]
     if at is not None and accuracy >= at:
         return f"held-out accuracy {100 * accuracy:.1f} % reaches stop_at {at:g}"
+    if not patience:
+        return ""
     best, waited = None, 0
     for row in rows:
         if "eval/scores" not in row:
@@ -38,7 +40,7 @@ def stop_reason(rows: Sequence[Mapping[str, Any]], patience: int, at: float | No
             best, waited = row, 0
         else:
             waited += 1
-    if best is None or not 0 < patience <= waited:
+    if best is None or waited < patience:
         return ""
     return (
         f"none of the {waited} evaluations since step {best['step']} was better than its "

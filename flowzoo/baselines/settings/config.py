@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,11 @@ from flowzoo.functions import class_words
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
-    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance",
+    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps",
     "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
-    "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
+    "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
@@ -38,7 +40,9 @@ _LEAST_ZERO = (
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
+BEFORE: Mapping[str, Any] = {
+    "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
+}  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
@@ -114,31 +118,28 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         and those over which the learning rate falls.
 
         `before` holds those of the run that is continued: it keeps its own, however long it is now,
-        and the estimate of its KL term, which was the plain one before there was a choice, and what
-        of `BEFORE` is left at its default.
+        and what of `BEFORE` and of the estimate of its KL term is left at its default here.
 
         Raises:
             UsageError: a run whose learning rate has fallen is to go on, and how is not said.
         """
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
-        usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
-        evaluations = self.eval_every or known.get("eval_every") or usual
+        often = next(bound for bound in (20, 10, fifth) if bound <= fifth)
+        evaluations = self.eval_every or known.get("eval_every") or often
         checkpoints = self.checkpoint_every or known.get("checkpoint_every") or min(10, evaluations)
-        estimate = self.kl_estimate
-        if before and "kl_estimate" not in before and (self.kl or self.role_kl):
-            estimate = "plain"
         own: dict[str, Any] = {}
         if before:
-            usual, theirs = TrainConfig(), {**BEFORE, **before}
+            defaults, theirs = TrainConfig(), completed(before)
             own = {
-                name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)
+                name: theirs[name]
+                for name in (*BEFORE, "kl_estimate")
+                if getattr(self, name) == getattr(defaults, name)
             }
         return replace(
             self,
             eval_every=evaluations,
             checkpoint_every=checkpoints,
             schedule_steps=self._curve(known),
-            kl_estimate=estimate,
             **own,
         )
 
@@ -185,3 +186,22 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"
+
+
+def completed(settings: Mapping[str, Any], kind: type[Any] = TrainConfig) -> dict[str, Any]:
+    """The settings of a run of any version, as its run.json has them, with those that came later.
+
+    `kind` is the class that holds them.
+
+
+    What a setting does by default is what an older version did without it, but for those in
+    `BEFORE` and for the estimate of a KL term, which was the plain one.
+    """
+    first = {"kl_estimate": "plain"} if settings.get("kl") or settings.get("role_kl") else {}
+    return {**_defaults(kind), **BEFORE, **first, **settings}
+
+
+@functools.cache
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(asdict(kind())))
+    return found
