@@ -63,7 +63,7 @@ class PolicyOptions:
     """One policy for all roles, or several ROLE=POLICY.
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
-    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL."""
+    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
     engine: EngineName = "transformers"
     """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
     `endpoint`. Nothing falls back to another by itself."""

@@ -20,6 +20,7 @@ from flowzoo.baselines.settings.parts import (
     SamplingOptions,
 )
 from flowzoo.errors import UsageError
+from flowzoo.functions import class_words
 
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
@@ -59,12 +60,18 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 ):
     """A training run.
 
+    From Python, `workflow` and `task` may be classes; they are kept as `module:Class`.
+
     Raises:
-        UsageError: a number out of range.
+        UsageError: a number out of range, or a class that no name leads to.
     """
 
     def __post_init__(self) -> None:
         """Check what needs no other module."""
+        for name in ("workflow", "task"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                object.__setattr__(self, name, class_words(name, value))
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -149,7 +149,7 @@ def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
         raise UsageError(f"task {made.name!r} cannot be made of its options: {error}.") from None
     try:
         return made(**options)
-    except FlowzooError:
+    except (FlowzooError, OSError):
         raise
     except Exception as error:
         raise task_failure(made.name, "making it", error) from error
