@@ -17,7 +17,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl lint format wheel clean
+.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -50,7 +50,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
 # file share engines.
-OF_VLLM = $(PYTEST) -n $(WORKERS) --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
+OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
 
 test: env ## Run the tests that cover every room once (some minutes on 2 cores)
 	$(PARALLEL) -m "not full and not vllm"
@@ -59,8 +59,13 @@ test: env ## Run the tests that cover every room once (some minutes on 2 cores)
 	  else echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"; fi
 
 test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
-	$(PARALLEL) -m "not vllm"
-	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm
+	@echo "the tests of vLLM run beside the others and are printed at the end"; \
+	said=$$(mktemp); failed=0; \
+	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm >$$said 2>&1 & vllm=$$!; \
+	trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
+	$(PARALLEL) -m "not vllm" || failed=1; \
+	wait $$vllm || failed=1; \
+	cat $$said; exit $$failed
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting
@@ -93,6 +98,9 @@ $(TRL_STAMP): constraints.txt
 bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTrainer
 	$(BIN)/python benchmarks/step_cost.py
 
+third-party: env ## Try the environments in other libraries, each in an environment of its own (LIBRARIES="torchrl ...")
+	$(BIN)/python benchmarks/third_party/run.py $(LIBRARIES)
+
 lint: env ## Check style, types, import directions, circles of files and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -108,5 +116,5 @@ wheel: env ## Build dist/*.whl
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o dist .
 
 clean: ## Remove the environment, builds and caches; runs/ stays
-	rm -rf $(VENV) .venv-trl build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-trl .venv-third-party build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,6 +29,7 @@ from flowzoo.commands import export as export_command
 from flowzoo.commands import filter as filter_command
 from flowzoo.commands import list as list_command
 from flowzoo.commands import matrix as matrix_command
+from flowzoo.commands import new as new_command
 from flowzoo.commands import play as play_command
 from flowzoo.commands import report as report_command
 from flowzoo.commands import sandbox as sandbox_command
@@ -67,6 +68,7 @@ Command = (
     | Annotated[report_command.Options, conf.subcommand("report")]
     | Annotated[swap_command.Options, conf.subcommand("swap")]
     | Annotated[export_command.Options, conf.subcommand("export")]
+    | Annotated[new_command.Options, conf.subcommand("new")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]
 )

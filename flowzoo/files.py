@@ -118,6 +118,24 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return content
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with reading(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_digests(folder: Path, digests: Mapping[str, str]) -> None:
+    """Read files of `folder`, by their paths in it, and compare their SHA-256 with `digests`.
+
+    Raises:
+        DataError: one is not what was written.
+        UsageError: one may not be read.
+    """
+    for name, digest in digests.items():
+        if file_digest(folder / name) != digest:
+            raise DataError(f"{folder} is damaged: {name} has another SHA-256 than written")
+
+
 def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[JsonRow]:
     """`read` of every line of a JSON Lines file; none if there is no file.
 

@@ -4,13 +4,15 @@
 `vllm:PATH` (the same model in a vLLM engine of this process), `vllm:PATH@URL` (a running
 `vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
 (the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and
-`pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`).
+`pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`). `human` is the person
+at the terminal.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+from flowzoo.agents.human import HumanPolicy
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
@@ -28,6 +30,7 @@ _FORMS = (
     "pocket:TASK",
     "pocket:SCALE",
     "pocket:TASK-SCALE",
+    "human",
 )
 
 
@@ -64,6 +67,8 @@ def make_policy(
         if oracle is None:
             raise UsageError(f"policy {spec!r} needs the workflow that is played (oracle=...).")
         return ScriptedPolicy(oracle, _probability(spec, rest), seed=seed, name=label)
+    if spec == "human":
+        return HumanPolicy(label)
     if kind == "pocket":
         rest = str(pocket_path(*read_pocket(rest, oracle.task.name if oracle else "")))
     if kind in ("hf", "pocket") and rest:
@@ -106,7 +111,7 @@ def check_spec(spec: str, task: str) -> None:
         from flowzoo.agents.openai.endpoint import chat_url
 
         chat_url(_endpoint(spec, rest)[1])
-    elif kind not in ("hf", "vllm") or not rest:
+    elif spec != "human" and (kind not in ("hf", "vllm") or not rest):
         raise unknown("policy", spec, _FORMS)
 
 

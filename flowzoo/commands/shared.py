@@ -63,7 +63,7 @@ class PolicyOptions:
     """One policy for all roles, or several ROLE=POLICY.
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
-    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL."""
+    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
     engine: EngineName = "transformers"
     """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
     `endpoint`. Nothing falls back to another by itself."""
@@ -138,6 +138,8 @@ def build_workflow(name: str, problems: ProblemOptions) -> Any:
     return make_workflow(name, problems.task, **settings)
 
 
+_WITHOUT_MODEL = ("scripted", "openai", "human")
+"""Policies that need no library of models."""
 MOST = 1_000_000
 """Problems of an evaluation, and other counts that nobody means to be larger."""
 
@@ -274,10 +276,10 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     from flowzoo.agents.lengths import read_lengths, with_default
 
     check_roster(workflow, policies)
-    if any(not spec.startswith(("scripted:", "openai:")) for spec in policies.policy):
-        quiet_transformers()
     roles = workflow.role_counts()
     by_role = policies.by_role(roles)
+    if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
+        quiet_transformers()
     lengths, longest = with_default(
         read_lengths(policies.lengths, roles), roles, policies.max_tokens
     )

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
@@ -31,6 +32,7 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
+from flowzoo.agents.written import check_written
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -39,6 +41,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 try:
     import transformers
+    from safetensors import SafetensorError
 
     from flowzoo.agents.hf.attention import text_config
     from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, check_decoding, decode
@@ -74,14 +77,16 @@ def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple
 
     Raises:
         UsageError: nothing loadable at `source`.
+        DataError: it is of a checkpoint, and not what was written there.
     """
     tell_hub(source)
+    check_written(Path(source))
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise UsageError(
             f"cannot load a model from {source!r}; expected a folder with config.json, "
             f"tokenizer files and *.safetensors, or a model id of the hub: {error}"

@@ -28,6 +28,7 @@ from flowzoo.agents.vllm.backend import (
     shared_memory,
 )
 from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.agents.written import check_written
 from flowzoo.errors import UsageError, missing_extra, unknown
 
 try:
@@ -161,7 +162,9 @@ def load_texts(path: str) -> tuple[Any, Any, Any]:
 
     Raises:
         UsageError: nothing loadable there.
+        DataError: it is of a checkpoint, and not what was written there.
     """
+    check_written(Path(path))
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)

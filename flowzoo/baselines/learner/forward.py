@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.logps import output_states, scatter, token_logps
 from flowzoo.baselines.learner.output_head import head_of
@@ -46,16 +47,17 @@ class OldLogps:
 class ForwardPass:
     """The way from rows to log-probs."""
 
-    def __init__(self, config: LearnerConfig, device: torch.device) -> None:
-        """Compute as `config` says, on `device`."""
+    def __init__(self, config: LearnerConfig, layout: RowLayout, device: torch.device) -> None:
+        """Compute as `config` says, with rows in `layout` on `device`."""
         self.config, self._device = config, device
+        self._layout: RowLayout = layout
         self._sampling = Sampling(
             temperature=config.temperature, top_p=config.top_p, top_k=config.top_k
         )
 
     def batch(self, rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
         """Tensors of `rows` on the device."""
-        return tensors(rows, advantages, self.config.layout).to(self._device)
+        return tensors(rows, advantages, self._layout).to(self._device)
 
     def __call__(
         self,

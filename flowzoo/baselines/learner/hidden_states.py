@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
 from flowzoo.baselines.learner.batch import MicroBatch
-from flowzoo.baselines.learner.choices import RowLayout
+from flowzoo.baselines.learner.choices import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.gradient_checkpointing import checkpointing
 from flowzoo.baselines.learner.output_head import body_of
 from flowzoo.baselines.learner.packed_attention import use_packed_attention
@@ -40,30 +40,29 @@ class PackedRowsError(UsageError):
         super().__init__(f"{self.reason}: use `layout` padded, or auto.")
 
 
-def fitting_layout(
-    model: PreTrainedModel, layout: RowLayout, fallback: bool
-) -> tuple[RowLayout, list[str]]:
+def fitting_layout(model: PreTrainedModel, choice: LayoutChoice) -> tuple[RowLayout, list[str]]:
     """The layout of rows that `model` is to be trained in, and what is to be said about it.
 
     Args:
         model: made one that reads packed rows, if these are wanted and it can.
-        layout: what is wanted.
-        fallback: whether `padded` may stand in for `packed`.
+        choice: what is wanted.
 
     Raises:
-        PackedRowsError: packed rows are wanted, it cannot read them, and nothing may stand in.
+        PackedRowsError: `packed` is wanted, and it cannot read such rows.
     """
-    if layout == "packed" and not reads_packed_rows(model):
+    if choice == "padded":
+        return "padded", []
+    if not reads_packed_rows(model):
         try:
             use_packed_rows(model)
         except PackedRowsError as error:
-            if not fallback:
+            if choice == "packed":
                 raise
             return "padded", [
                 f"{error.reason}: its rows are padded, which is as right, and slower where rows "
                 "share a prompt"
             ]
-    return layout, []
+    return "packed", []
 
 
 def reads_packed_rows(model: PreTrainedModel) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner import batch as batching
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens
+from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
@@ -37,7 +37,14 @@ from flowzoo.baselines.learner.metrics import (
 from flowzoo.baselines.learner.optimizers import make_optimizer
 from flowzoo.baselines.learner.renormalise import KeptTokens
 from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
-from flowzoo.baselines.learner.rows import TrainingRow, make_rows, micro_batches, non_finite, split
+from flowzoo.baselines.learner.rows import (
+    TrainingRow,
+    make_rows,
+    micro_batches,
+    non_finite,
+    split,
+    weigh_roles,
+)
 from flowzoo.baselines.learner.schedules import Clock, lr_at
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.vocabulary import Entropy
@@ -72,12 +79,13 @@ class Learner:
         """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
         self.model = self.weights.model
-        layout, self.notes = fitting_layout(self.model, config.layout, config.layout_fallback)
-        self.config = config = replace(config, layout=layout)
+        self.config = config
+        self.layout: RowLayout
+        self.layout, self.notes = fitting_layout(self.model, config.layout)
         self.notes += self.weights.notes
         prepare(
             self.model,
-            config.layout,
+            self.layout,
             gradient_checkpointing=config.gradient_checkpointing,
             compile=config.compile,
         )
@@ -85,7 +93,7 @@ class Learner:
         if config.needs_reference and reference is None:
             self._reference = self.weights.start()
         elif config.needs_reference and reference is not None:
-            self._reference = FrozenWeights(prepare(reference, config.layout)).start()
+            self._reference = FrozenWeights(prepare(reference, self.layout)).start()
         self.clock = clock or Clock()
         self.iteration = 0
         """Number of `update` calls so far."""
@@ -95,7 +103,7 @@ class Learner:
         """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, config)
-        self._forward = ForwardPass(config, self.model.device)
+        self._forward = ForwardPass(config, self.layout, self.model.device)
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
         )
@@ -155,7 +163,7 @@ class Learner:
         """
         for rows in groups:
             with self._clean_gradients(), self.weights.active():
-                for batches in micro_batches(rows, self.config).values():
+                for batches in micro_batches(rows, self.config, self.layout).values():
                     for part in batches:
                         self._backward(part, totals, {})
                 found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
@@ -167,7 +175,7 @@ class Learner:
         found: list[Tensor] = []
         config = self.config
         parts = batching.micro_batches(
-            rows, config.layout, config.microbatch_tokens, config.microbatch_rows
+            rows, self.layout, config.microbatch_tokens, config.microbatch_rows
         )
         with self.weights.active():
             for part in parts:
@@ -215,7 +223,7 @@ class Learner:
         if self.config.old_logp == "sampler" and self.config.correction == "none":
             return found
         for part in parts:
-            for batches in micro_batches(part, self.config).values():
+            for batches in micro_batches(part, self.config, self.layout).values():
                 for rows in batches:
                     seen = self._forward.old_logps(self.model, [row.call for row in rows])
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
@@ -235,9 +243,12 @@ class Learner:
         if not any(row.trained for row in rows):
             return None
         totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+        rows = weigh_roles(rows, self.config)
         with self._clean_gradients():
             by_role, gram = self._gradient(rows, totals, before)
-            norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm))
+            norm = float(
+                nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm or math.inf)
+            )
             if not math.isfinite(norm):
                 raise self._blame(rows, totals, before, norm)
             coherence = self._coherence and self._coherence.apply(self.parameters)
@@ -251,7 +262,7 @@ class Learner:
         """Gather the gradient of the loss of `rows` in the parameters."""
         sums: dict[str, TokenSums] = {}
         roles = RoleGradients(self.parameters) if self.config.role_gradients else None
-        for role, batches in micro_batches(rows, self.config).items():
+        for role, batches in micro_batches(rows, self.config, self.layout).items():
             sums[role] = sum(
                 (self._backward(part, totals, before) for part in batches), TokenSums()
             )

@@ -6,15 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.accuracy import (
     accuracy_table,
     cliff_facts,
     cliff_of,
     gain_facts,
     interval,
+    more_evaluations,
 )
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
+from flowzoo.baselines.report.course_findings import distances
 from flowzoo.baselines.report.findings import (
     Finding,
     capture_finding,
@@ -25,6 +28,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.role_health import role_health, role_health_findings
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.files import read_json
 
@@ -36,14 +40,18 @@ ORDER = {"bad": 0, "warn": 1, "unknown": 2, "result": 3, "good": 4}
 def run_facts(run: RunData) -> dict[str, Any]:
     """The facts of one run; see the page's script for what each part becomes."""
     cliff, why = cliff_of([run]) if run.evaluations else (None, "there is no evaluation")
-    verdict = cliff_facts(cliff, why)
+    remedy = more_evaluations(run) if run.rows else ""
+    verdict = cliff_facts(cliff, why, remedy)
     changes = role_changes(run) if run.evaluations else {"rows": [], "why": "no evaluation yet"}
     captures = capture_facts(run)
     gain = gain_facts(run) if run.evaluations else None
-    fell = verdict["verdict"] == "cliff"
+    fell = verdict["verdict"] in FELL
+    roles = role_health(run)
+    gained = gain is not None and gain.get("terminal", gain["last"])["low"] > 0
     findings = [
         gain_finding(gain),
         cliff_finding(verdict),
+        *role_health_findings(roles, gained),
         role_finding(changes, fell),
         *(capture_finding(capture) for capture in captures),
         *(swap_finding(swap) for swap in swaps(run)),
@@ -72,6 +80,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "held_out": held_out(run),
         "shares": shares(run),
         "swaps": swaps(run),
+        "distances": distances(run),
     }
 
 

@@ -34,7 +34,7 @@ from flowzoo.baselines.run.history import (
     rewind,
 )
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
-from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.config import TrainConfig, completed
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, UsageError
@@ -46,7 +46,9 @@ logger = logging.getLogger("flowzoo")
 VOLATILE = ("perf/", "time/")
 """Prefixes of metrics that depend on the machine's speed; all others repeat exactly."""
 
-_PLACE = ("out", "steps", "stop_at", "stop_patience", "schedule_steps", "threads", "wandb")
+_PLACE = (
+    "out", "steps", "stop_at", "stop_patience", "stop_on", "schedule_steps", "threads", "wandb",
+)  # fmt: skip
 """Settings that may differ between a run and its resumption."""
 
 
@@ -160,10 +162,7 @@ class RunDirectory:
             self._record["provenance"]["hooks"] = dict(hooks)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        # What a setting that came later does by default is what an older version did without it;
-        # where it is not, `settled` has found what that was.
-        usual = json.loads(json.dumps(asdict(type(self.config)())))
-        known = {**usual, **BEFORE, "kl_estimate": settings.get("kl_estimate"), **old}
+        known = completed(old, type(self.config))
         changed = [
             f"{name} {known[name]!r} -> {value!r}"
             for name, value in settings.items()

@@ -8,7 +8,6 @@ a name under which nothing looks for a checkpoint.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -18,10 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from flowzoo.agents.written import MANIFEST
 from flowzoo.errors import DataError, UsageError, unknown
-from flowzoo.files import free_path, read_sealed, reading, sealed, write_synced
+from flowzoo.files import (
+    check_digests,
+    file_digest,
+    free_path,
+    read_sealed,
+    reading,
+    sealed,
+    write_synced,
+)
 
-MANIFEST = "checkpoint.json"
 METRICS = "metrics.jsonl"
 """The rows of metrics up to the step, as the run's own file of that name has them."""
 
@@ -80,9 +87,8 @@ class CheckpointInfo:
             DataError: a file is not what was written.
             UsageError: a file may not be read.
         """
-        for name, known in self.files.items():
-            if known.sha256 is not None and _record(self.path / name).sha256 != known.sha256:
-                raise DataError(f"{self.path} is damaged: {name} has another SHA-256 than written")
+        digests = {name: known.sha256 for name, known in self.files.items()}
+        check_digests(self.path, {name: known for name, known in digests.items() if known})
 
     def metrics(self) -> bytes | None:
         """The rows of metrics up to its step; None where it was saved without."""
@@ -192,6 +198,5 @@ def set_aside(folder: Path) -> Path:
 
 
 def _record(path: Path) -> FileRecord:
-    with reading(path), path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return FileRecord(os.fstat(file.fileno()).st_size, digest)
+    with reading(path):
+        return FileRecord(path.stat().st_size, file_digest(path))

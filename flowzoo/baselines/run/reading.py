@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.baselines.settings.config import completed
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
 
@@ -154,7 +155,7 @@ def read_run(folder: Path, name: str) -> RunData:
     return RunData(
         folder=folder,
         name=name,
-        settings=record["settings"],
+        settings=_present(record["settings"]),
         grading=record.get("grading", {}),
         provenance=record.get("provenance", {}),
         rows=rows,
@@ -170,6 +171,11 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
         DataError: a line before the last cannot be read.
     """
     return tuple(read_rows(path, _episode, "an episode"))
+
+
+def _present(settings: dict[str, Any]) -> dict[str, Any]:
+    """With what a run does that says nothing of it, so that runs of two versions compare."""
+    return completed(settings) if "algorithm" in settings else settings
 
 
 def _metrics(row: Any) -> dict[str, Any]:

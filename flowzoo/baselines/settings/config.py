@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,15 @@ from flowzoo.functions import class_words
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
-    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance",
-    "leaves",
+    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
-    "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
+    "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
-    "dual_clip", "length_cache",
+    "dual_clip", "length_cache", "clip_norm",
 )  # fmt: skip
 
 _COUNTS = (
@@ -45,7 +46,9 @@ MOST = 1_000_000
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
+BEFORE: Mapping[str, Any] = {
+    "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
+}  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
@@ -97,6 +100,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
+        self._check_eval_at()
         if self.max_staleness not in (0, 1):
             raise UsageError(
                 f"`max_staleness` is 0, or 1 for one batch ahead, got {self.max_staleness}"
@@ -120,36 +124,52 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"more than `warmup`: got {length} and {self.warmup}"
             )
 
+    def _check_eval_at(self) -> None:
+        """Refuse evaluations that never come, or whose steps are given twice."""
+        if self.eval_at and self.eval_every:
+            raise UsageError(
+                "`eval_at` names the steps that are evaluated, and `eval_every` their distance: "
+                f"give one of them, got {list(self.eval_at)} and {self.eval_every}"
+            )
+        beyond = [step for step in self.eval_at if not 0 <= step <= self.steps]
+        if beyond:
+            raise UsageError(
+                f"`eval_at` takes steps from 0 to `steps` {self.steps}, got {beyond[0]}"
+            )
+
+    def evaluates(self, step: int) -> bool:
+        """Whether a run with these settings, settled, is evaluated after `step`, ends apart."""
+        return step in self.eval_at if self.eval_at else step % self.eval_every == 0
+
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
         """These settings with what they leave open: the steps between evaluations and checkpoints,
         and those over which the learning rate falls.
 
         `before` holds those of the run that is continued: it keeps its own, however long it is now,
-        and the estimate of its KL term, which was the plain one before there was a choice, and what
-        of `BEFORE` is left at its default.
+        and what of `BEFORE` and of the estimate of its KL term is left at its default here.
 
         Raises:
             UsageError: a run whose learning rate has fallen is to go on, and how is not said.
         """
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
-        usual = next(bound for bound in (20, 10, fifth) if bound <= fifth)
-        evaluations = self.eval_every or known.get("eval_every") or usual
-        checkpoints = self.checkpoint_every or known.get("checkpoint_every") or min(10, evaluations)
-        estimate = self.kl_estimate
-        if before and "kl_estimate" not in before and (self.kl or self.role_kl):
-            estimate = "plain"
+        often = next(bound for bound in (20, 10, fifth) if bound <= fifth)
+        evaluations = self.eval_every or known.get("eval_every") or often
+        checkpoints = self.checkpoint_every or known.get("checkpoint_every")
+        if self.eval_at:  # those steps have checkpoints too
+            evaluations, checkpoints = 0, checkpoints or 10
         own: dict[str, Any] = {}
         if before:
-            usual, theirs = TrainConfig(), {**BEFORE, **before}
+            defaults, theirs = TrainConfig(), completed(before)
             own = {
-                name: theirs[name] for name in BEFORE if getattr(self, name) == getattr(usual, name)
+                name: theirs[name]
+                for name in (*BEFORE, "kl_estimate")
+                if getattr(self, name) == getattr(defaults, name)
             }
         return replace(
             self,
             eval_every=evaluations,
-            checkpoint_every=checkpoints,
+            checkpoint_every=checkpoints or min(10, evaluations),
             schedule_steps=self._curve(known),
-            kl_estimate=estimate,
             **own,
         )
 
@@ -196,3 +216,22 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"
+
+
+def completed(settings: Mapping[str, Any], kind: type[Any] = TrainConfig) -> dict[str, Any]:
+    """The settings of a run of any version, as its run.json has them, with those that came later.
+
+    `kind` is the class that holds them.
+
+
+    What a setting does by default is what an older version did without it, but for those in
+    `BEFORE` and for the estimate of a KL term, which was the plain one.
+    """
+    first = {"kl_estimate": "plain"} if settings.get("kl") or settings.get("role_kl") else {}
+    return {**_defaults(kind), **BEFORE, **first, **settings}
+
+
+@functools.cache
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(asdict(kind())))
+    return found

@@ -337,8 +337,7 @@ class SupervisedTrainer:
             lr=config.lr or usual, min_lr=config.min_lr, schedule=config.schedule, warmup=warmup,
             iterations=steps if config.schedule != "constant" else 0,
             weight_decay=config.weight_decay, clip_norm=config.clip_norm, truncated="train",
-            layout="padded" if config.layout == "padded" else "packed",
-            layout_fallback=config.layout == "auto", microbatch_tokens=config.microbatch_tokens,
+            layout=config.layout, microbatch_tokens=config.microbatch_tokens,
             compute=config.compute, weights=config.weights, optimizer=config.optimizer,
             gradient_checkpointing=config.gradient_checkpointing,
         )  # fmt: skip

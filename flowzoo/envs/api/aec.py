@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Dict, Space
 from pettingzoo import AECEnv
 
-from flowzoo.envs.api.spaces import Messages, Prose, copy_spaces
+from flowzoo.envs.api import vector as vector  # enters the spaces with Gymnasium
+from flowzoo.envs.api.spaces import Messages, Prose, Turns, copy_spaces
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import (
@@ -29,6 +30,7 @@ from flowzoo.envs.episode.recording import (
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import EpisodeRecord, SampledReply
 from flowzoo.envs.render import transcript as render
+from flowzoo.envs.render.picture import picture_font, to_array
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_seed, check_whole, whole
 from flowzoo.envs.tasks.task import check_split, get_problem, get_size
@@ -36,7 +38,7 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
-RENDER_MODES = ("human", "ansi")
+RENDER_MODES = ("human", "ansi", "rgb_array")
 ENDLESS = 2**31 - 1
 """Indices drawn for a task without a last problem."""
 
@@ -84,10 +86,12 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             max_cycles: most cycles of an episode, a cycle being one step of each agent, as in
                 PettingZoo: where an agent is to be asked once more than this, the episode is
                 truncated and pays 0.
-            render_mode: None, "human" (prints each turn as it happens) or "ansi" (a string).
+            render_mode: None, "human" (prints each turn as it happens), "ansi" (a string) or
+                "rgb_array" (a picture; needs the extra `report`).
 
         Raises:
             UsageError: an unknown split or render mode, or `max_cycles` below 1.
+            MissingExtraError: "rgb_array" without what draws it.
         """
         super().__init__()
         check_split(split)
@@ -95,6 +99,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             check_whole("max_cycles", max_cycles, 1)
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise unknown("render mode", render_mode, RENDER_MODES)
+        if render_mode == "rgb_array":
+            picture_font()
         self.workflow = workflow
         self.split = split
         self.max_cycles = max_cycles
@@ -109,6 +115,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.action_spaces: dict[str, Space[Any]] = {
             agent: Prose(samples) for agent in self.possible_agents
         }
+        self.state_space = Turns()
         self._stream = secrets.randbits(64)
         self._resets = 0
         self._episode: Episode | None = None
@@ -210,10 +217,16 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.infos[agent],
         )
 
-    def render(self) -> str | None:  # type: ignore[override]
-        """Print the turns not printed yet (`human`), or return the transcript (`ansi`)."""
+    def render(self) -> Any:
+        """Print the turns not printed yet (`human`), or return the transcript.
+
+        It is a string (`ansi`), or the picture of its newest lines (`rgb_array`): uint8 of shape
+        (720, 960, 3).
+        """
         if self.render_mode == "ansi":
             return render.to_ansi(self._current())
+        if self.render_mode == "rgb_array":
+            return to_array(self._current())
         if self.render_mode == "human":
             self._rendered = render.print_new(self._current(), self._rendered)
         return None
@@ -240,6 +253,13 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     def transcript(self) -> list[dict[str, Any]]:
         """What was said so far, as plain dicts."""
         return self._current().transcript()
+
+    def state(self) -> Any:
+        """What everyone together knows: the transcript, an element of `state_space`.
+
+        PettingZoo wants an array here, which chats do not have.
+        """
+        return self.transcript()
 
     def fork(self) -> WorkflowEnv:
         """An independent environment in the same state, by replaying the episode.

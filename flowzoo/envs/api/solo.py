@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 
+from flowzoo.envs.api.aec import RENDER_MODES
 from flowzoo.envs.api.guard import Guard
 from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.records import EpisodeRecord
@@ -44,7 +45,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     holds the whole episode.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 1}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*RENDER_MODES], "render_fps": 1}  # type: ignore[misc]
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             others: `(role, messages) -> reply` for the other roles, or one per role; by default
                 the workflow's scripted expert.
             task: name of a task, or a Task; by default the workflow's own.
-            render_mode: None, "human" or "ansi".
+            render_mode: None, "human", "ansi" or "rgb_array"; see `WorkflowEnv`.
             options: arguments of the workflow's `env(...)`.
 
         Raises:

@@ -242,7 +242,7 @@ def stepped(name: str, checkpointing: bool) -> tuple[Learner, Tensor]:
     """A learner after a step under `auto`, and all its weights."""
     # A large eps, so that a rounding error is not made a whole step of Adam's.
     config = LearnerConfig(
-        lr=0.1, adam_eps=1e-2, temperature=TEMPERATURE, layout_fallback=True,
+        lr=0.1, adam_eps=1e-2, temperature=TEMPERATURE, layout="auto",
         gradient_checkpointing=checkpointing,
     )  # fmt: skip
     learner = Learner(build(name), config)
@@ -255,7 +255,7 @@ def lora_step(name: str, checkpointing: bool) -> str:
     base = LoraBase(build(name), "", LoraSettings(rank=2))
     learner = Learner(
         base.add("a", 0),
-        LearnerConfig(lr=0.1, layout_fallback=True, gradient_checkpointing=checkpointing),
+        LearnerConfig(lr=0.1, layout="auto", gradient_checkpointing=checkpointing),
     )
     adapted = {id(p) for p in learner.parameters}
     rest = [p for p in learner.model.parameters() if id(p) not in adapted]
@@ -295,7 +295,7 @@ def examine(name: str) -> list[str]:
     plain, weights = stepped(name, False)
     said = [note for note in plain.notes if "cannot read packed rows" in note]
     assert len(said) == (0 if family.packed else 1)
-    assert plain.config.layout == ("packed" if family.packed else "padded")
+    assert plain.layout == ("packed" if family.packed else "padded")
     if family.checkpoints:
         _, again = stepped(name, True)
         torch.testing.assert_close(again, weights, atol=1e-4, rtol=1e-4)

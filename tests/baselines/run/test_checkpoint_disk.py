@@ -18,12 +18,13 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 import torch
 
+from flowzoo.agents.hf.policy import load_model
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
 from flowzoo.baselines.run.manifest import checkpoints, latest
-from flowzoo.errors import SaveError, UsageError
+from flowzoo.errors import DataError, SaveError, UsageError
 
 
 @contextmanager
@@ -134,6 +135,20 @@ def test_a_full_disk(tmp_path: Path) -> None:
     refused = [line for line in rooms if line[1] == "refused"]
     assert len(refused) >= 4
     assert all(line[2:] == ["1", "2"] for line in refused), "the old one and the ballast"
+
+
+def test_damaged_weights_play_for_nobody(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
+    saved = save(tmp_path, 1, {"a": Learner(tiny_model(), LearnerConfig())}) / "policies" / "a"
+    weights = saved / "model.safetensors"
+    intact = weights.read_bytes()
+    load_model(str(saved))
+    for damaged in (intact[:-1] + bytes([intact[-1] ^ 1]), intact[:9], b""):
+        weights.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"is damaged: policies/a/model.safetensors has"):
+            load_model(str(saved))
+    shutil.copytree(saved, tmp_path / "copy")  # where no manifest knows it
+    with pytest.raises(UsageError, match="cannot load a model"):
+        load_model(str(tmp_path / "copy"))
 
 
 def test_milestones_stay(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:

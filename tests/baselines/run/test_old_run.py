@@ -85,4 +85,6 @@ def test_metrics_that_an_old_checkpoint_cannot_mend_stop_the_run(old_run: Path) 
 def test_an_old_run_can_be_read(old_run: Path) -> None:
     run = read_run(old_run, "old")
     assert run.settings["workflow"] == "voting"
+    assert run.settings["decay"] == "all"  # from before there was this setting
+    assert run.settings["optimizer"] == "adamw"
     assert [row["step"] for row in run.evaluations] == [0, 2, 4]

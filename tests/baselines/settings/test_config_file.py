@@ -203,3 +203,12 @@ def test_without_sharing_the_map_is_what_the_algorithm_is_made_for() -> None:
     assert TrainConfig(algorithm="magrpo").policy_words == ("isolated",)
     assert TrainConfig(algorithm="magrpo", sharing=("shared",)).policy_words == ("shared",)
     assert TrainConfig(algorithm="magrpo").directory.name == "voting-math-magrpo-isolated-s0"
+
+
+def test_the_kl_term_of_an_old_run_stays_the_plain_one_however_often_it_goes_on() -> None:
+    begun = {"algorithm": "grpo", "kl": 0.1, "steps": 8, "eval_every": 2, "checkpoint_every": 2}
+    goes_on = TrainConfig(kl=0.1, steps=8).settled(begun)
+    assert (goes_on.kl_estimate, goes_on.decay, goes_on.layout) == ("plain", "all", "packed")
+    again = TrainConfig(kl=0.1, steps=8).settled(asdict(goes_on))
+    assert again == goes_on
+    assert TrainConfig(steps=8).settled({**begun, "kl": None}).kl_estimate == "corrected"

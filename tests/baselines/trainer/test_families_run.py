@@ -68,7 +68,7 @@ def test_a_windowed_model_is_padded_and_a_line_says_so(
     assert "note: shared: MistralForCausalLM cannot read packed rows" in said
     trainer = Trainer(TrainConfig(**SMALL, model=model, out=out))
     assert trainer.config.layout == "auto"
-    assert trainer.learners["shared"].config.layout == "padded"
+    assert trainer.learners["shared"].layout == "padded"
     assert max(gaps(trainer)) < 1e-4
     trainer.close()
     with pytest.raises(UsageError, match="use `layout` padded, or auto"):

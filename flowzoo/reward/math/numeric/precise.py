@@ -7,9 +7,7 @@ exponents, arguments of slow functions, terms of sums and nodes visited.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any, Final
 
 from flowzoo.reward.math.numeric.binders import integral, limit, series
@@ -22,7 +20,7 @@ from flowzoo.reward.math.numeric.doubles import (
 from flowzoo.reward.math.numeric.models import modelled, sample
 from flowzoo.reward.math.numeric.points import ProbePoint
 from flowzoo.reward.math.numeric.work import UnreliableValueError, spend
-from flowzoo.reward.math.tree import MAX_BITS, ExprNode, bits, num, rational, substitute, symbols
+from flowzoo.reward.math.tree import ExprNode, rational
 
 _GUARD: Final = 20
 _COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
@@ -66,20 +64,6 @@ def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
         if type(error).__module__.startswith("mpmath"):
             raise UnreliableValueError from None
         raise
-
-
-def _exactly(name: str, variable: str, body: ExprNode, terms: range) -> Fraction | None:
-    """A finite sum or product of rational numbers."""
-    if symbols(body) - {variable}:
-        return None
-    spend(2 * len(terms))
-    found: list[Fraction] = []
-    for index in terms:
-        term = rational(substitute(body, {variable: num(index)}))
-        if term is None or bits(term) > MAX_BITS:
-            return None
-        found.append(term)
-    return sum(found, Fraction(0)) if name == "sum" else math.prod(found, start=Fraction(1))
 
 
 class TreeEvaluation:

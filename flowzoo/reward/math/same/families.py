@@ -13,7 +13,6 @@ from flowzoo.reward.math.numeric.points import is_whole
 from flowzoo.reward.math.numeric.probe import same_function
 from flowzoo.reward.math.tree import ExprNode, add, mul, num, substitute, sym, symbols
 
-_WHOLE_SETS: Final = frozenset({"mathbbZ", "mathbb_Z", "Z", "integers", "Bbb_Z"})
 _SHIFTS: Final = range(-3, 4)
 
 

@@ -1,0 +1,178 @@
+"""Has a run collapsed? Read off its metrics after every evaluation, while it trains.
+
+A pure function of the rows of metrics so far, so that a resumed run finds what it would have found.
+It is looked at again and again, so it asks for more than a report does: the last two evaluations
+must agree, and what they show must be `Z_LOOKS` standard errors from an earlier evaluation. Kinds:
+
+* `fall`: the team's held-out accuracy is `FALL` or more below that of an earlier evaluation, in
+  both of the last two. Paired over problems.
+* `checker`: a role that judges others gives one verdict whatever it is shown: of right answers (or
+  of wrong ones) it treats `BLIND` or less as it should, and an earlier evaluation had `SEEING` or
+  more. A share counts as of no more cases than there are problems, since an episode's are alike.
+* `candidates`: a right candidate is there in half or less of the episodes of an earlier evaluation,
+  and in `LOST` less of all episodes: what the team chooses from is gone, whatever its accuracy.
+* `form`: the share of a role's replies that the strict parser reads is half or less of what it was,
+  and has fallen by `LOST`.
+
+How often it errs: `benchmarks/diagnostics_truth.py`, part `collapse`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
+CollapseKind = Literal["fall", "checker", "candidates", "form"]
+
+FALL = 0.10
+BLIND, SEEING = 0.2, 0.4
+LOST = 0.25
+Z_LOOKS = 3.5
+"""Standard errors that a change must have: one-sided 2.3e-4 a comparison, of which a run of 20
+evaluations makes some hundred."""
+FEWEST_CASES = 10
+"""Cases below which a share of one evaluation is not looked at."""
+_CHECKED = {
+    "evaluator_tpr": ("evaluator", "of the right answers it accepts"),
+    "evaluator_tnr": ("evaluator", "of the wrong answers it rejects"),
+    "verifier_tpr": ("verifier", "of the sufficient evidence it accepts"),
+    "verifier_tnr": ("verifier", "of the insufficient evidence it rejects"),
+}
+
+
+class Collapse(NamedTuple):
+    """What collapsed, and how it shows."""
+
+    kind: CollapseKind
+    what: str
+    """The team, or the role."""
+    since: int
+    """Step of the first of the two evaluations that show it."""
+    step: int
+    """Step of the last evaluation, at which it was found."""
+    text: str
+    """One line."""
+
+
+def find_collapse(rows: Sequence[Row]) -> Collapse | None:
+    """The first collapse that the last of `rows` shows, which are the metrics of a run so far.
+
+    None after a row without an evaluation, and with fewer than three evaluations.
+    """
+    if not rows or not rows[-1].get("eval/scores"):
+        return None
+    evaluations = [row for row in rows if row.get("eval/scores")]
+    if len(evaluations) < 3:
+        return None
+    return next(_found(evaluations), None)
+
+
+def _found(evaluations: Sequence[Row]) -> Iterator[Collapse]:
+    yield from _falls(evaluations)
+    for name, (role, said) in _CHECKED.items():
+        yield from _blind(evaluations, name, role, said)
+    yield from _lost(evaluations, "eval/share/any_correct", "candidates", "the candidates",
+                     "of the episodes have a right one")  # fmt: skip
+    start = "eval/strict/"
+    for name in evaluations[-1]:
+        if name.startswith(start):
+            said = "of its replies are read by the strict parser"
+            yield from _lost(evaluations, name, "form", name.removeprefix(start), said)
+
+
+def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
+    """The team's accuracy, against the earlier evaluation that was best."""
+    if len({len(row["eval/scores"]) for row in evaluations}) > 1:
+        return
+    scores = np.array([row["eval/scores"] for row in evaluations], np.float64)
+    means = scores.mean(axis=1)
+    best = int(means[:-2].argmax())
+    gaps = scores[best] - scores[-2:].mean(axis=0)
+    fall, error = float(gaps.mean()), _error(gaps)
+    if min(means[best] - means[-2:]) >= FALL and fall > Z_LOOKS * error:
+        said = f"{_change(evaluations, best, means[best], means[-2:].mean())}: a fall of "
+        said += f"{100 * fall:.1f} points, standard error {100 * error:.1f}"
+        yield _collapse(evaluations, "fall", "the team", f"the held-out accuracy went {said}")
+
+
+def _blind(evaluations: Sequence[Row], name: str, role: str, said: str) -> Iterator[Collapse]:
+    """A checking role that no longer tells one kind of thing from the other."""
+    share, cases = _shares(evaluations, f"eval/share/{name}")
+    ends, weights = share[-2:], cases[-2:]
+    if not np.isfinite(ends).all() or weights.min() < FEWEST_CASES or ends.max() > BLIND:
+        return
+    earlier = np.where(cases[:-2] >= FEWEST_CASES, share[:-2], np.nan)
+    if not np.isfinite(earlier).any() or np.nanmax(earlier) < SEEING:
+        return
+    best = int(np.nanargmax(earlier))
+    end = float((ends * weights).sum() / weights.sum())
+    if _apart(float(earlier[best]), cases[best], end, weights.max()):
+        said = f"the {role} gives one verdict: {said} {100 * end:.1f} %"
+        text = (
+            f"{said}, where it was {100 * earlier[best]:.1f} % at step {_step(evaluations, best)}"
+        )
+        yield _collapse(evaluations, "checker", role, text)
+
+
+def _lost(
+    evaluations: Sequence[Row], name: str, kind: CollapseKind, what: str, said: str
+) -> Iterator[Collapse]:
+    """A share that has fallen to half of what it was."""
+    share, cases = _shares(evaluations, name)
+    if not np.isfinite(share[-2:]).all() or not np.isfinite(share[:-2]).any():
+        return
+    best = int(np.nanargmax(share[:-2]))
+    top, end = float(share[best]), float(share[-2:].mean())
+    low = max(share[-2:]) <= top / 2 and top - max(share[-2:]) >= LOST
+    if low and _apart(top, cases[best], end, cases[-2:].min()):
+        text = f"{what}: {100 * end:.1f} % {said}, where it was {100 * top:.1f} % at step "
+        yield _collapse(evaluations, kind, what, f"{text}{_step(evaluations, best)}")
+
+
+def _shares(evaluations: Sequence[Row], name: str) -> tuple[Floats, Floats]:
+    """A share at every evaluation, NaN where it has none, and the cases that it counts as."""
+    of = name.replace("eval/share/", "eval/share_of/")
+    share = [row.get(name, math.nan) for row in evaluations]
+    items = [len(row["eval/scores"]) for row in evaluations]
+    cases = [
+        min(row.get(of, 0), most) if of != name else most
+        for row, most in zip(evaluations, items, strict=True)
+    ]
+    return np.array(share, np.float64), np.array(cases, np.float64)
+
+
+def _apart(one: float, of: float, other: float, other_of: float) -> bool:
+    """Whether two shares of independent cases are `Z_LOOKS` standard errors apart.
+
+    With one case more of either kind in both, so that shares of 0 and 1 have an error too.
+    """
+    error = 0.0
+    for share, cases in ((one, of), (other, other_of)):
+        smoothed = (share * cases + 1) / (cases + 2)
+        error += smoothed * (1 - smoothed) / (cases + 2)
+    return abs(one - other) > Z_LOOKS * math.sqrt(error)
+
+
+def _error(gaps: Floats) -> float:
+    return float(gaps.std(ddof=1)) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
+
+
+def _change(evaluations: Sequence[Row], best: int, top: float, end: float) -> str:
+    pair = f"steps {_step(evaluations, -2)} and {_step(evaluations, -1)}"
+    return (
+        f"from {100 * top:.1f} % at step {_step(evaluations, best)} to {100 * end:.1f} % ({pair})"
+    )
+
+
+def _step(evaluations: Sequence[Row], place: int) -> int:
+    return int(evaluations[place]["step"])
+
+
+def _collapse(evaluations: Sequence[Row], kind: CollapseKind, what: str, text: str) -> Collapse:
+    return Collapse(kind, what, _step(evaluations, -2), _step(evaluations, -1), text)
