@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import sys
@@ -50,10 +51,13 @@ def with_file(words: Sequence[str]) -> Options | None:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
     quiet_transformers()
     from flowzoo.baselines.trainer import Trainer
     from flowzoo.commands.shared import grading_of
 
+    gc.freeze()
+    gc.enable()
     trainer = Trainer(options.settings, restart=options.restart)
     grading_of(trainer.workflow)
     note = pocket_note(trainer.workflow, options.settings.model)
