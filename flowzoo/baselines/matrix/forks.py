@@ -45,7 +45,7 @@ _TICK_S = 0.1
 """How often the server looks for forks that have ended."""
 
 
-class ForkServer:
+class RunServer:
     """The matrix's end: starts the server, and processes by it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -109,7 +109,7 @@ class ForkServer:
 class Fork:
     """As much of `subprocess.Popen` as the jobs of a matrix use."""
 
-    def __init__(self, server: ForkServer, pid: int) -> None:
+    def __init__(self, server: RunServer, pid: int) -> None:
         """The process `pid` of `server`."""
         self._server, self.pid = server, pid
         self.returncode: int | None = None

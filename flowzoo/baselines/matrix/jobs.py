@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.baselines.matrix.cell import Cell, cell_text
-from flowzoo.baselines.matrix.forks import Fork, ForkServer, end_with
+from flowzoo.baselines.matrix.forks import Fork, RunServer, end_with
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.files import read_json, replace_text
@@ -53,7 +53,7 @@ class MatrixJob:
         """CPU threads of its process."""
         return 1
 
-    def start(self, server: ForkServer | None = None) -> None:
+    def start(self, server: RunServer | None = None) -> None:
         """Start its process, as a fork of the server's where there is one."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         threads = str(self.threads())

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.matrix.file import Matrix
-from flowzoo.baselines.matrix.forks import ForkServer
+from flowzoo.baselines.matrix.forks import RunServer
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.settings.file import load_config
@@ -76,7 +76,7 @@ def execute(
     if workers < 1:
         raise UsageError(f"`jobs` must be at least 1, got {workers}")
     forking = [job for job in jobs if job.forks and job.state == "waiting"]
-    server = ForkServer(os.environ) if len(forking) >= WORTH_FORKING else None
+    server = RunServer(os.environ) if len(forking) >= WORTH_FORKING else None
     try:
         while True:
             for job in jobs:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.baselines.matrix import forks
-from flowzoo.baselines.matrix.forks import ForkServer
+from flowzoo.baselines.matrix.forks import RunServer
 
 SAID = """
 import os, sys, time
@@ -26,8 +26,8 @@ sys.exit(int(sys.argv[1]))
 """
 STARTS = """
 import os, sys, pathlib
-from flowzoo.baselines.matrix.forks import ForkServer
-server = ForkServer(os.environ)
+from flowzoo.baselines.matrix.forks import RunServer
+server = RunServer(os.environ)
 fork = server.start(["said", "wait"], pathlib.Path(sys.argv[1]), os.environ)
 print(fork.pid, flush=True)
 fork.wait()
@@ -46,8 +46,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def server(environment: dict[str, str]) -> Iterator[ForkServer]:
-    found = ForkServer(environment)
+def server(environment: dict[str, str]) -> Iterator[RunServer]:
+    found = RunServer(environment)
     yield found
     found.close()
 
@@ -72,7 +72,7 @@ def wait_for(log: Path, text: str) -> None:
 
 
 def test_a_fork_is_as_after_python_m(
-    server: ForkServer, environment: dict[str, str], tmp_path: Path
+    server: RunServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "log.txt"
     log.write_text("before\n")
@@ -93,7 +93,7 @@ def test_a_fork_is_as_after_python_m(
 
 
 def test_one_is_interrupted_or_killed_and_the_others_go_on(
-    server: ForkServer, environment: dict[str, str], tmp_path: Path
+    server: RunServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
     three = [server.start(["said", "wait"], tmp_path / f"{n}.txt", environment) for n in range(3)]
     for number in range(3):
