@@ -50,7 +50,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
 # file share engines.
-OF_VLLM = $(PYTEST) -n $(WORKERS) --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
+OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
 
 test: env ## Run the tests that cover every room once (some minutes on 2 cores)
 	$(PARALLEL) -m "not full and not vllm"
@@ -59,8 +59,13 @@ test: env ## Run the tests that cover every room once (some minutes on 2 cores)
 	  else echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"; fi
 
 test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
-	$(PARALLEL) -m "not vllm"
-	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm
+	@echo "the tests of vLLM run beside the others and are printed at the end"; \
+	said=$$(mktemp); failed=0; \
+	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm >$$said 2>&1 & vllm=$$!; \
+	trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
+	$(PARALLEL) -m "not vllm" || failed=1; \
+	wait $$vllm || failed=1; \
+	cat $$said; exit $$failed
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting

@@ -239,7 +239,7 @@ def check(batch: Batch) -> None:
     """All contenders come to the same results."""
     dr_mas, grpo = compute(batch.columns, "dr_mas"), compute(batch.columns, "grpo")
     lists = (batch.problem, batch.role, batch.reward)
-    close = {"rtol": 1e-9, "atol": 1e-9}
+    close: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-9}
     np.testing.assert_allclose(dr_mas.values, python_dr_mas(*lists), **close)
     np.testing.assert_allclose(dr_mas.values, python_records(batch.calls), **close)
     np.testing.assert_allclose(

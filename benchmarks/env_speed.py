@@ -19,6 +19,7 @@ import gymnasium
 from pettingzoo import AECEnv
 
 from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents.policy import Batching
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.envs import Graded, Problem, make_workflow
@@ -105,7 +106,7 @@ class Instant:
     """A policy that takes no time: what is left is the rollout engine."""
 
     name = "instant"
-    batching = "stream"
+    batching: Batching = "stream"
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """The same reply to everything."""

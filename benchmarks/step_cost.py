@@ -40,9 +40,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.trainer import Trainer
 
 HERE = Path(__file__).parent
 OURS, PADDED, TRL = "flowzoo", "padded", "TRL"
@@ -68,7 +71,7 @@ class Options:
     """File for the numbers."""
 
 
-def trainer(workflow: str, problems: int, folder: str) -> Any:
+def trainer(workflow: str, problems: int, folder: str) -> Trainer:
     """A trainer of this project, as `flowzoo train` makes it."""
     from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.trainer import Trainer
@@ -96,7 +99,9 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
         ]
         sampled = sample_jobs(run.engines, run.sampler(run.workflow, 1), jobs)
         run.close()
-        found = compute(sampled.rows, run.algorithm.advantage, episode_returns(sampled.records))
+        found = compute(
+            sampled.rows, run.plan.algorithm.advantage, episode_returns(sampled.records)
+        )
     rows = [asdict(call) for call in sampled.rows]
     return [{**row, "advantage": float(a)} for row, a in zip(rows, found.values, strict=True)]
 

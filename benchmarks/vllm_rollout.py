@@ -213,9 +213,10 @@ def measure(size: str, options: Options) -> dict[str, Any]:
         rollout(workflow, VLLMPolicy(engine, sampling=sampling), few, seed=99)  # warms up
         rows: dict[str, list[Run]] = {"rollout": [], "generate": []}
         hits: list[float] = []
+        calls: list[Any] = []
         for round_ in range(options.rounds):
             player = VLLMPolicy(engine, sampling=sampling)
-            engine.home.reset_cache()
+            engine.backend.reset_cache()
             calls, run = rollout(workflow, player, options, seed=round_)
             rows["rollout"].append(run)
             hits.append(player.stats.cache_hits)
@@ -223,7 +224,7 @@ def measure(size: str, options: Options) -> dict[str, Any]:
             print(f"{size}: {run}, {rows['generate'][-1]}", file=sys.stderr, flush=True)
         rows["generate, plain"] = [raw(llm, calls[: options.some], plain=True)]
         rows["transformers, batched"] = [answer_all(theirs, calls[: options.some], alone=False)]
-        engine.home.reset_cache()
+        engine.backend.reset_cache()
         one = VLLMPolicy(engine, sampling=sampling)
         rows["vllm, one at a time"] = [answer_all(one, calls[: options.alone], alone=True)]
         engine.close()

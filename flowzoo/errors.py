@@ -31,6 +31,10 @@ class SaveError(FlowzooError, OSError):
     """Something could not be written; what was written before it is whole."""
 
 
+class TaskError(FlowzooError, RuntimeError):
+    """A task of somebody's own failed, or gave something that it may not; no reply's fault."""
+
+
 class RetrieverError(FlowzooError, RuntimeError):
     """A search could not be carried out; an episode never takes this for an observation."""
 
@@ -43,13 +47,17 @@ class EnvironmentBusyError(FlowzooError, RuntimeError):
     """An environment was used while an `astep` of it is under way, or by two owners at once."""
 
 
-def unknown(kind: str, name: object, choices: Iterable[object]) -> UsageError:
-    """An error for `name`, which is not one of `choices`, with the near matches first."""
+def unknown(kind: str, name: object, choices: Iterable[object], further: str = "") -> UsageError:
+    """An error for `name`, which is not one of `choices`, with the near matches first.
+
+    `further` says what else would be accepted.
+    """
     known = sorted(str(choice) for choice in choices)
     near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     listing = ", ".join(known) or "(none)"
-    return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}.")
+    more = f"; {further}" if further else ""
+    return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}{more}.")
 
 
 def check_choice(kind: str, value: object, choices: Any) -> None:

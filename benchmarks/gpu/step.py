@@ -76,7 +76,7 @@ def main(options: Options) -> int:
                 sharing=(options.sharing,), lora_rank=options.lora_rank, engine="vllm",
                 engine_dtype="bfloat16" if gpu else "float32", engine_sleep=options.sleep,
                 engine_memory=options.engine_memory, compute="bfloat16" if gpu else "float32",
-                sync_tolerance=0.05 if gpu else 1e-3, deterministic=False, lr=1e-5, warmup=0,
+                deterministic=False, lr=1e-5, warmup=0,
                 problems=options.problems, samples=options.samples, steps=options.steps,
                 max_tokens=options.max_tokens, max_batch=256, truncated="train",
                 out=str(folder / "run"),

@@ -31,6 +31,8 @@ _OF_ROLE = (
 
 _SPIKE_EARLIEST = 5
 """Fewest earlier norms that a median is taken of."""
+_SPIKE_FLOOR = 0.05
+"""Share of the largest earlier norms below which a norm is next to nothing."""
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
@@ -160,19 +162,24 @@ def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: in
     """Whether a gradient norm is above `factor` times the median of those before it.
 
     It needs no state of its own: `earlier` comes from the rows of metrics that are logged already,
-    so a resumed run finds the same spikes.
+    so a resumed run finds the same spikes. A policy that solves nearly all of its problems has
+    norms near 0, beside which any lesson would be a spike: norms below a floor, a twentieth of the
+    median of the largest tenth of all earlier ones (five at least), are left out of the median.
 
     Args:
         norm: the norm in question.
         earlier: the norms before it, oldest first; those not finite are passed over.
         factor: from how many medians on.
-        window: how many of the latest earlier norms the median is taken of.
+        window: how many of the latest earlier norms above the floor the median is taken of.
 
     Returns:
-        False with fewer than 5 finite earlier norms, of which a median says little, and where that
-        median is 0, to which nothing compares.
+        False with fewer than 5 finite earlier norms, of which a median says little, and where all
+        are 0, to which nothing compares.
     """
-    known = [value for value in earlier if math.isfinite(value)][-window:]
+    known = [value for value in earlier if math.isfinite(value)]
     if len(known) < _SPIKE_EARLIEST:
         return False
-    return norm > factor * median(known) > 0
+    largest = sorted(known)[-max(_SPIKE_EARLIEST, len(known) // 10) :]
+    floor = _SPIKE_FLOOR * median(largest)
+    usual = [value for value in known if value > 0 and value >= floor][-window:]
+    return bool(usual) and norm > factor * median(usual)

@@ -64,6 +64,7 @@ def examine() -> list[DoctorRow]:
         _vllm(),
         _engines(),
         *_sandbox(),
+        *_plugins(),
     ]
 
 
@@ -140,6 +141,20 @@ def _engines() -> DoctorRow:
     found = engines()
     detail = ", ".join(f"{name} ({how})" for name, how in found.items()) or "none"
     return DoctorRow("engines", bool(found), detail, 'pip install "flowzoo[train]"')
+
+
+def _plugins() -> list[DoctorRow]:
+    """The packages that add workflows and tasks, and what of them cannot be used."""
+    from flowzoo.commands.list import broken_plugins
+    from flowzoo.plugins import TASK_GROUP, WORKFLOW_GROUP, plugins
+
+    offers: dict[str, list[str]] = {}
+    for what, group in (("workflow", WORKFLOW_GROUP), ("task", TASK_GROUP)):
+        for plugin in plugins(group):
+            offers.setdefault(plugin.package, []).append(f"{what} {plugin.name}")
+    rows = [DoctorRow(package, True, ", ".join(found)) for package, found in offers.items()]
+    remedy = "mend or update the package"
+    return rows + [DoctorRow("packages", False, fault, remedy) for fault in broken_plugins()]
 
 
 def _sandbox() -> list[DoctorRow]:

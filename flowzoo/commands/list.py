@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from flowzoo.envs.tasks import TASKS, task_class, task_names
+from flowzoo.errors import UsageError
+from flowzoo.plugins import TASK_GROUP, WORKFLOW_GROUP, plugins
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,8 +26,10 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print every registered workflow and the table of pairs; the exit status is 0."""
+    """Print every workflow and the table of pairs; the exit status is 0."""
     entries = catalogue()
+    for fault in broken_plugins():
+        print(f"left out: {fault}", file=sys.stderr)
     if options.json:
         for entry in entries:
             print(json.dumps(entry))
@@ -30,6 +39,9 @@ def run(options: Options) -> int:
     console = Console()
     console.print(described(entries))
     console.print(pairs(entries))
+    for task, package in task_names().items():
+        if package:
+            console.print(f"task {task}: of the package {package}", highlight=False)
     return 0
 
 
@@ -45,7 +57,10 @@ def described(entries: list[dict[str, Any]]) -> Table:
             role if count == 1 else f"{role} ×{count}" for role, count in entry["roles"].items()
         )
         text = Text(entry["summary"])
-        for name, words in (("roles", roles), ("presets", ", ".join(entry["presets"]))):
+        rows = [("roles", roles), ("presets", ", ".join(entry["presets"]))]
+        if entry["package"]:
+            rows.append(("package", entry["package"]))
+        for name, words in rows:
             text.append(f"\n{name:9s}{words}", "dim")
         table.add_row(entry["name"], text)
     return table
@@ -68,27 +83,58 @@ def pairs(entries: list[dict[str, Any]]) -> Table:
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """One dict per workflow: name, roles (role -> agents), tasks, default_task, presets, summary.
+    """One dict per workflow that can be loaded: name, roles (role -> agents), tasks, default_task,
+    presets, summary, and the package that brings it (None: flowzoo itself).
 
     A workflow takes a task when it understands the task's kind of answer.
     """
-    from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
-    from flowzoo.envs.tasks import TASKS, task_class
+    from flowzoo.envs.api.registry import workflow_class, workflow_names
 
-    kinds = {name: task_class(name).kind for name in TASKS}
-    entries: list[dict[str, Any]] = []
-    for name in WORKFLOWS:
-        found = workflow_class(name)
+    kinds = {name: found.kind for name, found in _loaded(task_names(), task_class).items()}
+    packages, entries = workflow_names(), list[dict[str, Any]]()
+    for name, found in _loaded(packages, workflow_class).items():
         summary = (found.__doc__ or "").strip().partition("\n")[0]
         tasks = [task for task, kind in kinds.items() if not found.kinds or kind in found.kinds]
         entries.append(
             {
                 "name": name,
-                "roles": dict(found.roles),
+                "roles": dict(getattr(found, "roles", {})),
                 "tasks": tasks,
                 "default_task": found.default_task,
                 "presets": list(found.presets),
                 "summary": summary,
+                "package": packages[name] or None,
             }
         )
     return entries
+
+
+def _loaded(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
+    """What can be loaded of it, by name."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(UsageError):
+            found[name] = load(name)
+    return found
+
+
+def broken_plugins() -> list[str]:
+    """What is wrong with workflows and tasks of installed packages; empty if nothing is."""
+    from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
+
+    faults = []
+    for group, own, load in (
+        (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class)
+    ):  # fmt: skip
+        for plugin in plugins(group):
+            if plugin.name in own:
+                faults.append(
+                    f"{plugin.package} offers {plugin.name!r} in {group}, which is flowzoo's own: "
+                    f"name it as {plugin.target}"
+                )
+                continue
+            try:
+                load(plugin.name)
+            except UsageError as error:
+                faults.append(str(error))
+    return list(dict.fromkeys(faults))

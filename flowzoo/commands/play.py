@@ -82,10 +82,14 @@ def with_task(options: Options) -> Options:
     from flowzoo.agents.pocket import TASKS as POCKETS
     from flowzoo.agents.pocket import pocket_options
     from flowzoo.envs import make_workflow
-    from flowzoo.envs.tasks import TASKS, make_task, task_class
+    from flowzoo.envs.api.registry import WORKFLOWS, highest_version
+    from flowzoo.envs.tasks import TASKS, make_task, task_class, task_names
 
     name = options.workflow
-    if name not in TASKS:
+    known = name in TASKS or (
+        ":" not in name and highest_version(name, WORKFLOWS) is None and name in task_names()
+    )
+    if not known:
         return options
     if options.problems.task not in (None, name):
         raise UsageError(

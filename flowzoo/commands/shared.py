@@ -29,7 +29,8 @@ class ProblemOptions:
     """Which problems are played."""
 
     task: str | None = None
-    """Task the workflow works on; `flowzoo list` names them. Default: the workflow's own."""
+    """Task the workflow works on: a name of `flowzoo list`, or module:Class. Default: the
+    workflow's own."""
     preset: str = "strict"
     """Rules of the workflow: strict, paper, or another that `flowzoo list` names."""
     data: str | None = None
@@ -124,8 +125,13 @@ def split_policies(words: Sequence[str], roles: Iterable[str]) -> dict[str, str]
 def build_workflow(name: str, problems: ProblemOptions) -> Any:
     """The workflow on its task, as the options say."""
     from flowzoo.envs import make_workflow
+    from flowzoo.envs.api.registry import workflow_class
+    from flowzoo.envs.tasks import task_class, task_options
 
-    settings = {"preset": problems.preset, "seed": problems.seed, **problems.settings()}
+    settings = {"preset": problems.preset, **problems.settings()}
+    taken = task_options(task_class(problems.task or workflow_class(name).default_task))
+    if taken is None or "seed" in taken:  # a task of somebody's own may have none
+        settings = {"seed": problems.seed, **settings}
     add_setting(settings, "data", problems.data)
     add_setting(settings, "sandbox", problems.sandbox)
     add_setting(settings, "skip_unusable", problems.skip_unusable or None)

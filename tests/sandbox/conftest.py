@@ -25,6 +25,7 @@ FOLDER = Path(__file__).parent
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_tier: `make test` runs it on every backend")
+    config.addinivalue_line("markers", "of_host: what it shows is no tier's doing; one runs it")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,12 +113,14 @@ OF_BACKENDS = ("backend", "confining", "box", "walled")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The tests of a file and a backend run in one process: they share its sandbox.
 
-    Where the file says `FIRST_TIER_ONLY = True`, what runs on several backends is run by
-    `make test` on the first one, and on the others only what is marked `every_tier`.
+    What is marked `of_host` runs on the first backend alone. Where the file says
+    `FIRST_TIER_ONLY = True`, what runs on several backends is run by `make test` on the first one,
+    and on the others only what is marked `every_tier`.
     """
+    elsewhere = []
     for item in items:
         if FOLDER not in item.path.parents or not isinstance(item, pytest.Function):
             continue
@@ -128,9 +131,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{backend}"))
+        if item.get_closest_marker("of_host") and backend != first_tier():
+            elsewhere.append(item)
         whole = not getattr(item.module, "FIRST_TIER_ONLY", False)
         if not (whole or item.get_closest_marker("every_tier") or backend == first_tier()):
             item.add_marker(pytest.mark.full)
+    if elsewhere:
+        config.hook.pytest_deselected(items=elsewhere)
+        items[:] = [item for item in items if item not in elsewhere]
 
 
 def need(backend: str) -> str:

@@ -3,9 +3,12 @@
 Under a shared policy the role with most gradient mass may pull the others along. Role d has
 captured role r if both hold:
 
-* d's share of the gradient mass exceeds its share of the tokens *and* its own share at the first
-  step by `EXCESS` or more over `WINDOW` steps in a row. (An absolute threshold would be wrong:
-  three voters beside one aggregator have 0.63 of the mass from noise alone.)
+* d's share of the gradient mass exceeds its share of the tokens *and* its own share at first: over
+  `WINDOW` steps together, its odds (share to rest, geometric mean) are `ODDS` times theirs or more.
+  (An absolute threshold would be wrong: three voters beside one aggregator have 0.63 of the mass
+  from noise alone. So would a difference of shares: twelve voters have 0.92 of the tokens, and
+  nothing is 0.15 above that.) A single first share is noisy: where the mean of the first `FIRST`
+  steps is lower, that counts.
 * r's replies moved towards d's: the distance of their signatures (`forms`) fell to half or less of
   what it was at the first step, and more than a random relabelling of r's first and last replies
   would let it (permutation test).
@@ -15,16 +18,20 @@ Isolated policies share no parameters, so there is nothing to capture.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from flowzoo.baselines.diagnostics.forms import Floats, distance, distances
 from flowzoo.errors import UsageError
 
 WINDOW = 10
-EXCESS = 0.15
+ODDS = 3.0
+"""As three voters of 0.75 of the tokens that have 0.9 of the mass."""
+FIRST = 5
 CLOSER = 0.5
 LEVEL = 0.05
 """Largest p-value of a move that counts."""
@@ -62,12 +69,20 @@ def dominance(
         raise UsageError(
             f"shares and steps must be equally long, got {len(mass)}, {len(tokens)}, {len(steps)}"
         )
-    run = 0
-    for place, (share, token_share) in enumerate(zip(mass, tokens, strict=True)):
-        run = run + 1 if share - max(token_share, mass[0]) >= EXCESS else 0
-        if run == WINDOW:
-            return True, steps[place - WINDOW + 1]
-    return False, None
+    own, theirs = log_odds(mass), log_odds(tokens)
+    if len(own) < WINDOW:
+        return False, None
+    first = min(own[0], own[:FIRST].mean())
+    above = own - np.maximum(theirs, first)
+    # A share that was not logged is NaN, which is above nothing.
+    reached = np.flatnonzero(sliding_window_view(above, WINDOW).mean(axis=1) >= math.log(ODDS))
+    return (True, steps[reached[0]]) if reached.size else (False, None)
+
+
+def log_odds(shares: Sequence[float]) -> Floats:
+    """Natural logarithm of share to rest, for shares from 1e-4 on either side."""
+    known = np.clip(np.asarray(shares, np.float64), 1e-4, 1 - 1e-4)
+    return np.log(known / (1 - known))
 
 
 def movement(

@@ -1,17 +1,22 @@
-"""Did a run fall off a cliff? A verdict from held-out scores, with its uncertainty.
+"""Did a run lose what it had reached? A verdict from held-out scores, with its uncertainty.
 
 The best of many noisy evaluations is too good by chance, so the peak is cross-fitted (`cross_fit`):
 chosen on one half of the items, scored on the other. `drop` is peak minus terminal, the mean of the
-last evaluations. Its variance is that of a bootstrap over items, the same for all evaluations (they
-are paired); several seeds add how far they differ (`seed_spread`), with Student's t for their small
-number.
+last evaluations after the peak. Its variance is that of a bootstrap over items, the same for all
+evaluations (they are paired); several seeds add how far they differ (`seed_spread`), with Student's
+t for their small number. Every seed has a peak of its own.
 
-A run is a cliff if the drop is at least `THRESHOLD`, its interval excludes 0, and none of the last
-evaluations is within one standard error of the peak. The threshold of the paper whose question this
-is (arXiv 2605.24202) is not public; this one is ours.
+* `cliff`: the drop is at least `THRESHOLD`, its interval excludes 0, and none of the last `LAST`
+  evaluations is within one standard error of the peak. It takes `LAST` + 2 evaluations.
+* `falling`: a fall in progress, which fewer evaluations show: the last two lie `FALLING[2]` or more
+  below the peak, or the last one `FALLING[1]`, none of them within one standard error of it, with a
+  one-sided p-value of at most `FALLING_LEVEL`.
+* else `no cliff`; or no verdict, `not enough evaluations`, or where falls of `TOO_COARSE` could
+  have been missed `not enough items` or `not enough seeds`. A fall that is found needs no power.
 
-How often that is wrong: `benchmarks/diagnostics_truth.py cliff`, with its table in
-docs/diagnostics.md.
+The threshold of the paper whose question this is (arXiv 2605.24202) is not public; this one is
+ours. How often it is wrong: `benchmarks/diagnostics_truth.py`, parts `cliff` and `falls`, with
+their tables in docs/diagnostics.md.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +34,27 @@ from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty, seed_vari
 from flowzoo.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
-CliffVerdict = Literal["cliff", "no cliff", "not enough items", "not enough seeds"]
+CliffVerdict = Literal[
+    "cliff", "falling", "no cliff", "not enough evaluations", "not enough items", "not enough seeds"
+]
+FELL: tuple[CliffVerdict, ...] = ("cliff", "falling")
+"""The verdicts that there was a fall."""
 
 THRESHOLD = 0.05
 """Smallest drop that is called a cliff, as a fraction."""
 LAST = 3
 """Evaluations that the terminal accuracy is the mean of."""
+FALLING = {2: 0.10, 1: 0.15}
+"""By the number of last evaluations, the smallest drop that is called a fall in progress."""
+FALLING_LEVEL = 0.0125
+"""Largest one-sided p-value of one; there are two tries."""
 TOO_COARSE = 0.15
-"""A cell whose smallest detectable drop is larger has no verdict but `not enough items`, or, where
-its items alone would do, `not enough seeds`: they differ too much."""
+"""A cell without a fall whose smallest detectable drop is larger has no verdict but `not enough
+items`, or, where its items alone would do, `not enough seeds`: they differ too much."""
 FEWEST = 30
 """Items below which halves say nothing."""
+EARLIEST = 3
+"""Evaluations below which nothing is said: before training, a peak, and one after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +65,15 @@ class Cliff:
     below_base: bool
     """The terminal accuracy is below that of step 0."""
     peak: float
-    """Cross-fitted."""
+    """Cross-fitted, the mean of the seeds' own."""
     peak_step: int
     """Step of the evaluation that is best on all items; its own accuracy is biased upwards."""
     naive_peak: float
     """That biased accuracy."""
     terminal: float
+    """Mean of the last evaluations after the peak."""
+    last: int
+    """How many evaluations that are at most."""
     base: float
     drop: float
     low: float
@@ -90,44 +108,88 @@ def find_cliff(
     same order everywhere.
 
     Raises:
-        UsageError: shapes that do not belong together, fewer than `LAST` + 2 evaluations or
+        UsageError: shapes that do not belong together, fewer than `EARLIEST` evaluations or
             `FEWEST` items, or a score that is not finite.
     """
     runs = _checked(scores, steps)
+    lasts = [LAST] if runs.shape[1] >= LAST + 2 else [runs.shape[1] - 2]
+    lasts += [last for last in FALLING if last <= runs.shape[1] - 2]
     rng = np.random.default_rng(seed)
     masks = halves(runs.shape[2], splits, rng)
-    found = peak_and_terminal(runs, masks, LAST)
-    peak, terminal = float(found.peak[0]), float(found.terminal[0])
-    samples = bootstrap(runs, masks, resamples, LAST, rng)
+    found = peak_and_terminal(runs, masks, lasts)
     # Resampled peaks are chosen with more noise than the real ones, so their drops are shifted
     # downwards: only their spread is used.
-    of_items = float((samples.peak - samples.terminal).var(ddof=1))
-    of_seeds = seed_variance(item_drops(runs, masks, LAST)) if len(runs) > 1 else 0.0
-    spread = MeanUncertainty(of_items, of_seeds, len(runs))
-    drop = peak - terminal
-    mean = runs.mean(axis=(0, 2))
-    verdict = _verdict(drop, spread, near=bool(np.any(mean[-LAST:] > peak - spread.se)))
-    best = int(mean.argmax())
+    samples = bootstrap(runs, masks, resamples, lasts, rng)
+    of_items = samples.drop.var(axis=1, ddof=1)
+    curve = runs.mean(axis=(0, 2))
+    peak = float(found.peak.mean())
+    tried: list[_Fall] = []
+    for place, last in enumerate(lasts):
+        of_seeds = seed_variance(item_drops(runs, masks, last)) if len(runs) > 1 else 0.0
+        spread = MeanUncertainty(float(of_items[place]), of_seeds, len(runs))
+        tried.append(
+            _Fall(
+                last=last,
+                terminal=float(found.terminal[place].mean()),
+                drop=float(found.drop[place, 0]),
+                spread=spread,
+                near=bool(np.any(curve[-last:] > peak - spread.se)),
+            )
+        )
+    verdict, fall = _verdict(tried, runs.shape[1])
+    best = int(curve.argmax())
+    spread, tries = fall.spread, 2 if verdict == "falling" else 1
     return Cliff(
         verdict=verdict,
-        below_base=terminal < float(mean[0]),
+        below_base=fall.terminal < float(curve[0]),
         peak=peak,
         peak_step=int(steps[best]),
-        naive_peak=float(mean[best]),
-        terminal=terminal,
-        base=float(mean[0]),
-        drop=drop,
-        low=drop - spread.half_width,
-        high=drop + spread.half_width,
+        naive_peak=float(curve[best]),
+        terminal=fall.terminal,
+        last=fall.last,
+        base=float(curve[0]),
+        drop=fall.drop,
+        low=fall.drop - spread.half_width,
+        high=fall.drop + spread.half_width,
         se=spread.se,
-        se_items=math.sqrt(of_items),
-        p_value=spread.p_value(drop),
-        cliff_step=int(steps[change_point(mean)]) if verdict == "cliff" else None,
+        se_items=math.sqrt(spread.of_items),
+        p_value=min(1.0, tries * spread.p_value(fall.drop)),
+        cliff_step=int(steps[change_point(curve)]) if verdict in FELL else None,
         detectable=max(THRESHOLD, spread.detectable),
         items=runs.shape[2],
         evaluations=runs.shape[1],
         seeds=runs.shape[0],
     )
+
+
+class _Fall(NamedTuple):
+    """The drop to the last evaluations, for one number of them."""
+
+    last: int
+    terminal: float
+    drop: float
+    spread: MeanUncertainty
+    near: bool
+    """One of the last evaluations is within one standard error of the peak."""
+
+
+def _verdict(tried: Sequence[_Fall], evaluations: int) -> tuple[CliffVerdict, _Fall]:
+    """The verdict and the fall that it is about; the first of `tried` is the one to the end."""
+    whole, *partial = tried
+    falls = whole.drop >= THRESHOLD and whole.drop > whole.spread.half_width and not whole.near
+    if falls and evaluations >= LAST + 2:
+        return "cliff", whole
+    for fall in partial:
+        told = fall.spread.p_value(fall.drop) <= FALLING_LEVEL
+        if told and fall.drop >= FALLING[fall.last] and not fall.near:
+            return "falling", fall
+    if evaluations < LAST + 2:
+        return "not enough evaluations", whole
+    if whole.spread.detectable > TOO_COARSE:
+        with_more_seeds = MeanUncertainty(whole.spread.of_items, 0.0, whole.spread.seeds)
+        enough = with_more_seeds.detectable <= TOO_COARSE
+        return ("not enough seeds" if enough else "not enough items"), whole
+    return "no cliff", whole
 
 
 def change_point(values: npt.ArrayLike) -> int:
@@ -163,16 +225,6 @@ def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
     return kept.tolist()
 
 
-def _verdict(drop: float, spread: MeanUncertainty, *, near: bool) -> CliffVerdict:
-    """The verdict on a drop; `near`: a last evaluation is within one standard error of the peak."""
-    if spread.detectable > TOO_COARSE:
-        with_more_seeds = MeanUncertainty(spread.of_items, 0.0, spread.seeds)
-        enough = with_more_seeds.detectable <= TOO_COARSE
-        return "not enough seeds" if enough else "not enough items"
-    falls_off = drop >= THRESHOLD and drop > spread.half_width and not near
-    return "cliff" if falls_off else "no cliff"
-
-
 def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
     """The scores as (seeds, evaluations, items)."""
     runs = [np.asarray(run, np.float64) for run in scores]
@@ -183,9 +235,9 @@ def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
             f"got shapes {sorted(shapes)}"
         )
     found = np.stack(runs)
-    if found.shape[1] < LAST + 2 or found.shape[2] < FEWEST:
+    if found.shape[1] < EARLIEST or found.shape[2] < FEWEST:
         raise UsageError(
-            f"a verdict needs {LAST + 2} evaluations of {FEWEST} items or more, got "
+            f"a verdict needs {EARLIEST} evaluations of {FEWEST} items or more, got "
             f"{found.shape[1]} of {found.shape[2]}"
         )
     if not np.isfinite(found).all():

@@ -5,6 +5,11 @@ of the items and scored on the other, both ways, over several splits into halves
 items with replacement, the same for all evaluations and seeds (they are paired); an item drawn
 twice stays in its half, so the choice never sees its own score.
 
+The fall is what is lost *after* the chosen evaluation: the terminal level is the mean of those of
+the last evaluations that come after it. Where it is the last one itself, nothing was lost yet and
+the terminal level is its own. Several seeds are looked at one by one, since they peak and fall at
+different times: the mean of curves that fall one after the other may not fall at all.
+
 A resample needs the sum of the scores over all items and over one half per split; the other half is
 the difference. That is one matrix product of the items' counts with a table of
 `evaluations * (splits + 1)` columns.
@@ -12,6 +17,7 @@ the difference. That is one matrix product of the items' counts with a table of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +31,17 @@ _AT_ONCE = 250
 
 
 class PeakAndTerminal(NamedTuple):
-    """Peak and terminal accuracy, (resamples,): means over splits and both ways."""
+    """Accuracies of each seed: means over splits and both ways."""
 
     peak: Floats
+    """(seeds, resamples)."""
     terminal: Floats
+    """(lasts, seeds, resamples): for every number of last evaluations that was asked for."""
+
+    @property
+    def drop(self) -> Floats:
+        """Peak minus terminal, mean over seeds: (lasts, resamples)."""
+        return (self.peak - self.terminal).mean(axis=1)
 
 
 def halves(items: int, splits: int, rng: np.random.Generator) -> Masks:
@@ -39,47 +52,63 @@ def halves(items: int, splits: int, rng: np.random.Generator) -> Masks:
     return masks
 
 
-def peak_and_terminal(runs: Floats, masks: Masks, last: int) -> PeakAndTerminal:
+def ends_after(evaluations: int, last: int) -> Floats:
+    """What the terminal level after each choice is the mean of: (evaluations, choices) weights."""
+    weights = np.zeros((evaluations, evaluations))
+    for chosen in range(evaluations):
+        first = min(max(chosen + 1, evaluations - last), evaluations - 1)
+        weights[first:, chosen] = 1 / (evaluations - first)
+    return weights
+
+
+def peak_and_terminal(runs: Floats, masks: Masks, lasts: Sequence[int]) -> PeakAndTerminal:
     """Of the scores as they are, one resample: `runs` is (seeds, evaluations, items).
 
-    `terminal` is the mean of the `last` evaluations.
+    Every number of `lasts` is one of last evaluations that a terminal level is taken of.
     """
-    # Sums, not means, over the seeds: whole scores keep their ties, and the first of equals wins.
-    total = runs.sum(axis=0)
-    half = np.einsum("ei,si->se", total, masks.astype(np.float64))
-    size = len(runs) * masks.sum(axis=1, keepdims=True).astype(np.float64)
-    return _levels(total.sum(axis=1)[None], half[None], size[None], runs[:, 0].size, last)
+    size = masks.sum(axis=1, keepdims=True).astype(np.float64)[None]
+    counted = masks.astype(np.float64).T
+    found = [
+        # Sums, not means: whole scores keep their ties, and the first of equals wins.
+        _levels(run.sum(axis=1)[None], (run @ counted).T[None], size, runs.shape[2], lasts)
+        for run in runs
+    ]
+    return _together([found])
 
 
 def bootstrap(
-    runs: Floats, masks: Masks, resamples: int, last: int, rng: np.random.Generator
+    runs: Floats, masks: Masks, resamples: int, lasts: Sequence[int], rng: np.random.Generator
 ) -> PeakAndTerminal:
     """The same of `resamples` resamples. Sums are in float32: exact for whole scores."""
-    seeds, evaluations, items = runs.shape
-    table = _table(runs.sum(axis=0), masks)
-    found: list[PeakAndTerminal] = []
+    evaluations, items = runs.shape[1:]
+    tables = [_table(run, masks) for run in runs]
+    found: list[list[PeakAndTerminal]] = []
     for start in range(0, resamples, _AT_ONCE):
         count = min(_AT_ONCE, resamples - start)
-        sums = (_draw(items, count, rng) @ table).astype(np.float64)
-        whole, half, size = np.split(sums, [evaluations, table.shape[1] - len(masks)], axis=1)
-        half = half.reshape(count, len(masks), evaluations)
-        found.append(_levels(whole, half, seeds * size[:, :, None], seeds * items, last))
-    return PeakAndTerminal(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        drawn = _draw(items, count, rng)
+        found.append([])
+        for table in tables:
+            sums = (drawn @ table).astype(np.float64)
+            whole, half, size = np.split(sums, [evaluations, table.shape[1] - len(masks)], axis=1)
+            half = half.reshape(count, len(masks), evaluations)
+            found[-1].append(_levels(whole, half, size[:, :, None], items, lasts))
+    return _together(found)
 
 
 def item_drops(runs: Floats, masks: Masks, last: int) -> Floats:
     """What every item of every seed adds to the drop, (seeds, items); their mean is the drop.
 
-    The item's score at the evaluation that the other half chose, less its terminal score, averaged
-    over splits. (With an odd number of items the halves weigh a little differently in
-    `peak_and_terminal`.)
+    The item's score at the evaluation that the other half chose, less its terminal score after
+    that, averaged over splits. (With an odd number of items the halves weigh a little differently
+    in `peak_and_terminal`.)
     """
-    total = runs.sum(axis=0)
+    weights = ends_after(runs.shape[1], last)
     found = np.zeros((len(runs), runs.shape[2]))
-    for mask in masks:
-        by_one, by_two = (total @ mask).argmax(), (total @ ~mask).argmax()
-        found += np.where(mask, runs[:, by_two], runs[:, by_one])
-    return found / len(masks) - runs[:, -last:].mean(axis=1)
+    for run, drops in zip(runs, found, strict=True):
+        lost = run - weights.T @ run  # by the evaluation that is chosen
+        for mask in masks:
+            drops += np.where(mask, lost[(run @ ~mask).argmax()], lost[(run @ mask).argmax()])
+    return found / len(masks)
 
 
 def _table(scores: Floats, masks: Masks) -> npt.NDArray[np.float32]:
@@ -101,16 +130,32 @@ def _draw(items: int, resamples: int, rng: np.random.Generator) -> npt.NDArray[n
     return counts.reshape(resamples, items).astype(np.float32)
 
 
-def _levels(whole: Floats, half: Floats, size: Floats, draws: int, last: int) -> PeakAndTerminal:
+def _levels(
+    whole: Floats, half: Floats, size: Floats, draws: int, lasts: Sequence[int]
+) -> PeakAndTerminal:
     """From sums over all items (resamples, evaluations) and over halves (resamples, splits, same).
 
-    `size` (resamples, splits, 1) is how many of the `draws`, over all seeds, fell into each half.
+    `size` (resamples, splits, 1) is how many of the `draws` fell into each half. Without the axis
+    of seeds.
     """
     one = half / size
     two = (whole[:, None] - half) / (draws - size)
-    peaks = [
-        np.take_along_axis(scored, chosen.argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
-        for chosen, scored in ((one, two), (two, one))
+    ways = [(one.argmax(axis=2)[:, :, None], two), (two.argmax(axis=2)[:, :, None], one)]
+    weights = [ends_after(whole.shape[1], last) for last in lasts]
+
+    def taken(level: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
+        return np.take_along_axis(level, chosen, axis=2)[:, :, 0].mean(axis=1) / 2
+
+    peak = sum((taken(scored, chosen) for chosen, scored in ways), np.zeros(len(whole)))
+    ends = [
+        sum((taken(scored @ weight, chosen) for chosen, scored in ways), np.zeros(len(whole)))
+        for weight in weights
     ]
-    ends = one[:, :, -last:].mean(axis=2) + two[:, :, -last:].mean(axis=2)
-    return PeakAndTerminal((peaks[0] + peaks[1]).mean(axis=1) / 2, ends.mean(axis=1) / 2)
+    return PeakAndTerminal(peak, np.stack(ends))
+
+
+def _together(found: Sequence[Sequence[PeakAndTerminal]]) -> PeakAndTerminal:
+    """One of the parts of all seeds, chunk by chunk of the resamples."""
+    peaks = [np.stack([one.peak for one in seeds]) for seeds in found]
+    ends = [np.stack([one.terminal for one in seeds], axis=1) for seeds in found]
+    return PeakAndTerminal(np.concatenate(peaks, axis=-1), np.concatenate(ends, axis=-1))

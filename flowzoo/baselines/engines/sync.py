@@ -19,6 +19,8 @@ from flowzoo.errors import FlowzooError
 
 PROBES = 4
 """Prompts asked, each of them twice: the second answer may use the first one's cache."""
+USUAL_TOLERANCE = {True: 1e-3, False: 0.05}
+"""Nats, for engines and learners in float32 and for others."""
 _TOKENS = 12
 _CHARACTERS = 300
 
@@ -66,13 +68,15 @@ def check(proof: LogprobGap, policy: VLLMPolicy, *, exact: bool, tolerance: floa
     Args:
         proof: what was measured.
         policy: named in the error.
-        exact: the engine computes in float32: the largest difference counts, else the mean.
-        tolerance: most that may differ.
+        exact: engine and learner compute in float32: the largest difference counts, else the mean,
+            for rounding to fewer digits changes single log-probs by much.
+        tolerance: most that may differ; 0: what is usual.
 
     Raises:
         SyncError: it does not.
     """
     gap = proof.largest if exact else proof.mean
+    tolerance = tolerance or USUAL_TOLERANCE[exact]
     if not gap <= tolerance:  # a NaN does not pass either
         raise SyncError(
             f"the engine of policy {policy.name!r} does not have the learner's weights: after the "

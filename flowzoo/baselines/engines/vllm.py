@@ -147,7 +147,7 @@ class VLLMEngines:
             check(
                 proof,
                 self._players[name],
-                exact=self._config.engine_dtype == "float32",
+                exact=self._config.engine_dtype == learner.config.compute == "float32",
                 tolerance=self._config.sync_tolerance,
             )
             row[f"sync/gap_max/{name}"] = proof.largest

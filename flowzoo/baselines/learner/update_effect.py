@@ -24,7 +24,7 @@ from flowzoo.baselines.learner.rows import TrainingRow
 from flowzoo.baselines.learner.vocabulary import CHUNK_ELEMENTS
 from flowzoo.seeding import key_rng
 
-MOST_ROWS, FEWEST_ROWS, SHARE = 32, 8, 8
+MOST_ROWS, FEWEST_ROWS, SHARE = 32, 4, 32
 """The sample is one row of `SHARE`, within these numbers."""
 _AT_ONCE = 2**22
 """Elements of the vocabulary that are computed with in float64 at once: 32 MiB."""

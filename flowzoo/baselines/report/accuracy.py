@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from flowzoo.baselines.diagnostics.cliff import LAST, TOO_COARSE, Cliff, find_cliff
+from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST, TOO_COARSE, Cliff, find_cliff
 from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty
 from flowzoo.baselines.run.reading import Floats, RunData
 from flowzoo.baselines.stats import Z, interval, paired_gain
@@ -19,6 +19,8 @@ FEWEST_ITEMS = 30
 """Items below which a bootstrap over them says little."""
 ENOUGH = LAST + 2
 """Evaluations from which on a run has a terminal accuracy and can have a cliff."""
+GOOD_COVERAGE = 10
+"""Evaluations after step 0 that a remedy asks for: a peak is then missed by a tenth of the run."""
 
 
 def student(freedom: float) -> float:
@@ -43,8 +45,9 @@ def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
     if len(shapes) > 1:
         return None, "the seeds were evaluated at different steps or on different numbers of items"
     scores = [run.scores for run in runs]
-    if len(steps) < ENOUGH:
-        return None, f"a verdict needs {ENOUGH} evaluations or more and there are {len(steps)}"
+    if len(steps) < EARLIEST:
+        why = f"a fall takes {EARLIEST} evaluations (before, a peak, after) and there are"
+        return None, f"{why} {len(steps)}; {more_evaluations(runs[0])}"
     if scores[0].shape[1] < FEWEST_ITEMS:
         items = scores[0].shape[1]
         return None, f"a verdict needs {FEWEST_ITEMS} items or more and there are {items}"
@@ -53,11 +56,17 @@ def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
     return find_cliff(scores, steps), ""
 
 
-def cliff_facts(cliff: Cliff | None, why: str) -> dict[str, Any]:
-    """The verdict as plain values; `why` says why there is none."""
+def cliff_facts(cliff: Cliff | None, why: str, remedy: str = "") -> dict[str, Any]:
+    """The verdict as plain values; `why` says why there is none, `remedy` what would give one."""
     if cliff is None:
         return {"verdict": None, "why": why}
-    return asdict(cliff) | {"why": "", "items_needed": items_needed(cliff)}
+    return asdict(cliff) | {"why": "", "items_needed": items_needed(cliff), "remedy": remedy}
+
+
+def more_evaluations(run: RunData) -> str:
+    """What would let a fall be seen, in words."""
+    every = max(1, run.rows[-1]["step"] // GOOD_COVERAGE)
+    return f"repeat the run with --eval-every {every}, which gives {GOOD_COVERAGE} or more"
 
 
 def items_needed(cliff: Cliff) -> int | None:

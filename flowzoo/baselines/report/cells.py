@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.cliff import LAST, discoveries
+from flowzoo.baselines.diagnostics.cliff import FELL, LAST, discoveries
 from flowzoo.baselines.matrix.cell import is_control
-from flowzoo.baselines.report.accuracy import ENOUGH, cliff_facts, cliff_of, over_seeds
+from flowzoo.baselines.report.accuracy import (
+    ENOUGH,
+    cliff_facts,
+    cliff_of,
+    more_evaluations,
+    over_seeds,
+)
+from flowzoo.baselines.report.claim_tests import at_least
 from flowzoo.baselines.run.reading import Floats, RunData, cell_label, sharing_words
 from flowzoo.baselines.stats import paired_gain
 
@@ -21,10 +28,12 @@ _PLACE = ("seed", "out", "threads")
 """Settings that may differ within a cell."""
 Notes = Mapping[str, Mapping[str, Any]]
 """By the name of a run, its `run_facts`."""
-JUDGED = ("cliff", "no cliff")
+JUDGED = (*FELL, "no cliff")
 """The verdicts that say whether there is a cliff."""
 RATE = 0.05
 """False-discovery rate of the cliffs of a matrix."""
+FALSE_FALLS = 0.05
+"""Bound of the rate at which a run that lost nothing is called fallen (docs/diagnostics.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,9 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
     }
     if not cell.runs or len({run.scores.shape[1] for run in cell.runs}) > 1:
         why = "no finished run" if not cell.runs else "its seeds have different numbers of items"
-        return facts | {"gain": None, "cliff": {"verdict": None, "why": why}, "captures": []}
+        nothing = {"runs": 0, "of": 0, "seeds": [], "p_value": 1.0}
+        none = {"verdict": None, "why": why}
+        return facts | {"gain": None, "cliff": none, "fell": nothing, "captures": []}
     cliff, why = cliff_of(cell.runs)
     gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in cell.runs]
     gain = paired_gain(
@@ -119,7 +130,8 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         "base": float(np.mean([run.scores[0].mean() for run in cell.runs])),
         "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
         "terminal": _terminal(cell),
-        "cliff": cliff_facts(cliff, why),
+        "cliff": cliff_facts(cliff, why, more_evaluations(cell.runs[0])),
+        "fell": fallen_runs(cell, notes),
         "captures": captures(cell, notes),
         "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
         "tokens": _mean(cell, "tokens/total"),
@@ -150,10 +162,27 @@ def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
 
 
 def cliff_counts(cell: CellData, notes: Notes) -> tuple[int, int]:
-    """Runs of a cell with a cliff, and those that were judged, each by itself."""
+    """Runs of a cell that fell, and those that were judged, each by itself."""
     verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
-    found = verdicts.count("cliff")
+    found = sum(verdict in FELL for verdict in verdicts)
     return found, found + verdicts.count("no cliff")
+
+
+def fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
+    """How many runs fell, each judged by itself before anything is averaged, and `seeds` of them.
+
+    `of` counts all runs with a verdict of their own, also those in which a smaller fall could have
+    been missed. `p_value`: as many or more, if each is called fallen by mistake at `FALSE_FALLS`.
+    """
+    judged = [run for run in cell.runs if run.name in notes]
+    judged = [run for run in judged if notes[run.name]["cliff"]["verdict"] is not None]
+    fell = [run for run in judged if notes[run.name]["cliff"]["verdict"] in FELL]
+    return {
+        "runs": len(fell),
+        "of": len(judged),
+        "seeds": [int(run.settings.get("seed", 0)) for run in fell],
+        "p_value": at_least(len(fell), len(judged), FALSE_FALLS),
+    }
 
 
 def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
@@ -164,7 +193,7 @@ def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
     judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in JUDGED]
     kept = discoveries([verdict["p_value"] for verdict in judged], RATE)
     for verdict, stays in zip(judged, kept, strict=True):
-        verdict["discovery"] = stays and verdict["verdict"] == "cliff"
+        verdict["discovery"] = stays and verdict["verdict"] in FELL
     return len(judged)
 
 

@@ -1,7 +1,8 @@
 """Which role changed, and in what: its answers, its form, or its length.
 
 Every role's own accuracy, readability, truncation and length, and how the team came to its answer,
-at three places: before training, at the peak, and over the last evaluations. The peak is the
+at three places: before training, at the peak, and over those of the last evaluations that come
+after it (nothing can have been lost before its peak). The peak is the
 evaluation that is best for the team on one half of the problems, and it is looked at on the other
 half alone, so that nothing falls merely for having been chosen when it was high. (Both ways and
 averaged, as in `diagnostics.cliff`, the halves choose by each other's noise: unbiased, but with
@@ -21,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flowzoo.baselines.diagnostics.cliff import LAST
+from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST
 from flowzoo.baselines.run.reading import Floats, RunData, read_episodes
 
-MEASURES: tuple[str, ...] = ("truth", "strict", "lenient", "truncated", "tokens")
-"""`truth`: own accuracy; `strict`, `lenient`: the reply could be read; `truncated`: cut off by the
-length limit; `tokens`: length of the reply."""
+MEASURES: tuple[str, ...] = ("truth", "opening", "strict", "lenient", "truncated", "tokens")
+"""`truth`: own accuracy; `opening`: that of an agent's first reply in an episode, since those after
+it are to prompts that depend on what the others did; `strict`, `lenient`: the reply could be read;
+`truncated`: cut off by the length limit; `tokens`: length of the reply."""
 TEAM: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
 """Of an episode. `any_correct`: a candidate was right; `picked`: the team's score where one was.
 `first_correct`: the first attempt was right; `kept`, `repaired`: the team's score where it was and
@@ -41,6 +43,7 @@ def measures(call: Mapping[str, Any]) -> tuple[float, ...]:
     truth = call.get("truth")
     return (
         math.nan if truth is None else float(truth),
+        math.nan if truth is None or call.get("turn", 0) else float(truth),
         float(bool(call.get("strict"))),
         float(bool(call.get("lenient"))),
         float(call.get("finish") == "length"),
@@ -111,10 +114,11 @@ def role_changes(run: RunData) -> dict[str, Any]:
     Its `why` says what is missing where it cannot be made.
     """
     files, steps, scores = run.transcript_files("eval"), run.steps, run.scores
-    if len(steps) < LAST + 2:
-        return {"rows": [], "why": f"it needs {LAST + 2} evaluations and there are {len(steps)}"}
+    if len(steps) < EARLIEST:
+        return {"rows": [], "why": f"it needs {EARLIEST} evaluations and there are {len(steps)}"}
     looked, peak = split_peak(scores)
-    last = list(range(len(steps) - LAST, len(steps)))
+    end = len(steps) - 1
+    last = list(range(min(max(peak + 1, end - LAST + 1), end), len(steps)))
     needed = sorted({0, peak, *last})
     missing = [steps[place] for place in needed if steps[place] not in files]
     if missing:
@@ -129,17 +133,29 @@ def role_changes(run: RunData) -> dict[str, Any]:
         episodes = read_episodes(files[steps[place]])
         roles[place] = role_means(episodes, run.roles, problems)
         team[place] = team_means(episodes, problems)
+    again = {
+        call["role"]
+        for place in needed
+        for episode in read_episodes(files[steps[place]])
+        for call in episode["calls"]
+        if call.get("turn", 0)
+    }
     found = [
         *_levels([""], TEAM, team, looked, peak, last),
-        *_levels(run.roles, MEASURES, roles, looked, peak, last),
+        *(
+            level
+            for level in _levels(run.roles, MEASURES, roles, looked, peak, last)
+            if level.measure != "opening" or level.role in again
+        ),
     ]
     z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(found))))
-    rows = [_row(level, z) for level in found]
+    rows = [_row(level, z, rising=peak == end) for level in found]
     return {
         "rows": rows,
         "why": "",
         "compared": 2 * len(rows),
         "peak": steps[peak],
+        "rising": peak == end,
         "looked": int(looked.sum()),
         "last": [steps[place] for place in last],
         "problems": len(problems),
@@ -182,14 +198,16 @@ def _levels(
     return [one for one in levels if np.isfinite(one.base + one.peak + one.end).sum() > 1]
 
 
-def _row(levels: RoleMeasure, z: float) -> dict[str, Any]:
+def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
+    nothing = {"mean": None, "low": None, "high": None, "n": 0}
     return {
         "role": levels.role,
         "measure": levels.measure,
         "base": float(np.nanmean(levels.base)),
         "peak": float(np.nanmean(levels.peak)),
         "end": float(np.nanmean(levels.end)),
-        "from_peak": compared(levels.peak, levels.end, z),
+        # In a run that is best at its end there is nothing after the peak to compare.
+        "from_peak": nothing if rising else compared(levels.peak, levels.end, z),
         "from_base": compared(levels.base, levels.end, z),
     }
 

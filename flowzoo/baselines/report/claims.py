@@ -4,7 +4,7 @@ The rules were fixed before the runs that they judge, and every verdict prints i
 
 * `peak`: isolated policies reach higher peaks. Shown if the 95 % interval of the mean difference of
   cross-fitted peaks, isolated minus shared, lies above 0; not shown if below; else undecided.
-* `cliff`: isolated policies fall off cliffs more. Runs with a cliff are counted on both sides;
+* `cliff`: isolated policies fall off cliffs more. Runs that fell are counted on both sides;
   shown if isolated ones are more by Fisher's exact test stratified by pair (two-sided, 5 %), not
   shown if fewer; else undecided, with the smallest difference that could have been told.
 * `amplification`: parallel agents of one role amplify its gradient. A role of a cell is amplified
@@ -108,9 +108,9 @@ def cliff_claim(pairs: Sequence[Pair], notes: Notes) -> Claim:
     """Isolated policies fall off cliffs more often."""
     words = ("cliff", "Isolated policies fall off cliffs more often than shared ones")
     rule = (
-        "Runs with a cliff, each judged by itself, isolated against shared. Shown if there are "
-        "more by Fisher's exact test stratified by pair of cells (two-sided, 5\u00a0%), not shown "
-        "if there are fewer."
+        "Runs with a cliff or a fall in progress, each judged by itself, isolated against shared. "
+        "Shown if there are more by Fisher's exact test stratified by pair of cells (two-sided, "
+        "5\u00a0%), not shown if there are fewer."
     )
     strata = [_cliffs(pair, notes) for pair in pairs]
     strata = [stratum for stratum in strata if min(stratum.tested) > 0]

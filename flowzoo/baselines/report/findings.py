@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import WINDOW
-from flowzoo.baselines.diagnostics.cliff import LAST, THRESHOLD, TOO_COARSE
+from flowzoo.baselines.diagnostics.cliff import FALLING, LAST, THRESHOLD, TOO_COARSE
 
 FindingLevel = Literal["bad", "warn", "good", "unknown", "result"]
 Facts = Mapping[str, Any]
+
+
+CHECKERS = ("evaluator", "verifier")
+"""Roles that judge what others did."""
 
 
 class Finding(NamedTuple):
@@ -47,37 +51,56 @@ def cliff_finding(cliff: Facts) -> Finding:
     over = f"{cliff['items']} held-out problems and {cliff['evaluations']} evaluations"
     if cliff["seeds"] > 1:
         over += f" of {cliff['seeds']} seeds"
+    end = "the last evaluation"
+    if cliff["last"] > 1:
+        end = f"mean of the last {cliff['last']} evaluations after it"
     measured = (
         f"The cross-fitted peak is {percent(cliff['peak'])} and the end "
-        f"{percent(cliff['terminal'])} (mean of the last {LAST} evaluations): peak minus end is "
-        f"{points(cliff['drop'])} points "
+        f"{percent(cliff['terminal'])} ({end}): peak minus end is {points(cliff['drop'])} points "
         f"({between(cliff['low'], cliff['high'])}, standard error {points(cliff['se'])}; {over})."
     )
     power = f"{points(cliff['detectable'])} points"
-    if cliff["verdict"] == "not enough items":
-        text = (
-            f"{measured} At this standard error only a drop of {power} or more would be found with "
-            f"probability 0.8, and no verdict is given above {points(TOO_COARSE)}. About "
-            f"{cliff['items_needed']} problems per evaluation would allow one."
-        )
-        return Finding("unknown", "Not enough held-out problems for a cliff verdict", text)
-    if cliff["verdict"] == "not enough seeds":
-        text = (
-            f"{measured} The seeds differ so much that only a drop of {power} or more would be "
-            f"found with probability 0.8, and no verdict is given above {points(TOO_COARSE)}. More "
-            "seeds would allow one; more problems would not."
-        )
-        return Finding("unknown", "The seeds differ too much for a cliff verdict", text)
     if cliff["verdict"] == "cliff":
         text = (
             f"{measured} The accuracy changed level at step {cliff['cliff_step']}. A drop of "
             f"{power} or more is found with probability 0.8 here."
         )
         return Finding("bad", "The run fell off a cliff", text)
+    if cliff["verdict"] == "falling":
+        text = (
+            f"{measured} The fall began at step {cliff['cliff_step']} at the latest and has not "
+            f"lasted for {LAST} evaluations yet: whether it goes on, stays or mends, only more "
+            "steps would tell."
+        )
+        return Finding("bad", "The run was falling when it ended", text)
+    if cliff["verdict"] == "not enough evaluations":
+        text = (
+            f"{measured} With {cliff['evaluations']} evaluations only a fall of "
+            f"{points(FALLING[1])} points or more at the very end is looked for, and none was "
+            "found. A rise and a fall between two of them leave no trace, and so does a smaller "
+            f"fall. To see them, {cliff['remedy']}."
+        )
+        return Finding("unknown", "Too few evaluations to see a fall", text)
+    if cliff["verdict"] == "not enough items":
+        text = (
+            f"{measured} At this standard error only a drop of {power} or more would be found with "
+            f"probability 0.8; none was, and smaller ones are not excluded. About "
+            f"{cliff['items_needed']} problems per evaluation would find {points(TOO_COARSE)} "
+            "points (--eval-problems)."
+        )
+        return Finding("unknown", "Not enough held-out problems to exclude a fall", text)
+    if cliff["verdict"] == "not enough seeds":
+        text = (
+            f"{measured} The seeds differ so much that only a drop of {power} or more would be "
+            f"found with probability 0.8, and smaller ones are not excluded. More seeds would "
+            "allow a verdict; more problems would not."
+        )
+        return Finding("unknown", "The seeds differ too much for a cliff verdict", text)
     text = (
         f"{measured} A cliff is a drop of at least {points(THRESHOLD)} points whose interval "
         f"excludes 0, with none of the last {LAST} evaluations within one standard error of the "
-        f"peak. Drops smaller than {power} may have been missed."
+        f"peak; a fall in progress one of {points(FALLING[2])} points over the last two, or "
+        f"{points(FALLING[1])} in the last. Drops smaller than {power} may have been missed."
     )
     return Finding("good", "No cliff found", text)
 
@@ -104,6 +127,8 @@ def gain_finding(gain: Facts | None) -> Finding:
         return Finding("bad", "It ended below where it began", text)
     if judged["low"] > 0:
         return Finding("good", "It ended above where it began", text)
+    if last["high"] < 0:  # and the mean of the last evaluations says less
+        return Finding("warn", "Its last evaluation is below where it began", text)
     return Finding("unknown", "Its gain cannot be told from chance", text)
 
 
@@ -111,13 +136,24 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
     """In which role, and in what of it, a loss from the peak to the end shows."""
     if changes["why"]:
         return Finding("unknown", "Roles not compared", f"It was not done: {changes['why']}.")
+    if changes["rising"]:
+        text = (
+            f"The last evaluation (step {changes['peak']}) is the best of all on the half of the "
+            "problems that the peak is chosen by, so that nothing can have been lost after it."
+        )
+        return Finding("good", "No role lost what it had", text)
     rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
+    # What a checking role is worth depends on what it is shown: that is judged elsewhere.
+    opening = {row["role"] for row in rows if row["measure"] == "opening"}
     losses = [
-        row for row in rows if row["measure"] == "truth" and change_sign(row["from_peak"]) < 0
-    ]
+        row for row in rows
+        if row["measure"] == ("opening" if row["role"] in opening else "truth")
+        and row["role"] not in CHECKERS and change_sign(row["from_peak"]) < 0
+    ]  # fmt: skip
+    over = counted(len(changes["last"]), "evaluation")
     scope = (
         f"From step {changes['peak']}, which was best on one half of the problems, to the last "
-        f"{LAST} evaluations, on the {changes['looked']} problems of the other half; the intervals "
+        f"{over} after it, on the {changes['looked']} problems of the other half; the intervals "
         f"of all {changes['compared']} differences hold together with 95 %."
     )
     if not losses:
@@ -168,8 +204,9 @@ def change_sign(change: Facts) -> int:
 
 def _loss(row: Facts) -> str:
     change = row["from_peak"]
+    when = " in its first reply of an episode" if row["measure"] == "opening" else ""
     return (
-        f"The own accuracy of {row['role']} went from {percent(change['before'])} to "
+        f"The own accuracy of {row['role']}{when} went from {percent(change['before'])} to "
         f"{percent(change['after'])} ({points(change['mean'], sign=True)} points, interval "
         f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
     )
@@ -217,7 +254,7 @@ def capture_finding(capture: Facts) -> Finding:
     moved = [pair for pair in pairs if pair["moved"]]
     text = (
         f"No role of {policy} has both more gradient mass than its tokens explain over {WINDOW} "
-        "steps in a row and another role whose replies moved to its form."
+        "steps and another role whose replies moved to its form."
     )
     text += "".join(f" {_mass_text(pair)}" for pair in heavy.values())
     text += "".join(
@@ -241,10 +278,10 @@ def _capture_text(pair: Facts) -> str:
 
 def _mass_text(pair: Facts) -> str:
     return (
-        f"From step {pair['from_step']} on, {pair['by']} had at least "
-        f"{points(pair['excess'])} points more of the gradient mass than of the tokens and than at "
-        f"its first step, for {WINDOW} steps in a row (mass {percent(pair['mass_first'])} at "
-        f"first, {percent(pair['mass_last'])} at the end; tokens {percent(pair['tokens_last'])})."
+        f"Over {WINDOW} steps from step {pair['from_step']} on, the odds of the gradient mass of "
+        f"{pair['by']} were at least {pair['odds']:g} times those of its tokens and of its first "
+        f"steps (mass {percent(pair['mass_first'])} at first, {percent(pair['mass_last'])} at the "
+        f"end; tokens {percent(pair['tokens_last'])})."
     )
 
 

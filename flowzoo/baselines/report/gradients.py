@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.capture import EXCESS, WINDOW, find_captures
+from flowzoo.baselines.diagnostics.capture import ODDS, WINDOW, find_captures
 from flowzoo.baselines.diagnostics.forms import Floats, feature_rows
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.envs.records import Call
@@ -147,7 +147,7 @@ def _pairs(run: RunData, roles: Sequence[str]) -> list[dict[str, Any]]:
             "mass_last": float(np.mean(shares[pair.by][-WINDOW:])),
             "tokens_last": float(np.mean(tokens[pair.by][-WINDOW:])),
             "replies": len(before[pair.of]),
-            "excess": EXCESS,
+            "odds": ODDS,
         }
         for pair in pairs
     ]

@@ -8,12 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from flowzoo.baselines.diagnostics.silence import silence_record
+from flowzoo.baselines.metrics import spike
+from flowzoo.baselines.report.course_findings import distance_moved, missed_peak
 from flowzoo.baselines.report.findings import Finding, listed, percent
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 
-SPIKE = "grad/spike/"
-"""Before a policy's name: 1 where its norm is a spike, see `flowzoo.baselines.metrics.spike`."""
+NORM = "learn/grad_norm/"
+"""Before a policy's name: the norm of its gradient."""
+LOST = 0.2
+"""Fall of the mean training score after which groups without signal are no matter of problems."""
 MANY = 0.5
 """Share of groups without variance that is worth a word."""
 LONG = 0.1
@@ -42,7 +46,8 @@ def health_findings(run: RunData) -> list[Finding]:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
         found.append(Finding("warn", "The run is not finished", text))
-    found += [*_spikes(run), *_groups(run), *_truncation(run), *_silences(run)]
+    found += [*missed_peak(run), *distance_moved(run), *_spikes(run), *_groups(run)]
+    found += [*_truncation(run), *_silences(run)]
     return found
 
 
@@ -60,14 +65,18 @@ def _silences(run: RunData) -> list[Finding]:
 
 
 def _spikes(run: RunData) -> list[Finding]:
+    """Found anew from the norms, so that runs of earlier versions are judged by this one's rule."""
     found: list[Finding] = []
-    for name in sorted({name for row in run.rows for name in row if name.startswith(SPIKE)}):
-        steps = [row["step"] for row in run.rows if row.get(name)]
-        measured = sum(name in row for row in run.rows)
+    for name in sorted({name for row in run.rows for name in row if name.startswith(NORM)}):
+        norms = [(row["step"], row[name]) for row in run.rows if _number(row.get(name))]
+        values = [norm for _, norm in norms]
+        steps = [
+            step for place, (step, norm) in enumerate(norms) if spike(norm, values[:place])
+        ]  # fmt: skip
         if steps:
             text = (
-                f"The gradient norm of policy {name.removeprefix(SPIKE)} rose above 5 times its "
-                f"running median at {len(steps)} of {measured} steps, first at step {steps[0]}."
+                f"The gradient norm of policy {name.removeprefix(NORM)} rose above 5 times its "
+                f"running median at {len(steps)} of {len(norms)} steps, first at step {steps[0]}."
             )
             found.append(Finding("warn", "Gradient spikes", text))
     return found
@@ -81,12 +90,30 @@ def _groups(run: RunData) -> list[Finding]:
     if flat <= MANY:
         return []
     scores = [row["reward/mean"] for row in rows if _number(row.get("reward/mean"))]
+    said = f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
+    said += "without variance and taught nothing: "
+    lost = _lost(run, scores)
+    if lost:
+        return [Finding("warn", "Most groups carry no signal", f"{said}{lost}")]
     text = (
-        f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
-        f"without variance and taught nothing: by now the problems are {_difficulty(scores, flat)}."
-        " --refill replaces such problems by others during training."
+        f"{said}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
+        "problems by others during training."
     )
     return [Finding("warn", "Most groups carry no signal", text)]
+
+
+def _lost(run: RunData, scores: Sequence[float]) -> str:
+    """That the problems became too hard for what is left of the policy, if they did."""
+    earlier = [row["reward/mean"] for row in run.rows if _number(row.get("reward/mean"))]
+    windows = [sum(earlier[end - 3 : end]) / 3 for end in range(3, len(earlier) + 1)]
+    now = sum(scores[-3:]) / len(scores[-3:]) if scores else math.nan
+    if not windows or not now < max(windows) / 2 or max(windows) - now < LOST:
+        return ""
+    return (
+        f"the policy no longer solves what it solved. Its mean score was {percent(max(windows))} "
+        f"over three steps and is {percent(now)} by now; other problems would not mend that, an "
+        "earlier checkpoint with smaller steps (--lr) may."
+    )
 
 
 def _difficulty(scores: Sequence[float], flat: float) -> str:

@@ -41,12 +41,12 @@ def cell_samples(cell: CellData) -> CellSamples:
         rng = np.random.default_rng(seed)
         scores = run.scores[None]
         masks = halves(scores.shape[2], SPLITS, rng)
-        found = peak_and_terminal(scores, masks, LAST)
-        drawn = bootstrap(scores, masks, RESAMPLES, LAST, rng)
-        peaks.append(found.peak[0])
-        ends.append(found.terminal[0])
-        peak_draws.append(drawn.peak)
-        end_draws.append(drawn.terminal)
+        found = peak_and_terminal(scores, masks, [LAST])
+        drawn = bootstrap(scores, masks, RESAMPLES, [LAST], rng)
+        peaks.append(found.peak[0, 0])
+        ends.append(found.terminal[0, 0, 0])
+        peak_draws.append(drawn.peak[0])
+        end_draws.append(drawn.terminal[0, 0])
     return CellSamples(
         BootstrapSample(np.array(peaks), np.array(peak_draws)),
         BootstrapSample(np.array(ends), np.array(end_draws)),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.cell_amplification import cell_amplification
 from flowzoo.baselines.report.cells import (
+    FALSE_FALLS,
     JUDGED,
     RATE,
     CellData,
@@ -82,24 +84,45 @@ def _gains(cells: Sequence[dict[str, Any]]) -> Finding:
 
 
 def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
-    found = [cell["name"] for cell in cells if cell["cliff"]["verdict"] == "cliff"]
+    found = [cell["name"] for cell in cells if cell["cliff"]["verdict"] in FELL]
     stay = [cell["name"] for cell in cells if cell["cliff"].get("discovery")]
     verdicts = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] not in JUDGED]
     reasons = "; ".join(dict.fromkeys(one["why"] or one["verdict"] for one in verdicts))
     without = f"No verdict for {counted(len(verdicts), 'cell')}: {reasons}."
+    single, several = _single_falls(cells)
     if not judged:
-        return Finding("unknown", "No cliff verdicts", without)
+        if several:
+            return Finding("bad", "Runs fell", f"{single} {without}")
+        return Finding("unknown", "No cliff verdicts", f"{single} {without}".strip())
     text = (
-        f"{len(found)} of {judged} judged cells are cliffs by themselves; {len(stay)} stay with "
-        f"the false-discovery rate over cells held at {100 * RATE:g} %"
-        + (f": {', '.join(stay)}." if stay else ".")
+        f"{len(found)} of {judged} judged cells fell by themselves (mean of their runs' own falls, "
+        f"cliffs and falls in progress); {len(stay)} stay with the false-discovery rate over cells "
+        f"held at {100 * RATE:g} %" + (f": {', '.join(stay)}." if stay else ".")
     )
+    text += f" {single}" if single else ""
     if verdicts:
         text += f" {without}"
-    title = "Cliffs" if stay else "No cliff found"
-    if found and not stay:
+    title = "Cliffs" if stay else "Runs fell" if several else "No cliff found"
+    if found and not stay and not several:
         title = "No cliff survives the false-discovery control"
-    return Finding("bad" if stay else "good", title, text)
+    return Finding("bad" if stay or several else "good", title, text)
+
+
+def _single_falls(cells: Sequence[dict[str, Any]]) -> tuple[str, bool]:
+    """Falls of single runs in words, and whether some cell has more than mistakes would give."""
+    fell = [cell for cell in cells if cell["fell"]["runs"]]
+    if not fell:
+        return "", False
+    said = [f"{one['fell']['runs']} of {one['fell']['of']} in {one['name']}" for one in fell]
+    tested = sum(bool(cell["fell"]["of"]) for cell in cells)
+    certain = [one["name"] for one in fell if one["fell"]["p_value"] * tested <= FALSE_FALLS]
+    text = f"Runs that fell, each judged by itself: {', '.join(said)}."
+    if certain:
+        text += (
+            f" More than a false alarm in {100 * FALSE_FALLS:g} % of runs would give "
+            f"(binomial, 5 % over all cells): {', '.join(certain)}."
+        )
+    return text, bool(certain)
 
 
 def _captures(cells: Sequence[dict[str, Any]]) -> Finding:

@@ -6,15 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.accuracy import (
     accuracy_table,
     cliff_facts,
     cliff_of,
     gain_facts,
     interval,
+    more_evaluations,
 )
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
+from flowzoo.baselines.report.course_findings import distances
 from flowzoo.baselines.report.findings import (
     Finding,
     capture_finding,
@@ -36,11 +39,12 @@ ORDER = {"bad": 0, "warn": 1, "unknown": 2, "result": 3, "good": 4}
 def run_facts(run: RunData) -> dict[str, Any]:
     """The facts of one run; see the page's script for what each part becomes."""
     cliff, why = cliff_of([run]) if run.evaluations else (None, "there is no evaluation")
-    verdict = cliff_facts(cliff, why)
+    remedy = more_evaluations(run) if run.rows else ""
+    verdict = cliff_facts(cliff, why, remedy)
     changes = role_changes(run) if run.evaluations else {"rows": [], "why": "no evaluation yet"}
     captures = capture_facts(run)
     gain = gain_facts(run) if run.evaluations else None
-    fell = verdict["verdict"] == "cliff"
+    fell = verdict["verdict"] in FELL
     findings = [
         gain_finding(gain),
         cliff_finding(verdict),
@@ -72,6 +76,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "held_out": held_out(run),
         "shares": shares(run),
         "swaps": swaps(run),
+        "distances": distances(run),
     }
 
 

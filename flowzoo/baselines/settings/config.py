@@ -24,10 +24,10 @@ from flowzoo.errors import UsageError
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
-    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "sync_tolerance", "leaves",
+    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
-    "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
+    "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
@@ -38,7 +38,9 @@ _LEAST_ZERO = (
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {"decay": "all", "layout": "packed", "lora_targets": "all"}
+BEFORE: Mapping[str, Any] = {
+    "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
+}  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 
 FEWEST_INTERVALS = 5
@@ -190,12 +192,11 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return Path(self.out)
         from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
 
-        if self.env is not None:
-            task = re.sub(r"[^\w.-]+", "-", self.env).strip("-")
-        else:
-            task = self.task or workflow_class(self.workflow).default_task
+        named = self.env or self.task or workflow_class(self.workflow).default_task
+        workflow, task = (
+            re.sub(r"[^\w.-]+", "-", one).strip("-") for one in (self.workflow, named)
+        )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
-        workflow = self.workflow.replace(":", "-").replace("/", "-")
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"
 
 

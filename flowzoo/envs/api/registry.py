@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.functions import load_class
+from flowzoo.plugins import WORKFLOW_GROUP, plugin_named, plugins
 
 WORKFLOWS: dict[str, str] = {
     "voting_v0": "flowzoo.envs.workflows.voting:Voting",
@@ -55,30 +58,70 @@ def register_all() -> None:
 def workflow_class(name: str) -> Any:
     """The class of a workflow: `voting_v0`, `voting` (its highest version), or `module:Class`.
 
+    A class may also be named as `path/to/file.py:Class`. Names of installed packages come after
+    flowzoo's own, which nobody else can take; see `flowzoo.plugins`.
+
     Raises:
         UsageError: no such workflow, or the module has no such Workflow class.
     """
     from flowzoo.envs.workflow import Workflow
 
+    full = highest_version(name, WORKFLOWS)
+    if full is not None:
+        module, _, attribute = WORKFLOWS[full].partition(":")
+        return getattr(importlib.import_module(module), attribute)
     if ":" in name:
-        target = name
-    else:
-        versions = [known for known in WORKFLOWS if known.rsplit("_v", 1)[0] == name]
-        full = max(versions, key=lambda known: int(known.rsplit("_v", 1)[1]), default=name)
-        if full not in WORKFLOWS:
-            raise unknown("workflow", name, WORKFLOWS)
-        target = WORKFLOWS[full]
-    module, _, attribute = target.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        return _complete(f"workflow {name}", load_class("workflow", name, Workflow))
+    others = [plugin.name for plugin in plugins(WORKFLOW_GROUP)]
+    full = highest_version(name, others)
+    plugin = plugin_named(WORKFLOW_GROUP, full) if full is not None else None
+    if plugin is None:
+        choices = [*WORKFLOWS, *others]
+        raise unknown("workflow", name, choices, "a class of yours is named module:Class")
+    setting = f"workflow {plugin.name} of {plugin.package}:"
+    found = _complete(setting, load_class(setting, plugin.target, Workflow))
+    if found.name != plugin.name:
         raise UsageError(
-            f"cannot load workflow {name!r}: {error}. Give an installed module and a Workflow "
-            "subclass as module:Class."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Workflow)):
-        raise UsageError(f"{name!r} is no subclass of flowzoo.envs.Workflow")
+            f"{setting} its class {plugin.target} has the name {found.name!r}: entry point and "
+            "class must have one name."
+        )
     return found
+
+
+def highest_version(name: str, known: Iterable[str]) -> str | None:
+    """`name` itself if it is known, else its highest version `name_vN`; None if there is none."""
+    if name in known:
+        return name
+    versions = {
+        int(match[1]): one
+        for one in known
+        if (match := re.fullmatch(rf"{re.escape(name)}_v(\d+)", one))
+    }
+    return versions[max(versions)] if versions else None
+
+
+def _complete(setting: str, found: Any) -> Any:
+    """`found`, which has a name, roles and a script.
+
+    Raises:
+        UsageError: it has not.
+    """
+    from flowzoo.envs.workflow import Workflow
+
+    if not isinstance(getattr(found, "name", None), str):
+        raise UsageError(f'{setting} has no name: a workflow class says name = "..._v0".')
+    computed = found.role_counts is not Workflow.role_counts
+    if not (computed or (isinstance(getattr(found, "roles", None), Mapping) and found.roles)):
+        raise UsageError(f'{setting} has no roles: a workflow class says roles = {{"role": 1}}.')
+    if found.play is Workflow.play and found.script is Workflow.script:
+        raise UsageError(f"{setting} has no play(): it is the script of a workflow.")
+    return found
+
+
+def workflow_names() -> dict[str, str]:
+    """Every workflow by its versioned name, with the package that brings it; "" for our own."""
+    others = {plugin.name: plugin.package for plugin in plugins(WORKFLOW_GROUP)}
+    return dict.fromkeys(WORKFLOWS, "") | {k: v for k, v in others.items() if k not in WORKFLOWS}
 
 
 def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
@@ -102,7 +145,15 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
                 f"{', '.join(sorted(options))}: a ready-made workflow takes no further options"
             )
         return kind
-    found = workflow_class(kind) if isinstance(kind, str) else kind
+    if isinstance(kind, str):
+        found = workflow_class(kind)
+    elif isinstance(kind, type) and issubclass(kind, Workflow):
+        found = _complete(f"workflow {kind.__name__}", kind)
+    else:
+        raise UsageError(
+            f"workflow: expected a name, a Workflow or its class, got {type(kind).__name__}: "
+            f"{kind!r:.80}."
+        )
     task = found.default_task if task is None else task
     own = {field.name for field in fields(found)} - {"task"}
     mine = {name: options.pop(name) for name in list(options) if name in own}
@@ -114,7 +165,15 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
                 f"{error} Options of {found.name} itself: {', '.join(sorted(own))}."
             ) from error
         raise
-    return found(task=made, **mine)
+    try:
+        return found(task=made, **mine)
+    except FlowzooError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise UsageError(
+            f"workflow {found.name}: making it raised {type(error).__name__}: {said}."
+        ) from error
 
 
 def make_env(

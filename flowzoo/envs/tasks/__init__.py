@@ -1,14 +1,18 @@
-"""Tasks by name: `make_task("math", level=2)`."""
+"""Tasks by name: `make_task("math", level=2)`, `make_task("my_package.sums:SumsTask")`."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, split_of
-from flowzoo.errors import UsageError, unknown
+from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, split_of, task_failure
+from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.functions import load_class
+from flowzoo.plugins import TASK_GROUP, plugin_named, plugins
 
 __all__ = [
     "SPLITS",
@@ -20,6 +24,8 @@ __all__ = [
     "register_task",
     "split_of",
     "task_class",
+    "task_names",
+    "task_options",
     "tasks_of",
 ]
 
@@ -49,24 +55,69 @@ def register_task(name: str, entry_point: str) -> None:
 
 
 def task_class(name: str) -> type[Task]:
-    """The class registered as `name`.
+    """The class of a task: one of `TASKS`, of an installed package, or `module:Class`.
+
+    A class may also be named as `path/to/file.py:Class`; see `flowzoo.plugins` for packages.
 
     Raises:
-        UsageError: unknown name, with the near matches.
+        UsageError: unknown name, with the near matches; a class that cannot be loaded; or one that
+            is no complete `Task`.
     """
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
-    module, _, attribute = TASKS[name].partition(":")
-    return getattr(import_module(module), attribute)
+    if name in TASKS:
+        module, _, attribute = TASKS[name].partition(":")
+        return getattr(import_module(module), attribute)
+    if ":" in name:
+        return _complete(f"task {name}", load_class("task", name, Task))
+    plugin = plugin_named(TASK_GROUP, name)
+    if plugin is None:
+        others = [other.name for other in plugins(TASK_GROUP)]
+        raise unknown("task", name, [*TASKS, *others], "a class of yours is named module:Class")
+    setting = f"task {name} of {plugin.package}:"
+    found = _complete(setting, load_class(setting, plugin.target, Task))
+    if found.name != name:
+        raise UsageError(
+            f"{setting} its class {plugin.target} has the name {found.name!r}: entry point and "
+            "class must have one name."
+        )
+    return found
+
+
+def _complete(setting: str, found: type[Task]) -> type[Task]:
+    """`found`, whose `name` and `kind` are words.
+
+    Raises:
+        UsageError: they are not.
+    """
+    for needed in ("name", "kind"):
+        word = getattr(found, needed, None)
+        # A field without a default value is no attribute of the class.
+        is_field = needed in getattr(found, "__dataclass_fields__", {})
+        if not (is_field or (isinstance(word, str) and word)):
+            raise UsageError(f'{setting} has no `{needed}`: a task class says {needed} = "...".')
+    return found
+
+
+def task_names() -> dict[str, str]:
+    """Every task by its short name, with the package that brings it; "" for flowzoo's own."""
+    others = {plugin.name: plugin.package for plugin in plugins(TASK_GROUP)}
+    return dict.fromkeys(TASKS, "") | {k: v for k, v in others.items() if k not in TASKS}
 
 
 def tasks_of(kinds: Sequence[str]) -> list[str]:
-    """Names of the tasks whose answers are of one of `kinds`; of any kind if it is empty."""
-    return [name for name in TASKS if not kinds or task_class(name).kind in kinds]
+    """Names of the tasks whose answers are of one of `kinds`; of any kind if it is empty.
+
+    Tasks of packages that cannot be loaded are left out: `flowzoo doctor` tells of them.
+    """
+    found = []
+    for name in task_names():
+        with contextlib.suppress(UsageError):
+            if not kinds or task_class(name).kind in kinds:
+                found.append(name)
+    return found
 
 
-def make_task(name_or_task: str | Task, **options: Any) -> Task:
-    """A task by name with its options, or the given task as it is.
+def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
+    """A task by name or class with its options, or the given task as it is.
 
     Raises:
         UsageError: unknown name or option; options together with a task that is made already;
@@ -79,15 +130,36 @@ def make_task(name_or_task: str | Task, **options: Any) -> Task:
                 "give them when making it, or give its name instead."
             )
         return name_or_task
-    if not isinstance(name_or_task, str):
+    if isinstance(name_or_task, str):
+        made = task_class(name_or_task)
+    elif isinstance(name_or_task, type) and issubclass(name_or_task, Task):
+        made = _complete(f"task {name_or_task.__name__}", name_or_task)
+    else:
         raise UsageError(
-            f"task: expected a name ({', '.join(sorted(TASKS))}) or a Task, "
+            f"task: expected a name ({', '.join(sorted(task_names()))}), a Task or its class, "
             f"got {type(name_or_task).__name__}: {name_or_task!r}."
         )
-    made = task_class(name_or_task)
+    valid = task_options(made)
+    for option in options:
+        if valid is not None and option not in valid:
+            raise unknown(f"option of task {made.name!r}", option, valid)
+    try:
+        inspect.signature(made).bind(**options)
+    except TypeError as error:
+        raise UsageError(f"task {made.name!r} cannot be made of its options: {error}.") from None
+    try:
+        return made(**options)
+    except FlowzooError:
+        raise
+    except Exception as error:
+        raise task_failure(made.name, "making it", error) from error
+
+
+def task_options(made: type[Task]) -> list[str] | None:
+    """Names of the options that a task's class takes; None where it takes any."""
     if dataclasses.is_dataclass(made):
-        valid = [option.name for option in dataclasses.fields(made) if option.init]
-        for option in options:
-            if option not in valid:
-                raise unknown(f"option of task {name_or_task!r}", option, valid)
-    return made(**options)
+        return [option.name for option in dataclasses.fields(made) if option.init]
+    taken = inspect.signature(made).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in taken):
+        return None
+    return [one.name for one in taken if one.kind is not one.VAR_POSITIONAL]

@@ -1,16 +1,23 @@
-"""Conformance checks for workflows, ours and yours.
+"""Conformance checks for workflows and tasks, ours and yours.
 
-    from flowzoo.envs.testing import check_workflow
+    from flowzoo.envs.testing import check_task, check_workflow
     check_workflow(MyWorkflow(task=make_task("math")))
+    check_task(MyTask())
 
-Every check takes a `Workflow` and raises `AssertionError` saying what is wrong; `check_workflow`
-runs them all. They need no model.
+Every check takes a `Workflow` (or a `Task`) and raises `AssertionError` saying what is wrong;
+`check_workflow` and `check_task` run them all. They need no model.
 """
 
 from __future__ import annotations
 
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from flowzoo.envs.external.workflow import ResetTask
+from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing.interfaces import (
-    HOSTILE,
     check_api,
     check_hostile,
     check_parallel,
@@ -18,6 +25,7 @@ from flowzoo.envs.testing.interfaces import (
 )
 from flowzoo.envs.testing.leaks import check_gold_leaks, check_phase_leaks, check_truth_blindness
 from flowzoo.envs.testing.playthrough import (
+    HOSTILE,
     advance,
     guarded,
     play_out,
@@ -32,11 +40,13 @@ from flowzoo.envs.testing.runs import (
     check_returns,
     check_seeds,
 )
+from flowzoo.envs.testing.task_checks import TASK_CHECKS
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [
     "CHECKS",
     "HOSTILE",
+    "TASK_CHECKS",
     "advance",
     "check_api",
     "check_budget",
@@ -49,6 +59,7 @@ __all__ = [
     "check_returns",
     "check_seeds",
     "check_solo",
+    "check_task",
     "check_truth_blindness",
     "check_workflow",
     "guarded",
@@ -76,15 +87,49 @@ CHECKS = (
 
 
 def check_workflow(workflow: Workflow) -> None:
-    """Run every check.
+    """Run every check, those of the workflow's task first.
 
     Raises:
         AssertionError: naming the check and what is wrong, be it a requirement that does not hold
             or an exception of the workflow.
     """
+    if not isinstance(workflow.task, ResetTask):  # an environment's rewards are its own grades
+        _check_task_once(workflow.task)
     for check in CHECKS:
-        try:
-            check(workflow)
-        except Exception as error:
-            what = str(error) if isinstance(error, AssertionError) else repr(error)
-            raise AssertionError(f"{workflow.name}, {check.__name__}: {what}") from error
+        _run_check(workflow.name, check, workflow)
+
+
+def check_task(task: Task) -> None:
+    """Run every check of a task: items by index and seed, disjoint splits, prompts that do not
+    tell, a reference answer that scores 1, wrong and hostile answers that score and never raise,
+    batches that grade like single answers, copies in this process and in another.
+
+    Raises:
+        AssertionError: naming the check and what is wrong, be it a requirement that does not hold
+            or an exception of the task.
+    """
+    for check in TASK_CHECKS:
+        _run_check(f"task {task.name}", check, task)
+
+
+_CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()
+"""Tasks that `check_workflow` has found in order, as pickled: many workflows share one."""
+
+
+def _check_task_once(task: Task) -> None:
+    seen = _CHECKED.setdefault(type(task), set())
+    try:
+        state = pickle.dumps(task)
+    except Exception:
+        state = b""  # check_task says so
+    if state not in seen:
+        check_task(task)
+        seen.add(state)
+
+
+def _run_check(name: str, check: Callable[[Any], None], subject: Any) -> None:
+    try:
+        check(subject)
+    except Exception as error:
+        what = str(error) if isinstance(error, AssertionError) else repr(error)
+        raise AssertionError(f"{name}, {check.__name__}: {what}") from error

@@ -9,6 +9,7 @@ from functools import partial
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.solo import SoloEnv, own_agents
 from flowzoo.envs.testing.playthrough import (
+    HOSTILE,
     expert_roles,
     guarded,
     require,
@@ -16,21 +17,6 @@ from flowzoo.envs.testing.playthrough import (
     strict_warnings,
 )
 from flowzoo.envs.workflow import Workflow
-
-HOSTILE = {
-    "empty": "",
-    "long": "x" * 100_000,
-    "NUL": "\x00\\boxed{\x00}",
-    "surrogates": "\ud800\\boxed{\udfff}",
-    "right-to-left": "\u202e\\boxed{\u0661\u0662}\u202c",
-    "braces": "{" * 5_000 + "\\boxed{" * 500 + "}" * 5_000,
-    "brackets": "[" * 900 + "]" * 900,
-    "digits": "\\boxed{" + "9" * 1_000_000 + "}",
-    "code": "```python\nprint(\x00\ud800)\n```",
-    "fences": "```python\n" * 20_000,
-    "long code": "```python\nx = 1" + "0" * 100_000 + "\n```",
-}
-"""Replies that models do produce and that must be scored, never raise."""
 
 
 def check_api(workflow: Workflow, cycles: int = 200) -> None:

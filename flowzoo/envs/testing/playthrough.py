@@ -26,6 +26,22 @@ PLAYTHROUGHS = 12
 """Different episodes that the leak checks look at."""
 
 
+HOSTILE = {
+    "empty": "",
+    "long": "x" * 100_000,
+    "NUL": "\x00\\boxed{\x00}",
+    "surrogates": "\ud800\\boxed{\udfff}",
+    "right-to-left": "\u202e\\boxed{\u0661\u0662}\u202c",
+    "braces": "{" * 5_000 + "\\boxed{" * 500 + "}" * 5_000,
+    "brackets": "[" * 900 + "]" * 900,
+    "digits": "\\boxed{" + "9" * 1_000_000 + "}",
+    "code": "```python\nprint(\x00\ud800)\n```",
+    "fences": "```python\n" * 20_000,
+    "long code": "```python\nx = 1" + "0" * 100_000 + "\n```",
+}
+"""Replies that models do produce and that must be scored, never raise."""
+
+
 def require(condition: bool, message: str) -> None:
     """Raise AssertionError with `message` unless `condition` (also under `python -O`)."""
     if not condition:

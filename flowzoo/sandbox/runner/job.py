@@ -188,11 +188,14 @@ class RunnerJob:
         if self.is_test:
             self._count(watch, sum(one[:1] == CALL for one in found))
         else:
-            watch.begin_call()
+            if self._loaded and len(found) <= self._under_way:  # no clock for what nobody asked
+                watch.begin_call()
             self._count(watch, -len(found))
 
     def _send_messages(self) -> None:
-        """Send what gathered."""
+        """Send what gathered; who has been told to stop has nothing more to say."""
+        if self._stopping:
+            self._messages = []
         if self._messages:
             self.channel.send(DATA, {"id": self.id}, [memoryview(one) for one in self._messages])
             self._messages = []

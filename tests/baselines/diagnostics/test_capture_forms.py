@@ -82,16 +82,32 @@ def test_form_metrics_compare_only_replies_of_one_phase() -> None:
     assert "form/bare_verdict/generator" not in row
 
 
-def test_dominance_needs_a_whole_window_above_both_shares() -> None:
-    """Nine steps are not ten; a high share from the start is no rise."""
+def test_dominance_needs_a_window_above_both_shares() -> None:
+    """Odds of three times both; a few steps are no window; a high share from the start no rise."""
     steps = list(range(1, 16))
-    rises = [0.5] + [0.7] * 14
-    assert dominance(rises, [0.5] * 15, steps) == (True, 2)
-    assert dominance([0.5] + [0.7] * 9 + [0.5] * 5, [0.5] * 15, steps) == (False, None)
+    rises = [0.5] + [0.8] * 14
+    assert dominance(rises, [0.5] * 15, steps) == (True, 1)
+    assert dominance([0.5] * 6 + [0.8] * 6 + [0.5] * 3, [0.5] * 15, steps) == (False, None)
     assert dominance([0.9] * 15, [0.5] * 15, steps) == (False, None)
     assert dominance(rises, [0.6] * 15, steps) == (False, None)
+    assert dominance(rises[:9], [0.5] * 9, steps[:9]) == (False, None)
     with pytest.raises(UsageError, match="equally long"):
         dominance([0.1], [0.1, 0.2], [1])
+
+
+@pytest.mark.parametrize("voters", [1, 3, 6, 12, 50])
+def test_any_number_of_agents_can_dominate(voters: int) -> None:
+    """From the mass that noise gives N voters beside one aggregator to all of it."""
+    noise, tokens = voters**0.5 / (1 + voters**0.5), voters / (1 + voters)
+    steps = list(range(20))
+    assert dominance([noise] * 5 + [0.999] * 15, [tokens] * 20, steps)[0]
+    assert not dominance([noise] * 5 + [tokens] * 15, [tokens] * 20, steps)[0]
+
+
+def test_a_noisy_first_share_demands_no_more_than_the_first_few() -> None:
+    """Of three voters, whose share is 0.63: first 0.84 by chance, later 0.93 throughout."""
+    steps, tokens = list(range(20)), [0.75] * 20
+    assert dominance([0.84, 0.6, 0.65, 0.6, 0.65] + [0.93] * 15, tokens, steps)[0]
 
 
 def replies(mean: float, rng: np.random.Generator) -> np.ndarray:
@@ -109,7 +125,7 @@ def test_planted_capture_is_found_and_only_that() -> None:
     captured = {"a": replies(0, rng), "b": replies(0.3, rng)}
     found = {(one.by, one.of): one for one in find_captures(mass, tokens, steps, before, captured)}
     assert found["a", "b"].captured
-    assert found["a", "b"].from_step == 2
+    assert found["a", "b"].from_step == 1
     assert not found["b", "a"].captured
     still = {"a": replies(0, rng), "b": replies(4, rng)}
     assert not any(one.captured for one in find_captures(mass, tokens, steps, before, still))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, item_drops, peak_and_terminal
+from flowzoo.baselines.diagnostics.cross_fit import (
+    bootstrap,
+    ends_after,
+    halves,
+    item_drops,
+    peak_and_terminal,
+)
 from flowzoo.baselines.diagnostics.simulation import course, simulate_seeds
 
 LAST = 3
@@ -14,11 +20,14 @@ LAST = 3
 def by_hand(runs: np.ndarray, masks: np.ndarray, drawn: np.ndarray) -> tuple[float, float]:
     """Peak and terminal of the items `drawn`, an item as often as it was drawn."""
     peaks, ends = [], []
-    for mask in masks:
-        parts = [runs[:, :, drawn[mask[drawn] == inside]].mean(axis=(0, 2)) for inside in (1, 0)]
-        for chosen, scored in (parts, parts[::-1]):
-            peaks.append(scored[chosen.argmax()])
-            ends.append(scored[-LAST:].mean())
+    for run in runs:
+        for mask in masks:
+            parts = [run[:, drawn[mask[drawn] == inside]].mean(axis=1) for inside in (1, 0)]
+            for chosen, scored in (parts, parts[::-1]):
+                best = int(chosen.argmax())
+                peaks.append(scored[best])
+                ends.append(scored[max(best + 1, len(scored) - LAST) :].mean()
+                            if best + 1 < len(scored) else scored[best])  # fmt: skip
     return float(np.mean(peaks)), float(np.mean(ends))
 
 
@@ -29,13 +38,14 @@ def test_levels_and_bootstrap_follow_the_definition(seeds: int, items: int) -> N
     rng = np.random.default_rng(0)
     runs = np.stack(simulate_seeds([course(0.2, 12)] * seeds, items, rng))
     masks = halves(items, 4, rng)
-    found = peak_and_terminal(runs, masks, LAST)
-    assert (found.peak[0], found.terminal[0]) == pytest.approx(
+    found = peak_and_terminal(runs, masks, [LAST])
+    assert (found.peak.mean(), found.terminal.mean()) == pytest.approx(
         by_hand(runs, masks, np.arange(items))
     )
-    mine = bootstrap(runs, masks, 600, LAST, rng)
+    mine = bootstrap(runs, masks, 600, [LAST], rng)
     other = np.array([by_hand(runs, masks, rng.integers(items, size=items)) for _ in range(600)])
-    for ours, theirs in zip(mine, other.T, strict=True):
+    levels = mine.peak.mean(axis=0), mine.terminal[0].mean(axis=0)
+    for ours, theirs in zip(levels, other.T, strict=True):
         assert ours.mean() == pytest.approx(theirs.mean(), abs=0.2 * theirs.std())
         assert ours.std() == pytest.approx(theirs.std(), rel=0.1)
 
@@ -53,10 +63,17 @@ def test_falls_add_up_to_the_drop(seeds: int) -> None:
     rng = np.random.default_rng(1)
     runs = np.stack(simulate_seeds([course(0.2, 12)] * seeds, 60, rng))
     masks = halves(60, 6, rng)
-    found = peak_and_terminal(runs, masks, LAST)
+    found = peak_and_terminal(runs, masks, [LAST])
     mine = item_drops(runs, masks, LAST)
     assert mine.shape == (seeds, 60)
-    assert mine.mean() == pytest.approx(found.peak[0] - found.terminal[0])
+    assert mine.mean() == pytest.approx(found.drop[0, 0])
+
+
+def test_a_fall_is_what_was_lost_after_the_peak() -> None:
+    """Weights of the terminal level by the evaluation that is chosen: rows are evaluations."""
+    assert ends_after(4, 2).T.tolist() == [
+        [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5], [0, 0, 0, 1], [0, 0, 0, 1],
+    ]  # fmt: skip
 
 
 def test_scores_may_be_fractions() -> None:
@@ -64,5 +81,6 @@ def test_scores_may_be_fractions() -> None:
     rng = np.random.default_rng(2)
     runs = rng.random((1, 8, 50))
     masks = halves(50, 3, rng)
-    mine = bootstrap(runs, masks, 400, LAST, rng)
-    assert mine.terminal.mean() == pytest.approx(runs[0, -LAST:].mean(), abs=0.01)
+    mine = bootstrap(runs, masks, 400, [LAST], rng)
+    assert mine.terminal.shape == (1, 1, 400)
+    assert mine.drop.mean() == pytest.approx(0, abs=0.1)

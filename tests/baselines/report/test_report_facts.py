@@ -106,7 +106,7 @@ def test_a_planted_cliff_is_told_with_its_uncertainty(fallen: RunData) -> None:
 def test_few_items_are_no_verdict_and_say_how_many_would_do(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    run = read_runs([make_run(tmp_path / "run", items=40, course=FALLING)])[0]
+    run = read_runs([make_run(tmp_path / "run", items=40, course=(0.5,) * 9)])[0]
     verdict = cliff_facts(*cliff_of([run]))
     finding = cliff_finding(verdict)
     assert (verdict["verdict"], finding.level) == ("not enough items", "unknown")
@@ -118,8 +118,10 @@ def test_few_evaluations_are_no_verdict(make_run: MakeRun, tmp_path: Path) -> No
     run = read_runs([make_run(tmp_path / "run", items=40, course=(0.4, 0.5))])[0]
     cliff, why = cliff_of([run])
     assert cliff is None
-    assert "5 evaluations or more and there are 2" in cliff_finding(cliff_facts(cliff, why)).text
-    assert "5 evaluations" in role_changes(run)["why"]
+    said = cliff_finding(cliff_facts(cliff, why)).text
+    assert "takes 3 evaluations (before, a peak, after) and there are 2" in said
+    assert "--eval-every 1" in said
+    assert "3 evaluations" in role_changes(run)["why"]
 
 
 def test_the_role_that_lost_is_named_with_the_way_it_lost(fallen: RunData) -> None:
@@ -288,7 +290,7 @@ def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None
     (folder / "nonfinite-000012.jsonl").write_text("{}\n")
     run = read_runs([folder])[0]
     rows = [dict(row) for row in run.rows]
-    rows[40]["grad/spike/shared"] = 1.0
+    rows[40]["learn/grad_norm/shared"] = 4.0
     for row in rows:
         row["group/zero_variance"] = row.get("group/count", 0)
     rows[-1]["eval/truncated/generator"] = 0.4

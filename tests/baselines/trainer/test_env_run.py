@@ -293,5 +293,5 @@ def test_a_classic_game_of_pettingzoo_trains_and_resumes(tmp_path: Path) -> None
 @pytest.mark.full
 def test_a_classic_game_of_pettingzoo_is_learnt(tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
-    summary = train(tictactoe(tmp_path, seed=1))
+    summary = train(tictactoe(tmp_path, seed=1, eval_every=6, eval_problems=100, stop_at=0.5))
     assert summary["gain"]["low"] > 0

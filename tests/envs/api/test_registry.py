@@ -138,9 +138,13 @@ def test_env_lists_its_options():
             "max_workers: expected a whole number of at least 1, got 0",
         ),
         (("orch_workers_v0",), {"split_by": "task"}, r"strategies, subtasks"),
-        (("no.such.module:Flow",), {}, r"cannot load workflow 'no.such.module:Flow'"),
-        (("flowzoo.envs.workflows.voting:Nothing",), {}, r"cannot load workflow"),
-        (("pathlib:Path",), {}, r"no subclass of flowzoo.envs.Workflow"),
+        (
+            ("no.such.module:Flow",),
+            {},
+            r"workflow: importing no.such.module raised ModuleNotFoundError",
+        ),
+        (("flowzoo.envs.workflows.voting:Nothing",), {}, r"voting has no .Nothing.; it has Voting"),
+        (("pathlib:Path",), {}, r"no subclass of flowzoo.s Workflow"),
         (("voting_v0",), {"level": 9}, r"level 9: expected one of 1, 2, 3, 4, 5.*such as [^.]*\.$"),
     ],
 )

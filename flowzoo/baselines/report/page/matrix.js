@@ -22,14 +22,14 @@ const gainMap = (matrix) => {
     (cell) => [h(cell.gain.low > 0 || cell.gain.high < 0 ? "b" : "span", null, points(cell.gain.mean)), h("small", null, range(cell.gain.low, cell.gain.high, points)), h("small", null, `${counted(cell.seeds.length, "seed")}, ${number(cell.items)} problems`)]);
 };
 
-const CLIFF = { cliff: ["cliff", "bad"], "no cliff": ["none found", "good"], "not enough items": ["not enough items", "unknown"], "not enough seeds": ["seeds differ too much", "unknown"] };
-const cliffMap = (matrix) => cellMap(matrix, `Cliffs: drop from the cross-fitted peak to the mean of the last 3 evaluations, in points, with its 95 % interval, and the smallest drop found with probability 0.8. Marked ✓: stays with the false-discovery rate over ${matrix.judged} judged cells held at ${percent(matrix.rate, 0)}.`,
-  (cell) => (cell.cliff.verdict === "cliff" ? -Math.min(1, cell.cliff.drop / 0.2) : null),
+const CLIFF = { cliff: ["cliff", "bad"], falling: ["falling at the end", "bad"], "not enough evaluations": ["too few evaluations", "unknown"], "no cliff": ["none found", "good"], "not enough items": ["not enough items", "unknown"], "not enough seeds": ["seeds differ too much", "unknown"] };
+const cliffMap = (matrix) => cellMap(matrix, `Cliffs: drop from the cross-fitted peak of each run to its last evaluations after it (3; in a fall in progress the last 2 or 1), mean over runs, in points, with its 95 % interval, the smallest drop found with probability 0.8, and how many runs fell, each judged by itself. Marked ✓: stays with the false-discovery rate over ${matrix.judged} judged cells held at ${percent(matrix.rate, 0)}.`,
+  (cell) => (["cliff", "falling"].includes(cell.cliff.verdict) ? -Math.min(1, cell.cliff.drop / 0.2) : null),
   (cell) => {
     const cliff = cell.cliff;
     if (!cliff.verdict) return [badge("no verdict", "unknown"), h("small", { class: "cellname" }, cliff.why)];
     const [words, kind] = CLIFF[cliff.verdict];
-    return [badge(words + (cliff.discovery ? " ✓" : ""), kind), h("small", null, `${points(cliff.drop)} (${range(cliff.low, cliff.high, points)})`), h("small", null, `detects ${points(cliff.detectable)}${cliff.cliff_step === null ? "" : `; step ${cliff.cliff_step}`}`)];
+    return [badge(words + (cliff.discovery ? " ✓" : ""), kind), h("small", null, `${points(cliff.drop)} (${range(cliff.low, cliff.high, points)})`), h("small", null, `detects ${points(cliff.detectable)}${cliff.cliff_step === null ? "" : `; step ${cliff.cliff_step}`}`), cell.fell.of > 1 ? h("small", null, `${cell.fell.runs} of ${cell.fell.of} runs fell`) : null];
   });
 
 const captureMap = (matrix) => cellMap(matrix, "Capture of one role by another under a shared policy: runs in which it was found, of those tested.",
@@ -67,7 +67,7 @@ const scatterOf = (judged) => {
 
 const peaksSection = (matrix) => {
   const cells = matrix.cells.filter((cell) => cell.gain);
-  const judged = cells.filter((cell) => known(cell.cliff.peak));
+  const judged = cells.filter((cell) => known(cell.cliff.peak) && known(cell.terminal));
   return section("peaks", "Peak and terminal", "The peak is cross-fitted: chosen on one half of the problems, scored on the other. The best evaluation of a run is higher by chance alone.",
     judged.length ? figures("wide", [
       scatter("Terminal against peak", "A cell below the diagonal has fallen from its peak. Mean over seeds.", ["peak, cross-fitted", "terminal"], scatterOf(judged)),

@@ -113,7 +113,7 @@ const accuracySection = (run) => {
 };
 
 const MEASURES = {
-  truth: "own accuracy", strict: "read strictly", lenient: "read leniently", truncated: "cut off", tokens: "tokens a reply",
+  truth: "own accuracy", opening: "… in its first reply", strict: "read strictly", lenient: "read leniently", truncated: "cut off", tokens: "tokens a reply",
   any_correct: "a candidate was right", picked: "team right where one was", first_correct: "first attempt right", kept: "stayed right", repaired: "became right",
 };
 const measured = (row, value) => (row.measure === "tokens" ? number(value) : percent(value));
@@ -133,14 +133,14 @@ const rolesSection = (run) => {
   const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: ${trainWords(run)}.`;
   return section("roles", "Roles", basis,
     changes.rows.length ? table(
-      `Roles before training, at the peak, and over the last evaluations (steps ${changes.last.join(", ")}). The peak, step ${changes.peak}, is the best evaluation on one half of the ${number(changes.problems)} problems, looked at on the ${number(changes.looked)} of the other half, so that it is not high by choice. Differences are paired over the problems that have both; the intervals of all ${changes.compared} hold together with 95 %, and bold ones exclude 0. Points, or tokens.`, [
+      `Roles before training, at the peak, and over the last evaluations after it (steps ${changes.last.join(", ")}). The peak, step ${changes.peak}, is the best evaluation on one half of the ${number(changes.problems)} problems, looked at on the ${number(changes.looked)} of the other half, so that it is not high by choice. Differences are paired over the problems that have both; the intervals of all ${changes.compared} hold together with 95 %, and bold ones exclude 0. Points, or tokens.`, [
         ["role", (row) => (row.role ? bdi(row.role) : "the team")],
         ["measure", (row) => MEASURES[row.measure], "left"],
         ["before", (row) => measured(row, row.base)],
         ["peak", (row) => measured(row, row.peak)],
         ["end", (row) => measured(row, row.end)],
         ["end − before", (row) => changed(row, row.from_base)],
-        ["end − peak", (row) => changed(row, row.from_peak)],
+        ...(changes.rising ? [] : [["end − peak", (row) => changed(row, row.from_peak)]]),
       ], changes.rows) : h("p", { class: "muted" }, `Roles are not compared: ${changes.why}.`),
     run.swaps.length ? table("The policies of two roles exchanged on the held-out problems of the last evaluation: differences in points, paired over problems. A fall shows that the roles have specialised.", [
       ["exchanged", (row) => row.roles.map((role, place) => [place ? " and " : "", bdi(role)])],
@@ -194,7 +194,7 @@ const gradientSection = (run) => {
     ]) : h("p", { class: "muted" }, "The roles' gradients were not measured in this run: train with --role-gradients."),
     amplificationTable(run),
     run.grams.length ? h("div", { class: "grams" }, run.grams.map(gramTable)) : null,
-    tested.map((one) => table(`Capture within policy ${one.policy}: mass over that of tokens and of the first step by 15 points for 10 steps, and replies that moved to the other's form by half or more (permutation test, p at most 0.05).`, [
+    tested.map((one) => table(`Capture within policy ${one.policy}: over 10 steps the odds of the mass are 3 times those of the tokens and of the first steps, and replies that moved to the other's form by half or more (permutation test, p at most 0.05).`, [
       ["who by", (pair) => bdi(pair.by)],
       ["whom", (pair) => bdi(pair.of), "left"],
       ["mass at first", (pair) => percent(pair.mass_first)],

@@ -391,6 +391,10 @@ class CodeTask(DataTask[CodeRow]):
         made = complete(*self._draft(*key))
         return fenced(wrong_program(made, rng) if made else nothing(problem.meta["entry"]))
 
+    def reference(self, problem: Problem) -> str | None:
+        """The reference program; None in files that have none."""
+        return problem.gold or None
+
     def samples(self) -> tuple[str, ...]:
         """Short replies: fenced and unfenced programs, right for some problems, and unreadable."""
         return (

@@ -105,6 +105,7 @@ class WritingTask(DataTask[SourceRow]):
     name: ClassVar[str] = "writing"
     kind: ClassVar[str] = "writing"
     home: ClassVar[str] = "writing_pair_v0"
+    reference_score: ClassVar[float] = 0.5
 
     form: Form = "tldr"
     """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
@@ -212,6 +213,10 @@ class WritingTask(DataTask[SourceRow]):
             return lead
         opening = (sentences(problem.text) or [problem.text])[0]
         return rng.choice((lead, " ".join([opening] * 4), " ".join(words[:5])))
+
+    def reference(self, problem: Problem) -> str | None:
+        """The pair that a generated source was made with."""
+        return problem.meta.get("solution")
 
     def samples(self) -> tuple[str, ...]:
         """Short texts, one of them long enough for the first level."""

@@ -1,0 +1,275 @@
+"""What workflows rely on in a task: that it can be addressed, split, graded, copied and moved.
+
+Every check takes a `Task` and raises `AssertionError` saying what is wrong; `check_task` runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from flowzoo.envs.script import Graded
+from flowzoo.envs.tasks.task import SPLITS, Problem, Task
+from flowzoo.envs.testing.elsewhere import digests, expert_replies
+from flowzoo.envs.testing.playthrough import HOSTILE, require
+from flowzoo.errors import UsageError
+
+LOOKS = 30
+"""Problems of each split that the checks look at; fewer where grading is slow."""
+GRADED = 4
+"""Problems whose answers are graded."""
+OWN_SPLITS = tuple(split for split in SPLITS if split != "all")
+
+
+def first_problems(task: Task, split: str, count: int = LOOKS) -> list[Problem]:
+    """The first `count` problems of `split`, or as many as there are."""
+    size = task.size(split)
+    return [
+        task.problem(index, split) for index in range(count if size is None else min(size, count))
+    ]
+
+
+def check_items(task: Task) -> None:
+    """A problem is a function of split and index: the same again, and named by both."""
+    for split in SPLITS:
+        size = task.size(split)
+        whole = size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
+        require(whole, f"size({split!r}) is {size!r}: expected a whole number, or None for endless")
+        found = first_problems(task, split)
+        require(bool(found) or split != "train", "there are no training problems")
+        for index, problem in enumerate(found):
+            place = f"problem({index}, {split!r})"
+            require(isinstance(problem, Problem), f"{place} is no Problem, but {type(problem)}")
+            require(
+                (problem.task, problem.split, problem.index) == (task.name, split, index),
+                f"{place} says that it is problem {problem.index} of split {problem.split!r} of "
+                f"task {problem.task!r}",
+            )
+            for name in ("text", "gold"):
+                value = getattr(problem, name)
+                require(isinstance(value, str), f"{name} of {place} is no str: {value!r:.60}")
+            require(bool(problem.text.strip()), f"the text of {place} is empty")
+            require(
+                task.problem(index, split) == problem, f"{place} is another one the second time"
+            )
+        ids = [problem.id for problem in found]
+        require(
+            len(set(ids)) == len(ids), f"two problems of split {split!r} have one id: {ids[:3]}"
+        )
+
+
+def check_refusals(task: Task) -> None:
+    """What does not exist is refused with a `UsageError`: another split, an index outside it."""
+    size = task.size("train")
+    wrong: list[tuple[Any, str]] = [(-1, "train"), (0, "no such split")]
+    if size is not None:
+        wrong.append((size, "train"))
+    for index, split in wrong:
+        try:
+            task.problem(index, split)
+        except UsageError:
+            continue
+        except Exception as error:
+            raise AssertionError(
+                f"problem({index}, {split!r}) must raise a UsageError, and raised {error!r}; "
+                "self.check_index(index, split) and check_split(split) do so"
+            ) from error
+        raise AssertionError(
+            f"problem({index}, {split!r}) must raise a UsageError; self.check_index(index, split) "
+            "and check_split(split) do so"
+        )
+
+
+def check_splits(task: Task) -> None:
+    """No problem is in two splits; different seeds of a generator give different problems."""
+    owners: dict[tuple[str, str], str] = {}
+    for split in OWN_SPLITS:
+        for problem in first_problems(task, split):
+            owner = owners.setdefault((problem.text, problem.gold), split)
+            require(
+                owner == split,
+                f"splits {owner!r} and {split!r} share a problem: {problem.text!r:.80}. Give each "
+                "instance to the split that split_of(its text) names",
+            )
+    seeded = is_dataclass(task) and "seed" in {field.name for field in fields(task) if field.init}
+    if seeded and task.size("train") is None:
+        other: Any = replace(task, seed=task.seed + 1)  # type: ignore[attr-defined, type-var]
+        mine, theirs = (
+            [problem.text for problem in first_problems(one, "train")] for one in (task, other)
+        )
+        require(mine != theirs, "two seeds give the same problems")
+
+
+def check_prompts(task: Task) -> None:
+    """Prompts hold the question, whatever the gold answer is; samples are replies."""
+    for problem in first_problems(task, "train", GRADED):
+        prompt = task.prompt(problem)
+        require(isinstance(prompt, str) and bool(prompt), f"prompt() is {prompt!r:.60}, not a text")
+        canary = "CANARY-7f3a"
+        meta = {**problem.meta, "solution": canary}
+        planted = task.prompt(replace(problem, gold=canary, meta=meta))
+        require(canary not in planted, "the prompt shows the gold answer or the worked solution")
+        require(planted == prompt, "the prompt depends on the gold answer or the worked solution")
+    samples = task.samples()
+    fit = isinstance(samples, tuple) and samples and all(isinstance(one, str) for one in samples)
+    require(bool(fit), f"samples() is {samples!r:.80}: expected a tuple of short replies")
+
+
+def check_reference(task: Task) -> None:
+    """The reference answer scores 1 (`reference_score`), a wrong expert's less, and none 0."""
+    least = task.reference_score
+    for problem in first_problems(task, "train", GRADED):
+        answer = task.reference(problem)
+        if answer is None:
+            continue  # nobody knows one
+        score = grade(task, problem, answer).score
+        require(
+            score >= least,
+            f"the reference answer of {problem.id}, {answer!r:.80}, scores {score!r}: {least:g} "
+            "is the least that it should",
+        )
+        for reply in expert_replies(task, problem)[1:]:
+            worse = grade(task, problem, task.answer(reply)).score
+            require(
+                worse < min(score, least),
+                f"a reply to {problem.id} that is to be wrong, {reply!r:.80}, scores {worse!r}",
+            )
+        require(grade(task, problem, None).score == 0, "no answer (None) must score 0")
+
+
+def grade(task: Task, problem: Problem, answer: str | None) -> Graded:
+    """The grade of one answer."""
+    graded = task.grade_batch([problem], [answer])
+    require(len(graded) == 1, f"grade_batch returned {len(graded)} results for one answer")
+    return graded[0]
+
+
+def some_answers(task: Task, problem: Problem) -> Iterator[str | None]:
+    """Right, wrong, hostile and missing answers to a problem."""
+    for reply in expert_replies(task, problem):
+        yield task.answer(reply)
+    for text in (*HOSTILE.values(), *task.samples()):
+        for read in (task.answer, task.answer_lenient):
+            answer = read(text)
+            fits = answer is None or isinstance(answer, str)
+            require(fits, f"{read.__name__}() returned {type(answer).__name__}, not a str or None")
+            yield answer
+    yield None
+
+
+def check_grades(task: Task) -> None:
+    """Whatever is answered gets a score in [0, 1], alone and in a batch the same."""
+    problems = first_problems(task, "train", 2)
+    pairs = list(dict.fromkeys((p.index, a) for p in problems for a in some_answers(task, p)))
+    by_index = {problem.index: problem for problem in problems}
+    rows = [(by_index[index], answer) for index, answer in pairs]
+    random.Random(0).shuffle(rows)
+    together = task.grade_batch([row[0] for row in rows], [row[1] for row in rows])
+    require(
+        len(together) == len(rows),
+        f"grade_batch returned {len(together)} results for {len(rows)} answers",
+    )
+    for (problem, answer), graded in zip(rows, together, strict=True):
+        told = f"the grade of {answer!r:.60} for {problem.id}"
+        require(type(graded) is Graded, f"{told} is no Graded, but {graded!r:.60}")
+        score = graded.score
+        number = isinstance(score, int | float) and math.isfinite(score) and 0 <= score <= 1
+        require(number, f"{told} is {score!r}: expected a number from 0 to 1")
+        require(isinstance(graded.status, str), f"the status of {told} is {graded.status!r}")
+        alone = grade(task, problem, answer)
+        require(alone == graded, f"{told} is {graded!r:.80} in a batch and {alone!r:.80} alone")
+
+
+def check_classes(task: Task) -> None:
+    """Classes of answers are numbered from 0 by first appearance; -1 stands for None."""
+    problem = task.problem(0, "train")
+    answers = [*dict.fromkeys(some_answers(task, problem)), None]
+    answers += answers[:2]
+    found = task.classes(problem, answers)
+    require(
+        isinstance(found, tuple) and len(found) == len(answers),
+        f"classes() must return a tuple of {len(answers)} numbers, got {found!r:.80}",
+    )
+    newest = -1
+    for answer, number in zip(answers, found, strict=True):
+        if answer is None:
+            require(number == -1, f"classes() numbers None {number!r} instead of -1")
+            continue
+        require(0 <= number <= newest + 1, f"classes() skips numbers: {found!r:.80}")
+        newest = max(newest, number)
+    require(found[:2] == found[-2:], "equal answers are in different classes")
+    batch = task.classes_batch([problem, problem], [answers, answers[:1]])
+    require(batch[0] == found, "classes_batch() and classes() differ")
+
+
+def check_copies(task: Task) -> None:
+    """A pickled copy has the same problems and grades, here and in another process."""
+    try:
+        stored = pickle.dumps(task)
+    except Exception as error:
+        raise AssertionError(
+            f"it cannot be pickled ({error!r}): define the class at the top level of a module, and "
+            "let it hold plain values"
+        ) from error
+    here = digests(task)
+    require(digests(pickle.loads(stored)) == here, "a pickled copy has other problems")  # noqa: S301 - made above
+    told = elsewhere(task, stored)
+    for name, digest in told.items():
+        require(
+            digest == here[name],
+            f"{name} is another one in another process: use problem.rng() or flowzoo.seeding, "
+            "never hash(), the clock or a global generator",
+        )
+
+
+def elsewhere(task: Task, stored: bytes) -> dict[str, str]:
+    """What a fresh process says of the pickled task; nothing if its class is in no file."""
+    modules = []
+    for kind in type(task).__mro__:
+        module = sys.modules.get(kind.__module__)
+        file = getattr(module, "__file__", None)
+        if kind.__module__ == "__main__" and file is None:
+            return {}  # typed into an interpreter: no other process can know it
+        if file is not None:
+            modules.append((kind.__module__, file))
+    head = json.dumps({"path": sys.path, "modules": modules})
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, head],
+        input=stored,
+        capture_output=True,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        check=False,
+    )
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise AssertionError(f"another process cannot use a pickled copy: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+_CHILD = """
+import json, sys
+head = json.loads(sys.argv[1])
+sys.path[:] = head["path"]
+from flowzoo.envs.testing.elsewhere import main
+main(head["modules"])
+"""
+
+TASK_CHECKS = (
+    check_items,
+    check_refusals,
+    check_splits,
+    check_prompts,
+    check_reference,
+    check_grades,
+    check_classes,
+    check_copies,
+)
+"""All checks of a task, in the order `check_task` runs them."""

@@ -1,0 +1,68 @@
+"""What installed packages add to flowzoo: entry points of the groups in `GROUPS`.
+
+    [project.entry-points."flowzoo.workflows"]
+    debate_v0 = "debate_pack.workflow:Debate"
+    [project.entry-points."flowzoo.tasks"]
+    sums = "debate_pack.sums:SumsTask"
+
+Reading entry points imports nothing of the packages. They are read where a name is not one of
+flowzoo's own, whose names nobody else can take.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from importlib import metadata
+from typing import NamedTuple
+
+from flowzoo.errors import UsageError
+
+WORKFLOW_GROUP = "flowzoo.workflows"
+TASK_GROUP = "flowzoo.tasks"
+GROUPS = (WORKFLOW_GROUP, TASK_GROUP)
+
+
+class Plugin(NamedTuple):
+    """A workflow or a task of an installed package."""
+
+    name: str
+    """Its short name, which must be the `name` of the class."""
+    target: str
+    """`module:Class`."""
+    package: str
+    """The distribution that brings it, and its version."""
+
+
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """What installed packages offer in a group of `GROUPS`, by name and package."""
+    return _plugins(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _plugins(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
+    """`path` is where packages are looked for: another one is looked at anew."""
+    found = {
+        Plugin(point.name, point.value.partition("[")[0].strip(), _package(point))
+        for point in metadata.entry_points(group=group)
+    }
+    return tuple(sorted(found))
+
+
+def _package(point: metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package"
+
+
+def plugin_named(group: str, name: str) -> Plugin | None:
+    """The plugin of that name, or None.
+
+    Raises:
+        UsageError: several packages offer different ones.
+    """
+    found = [plugin for plugin in plugins(group) if plugin.name == name]
+    if len({plugin.target for plugin in found}) > 1:
+        offers = " and ".join(f"{plugin.package} ({plugin.target})" for plugin in found)
+        raise UsageError(
+            f"{name!r} is offered by {offers}: name the one that is meant as module:Class."
+        )
+    return found[0] if found else None

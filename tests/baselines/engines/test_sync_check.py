@@ -1,0 +1,41 @@
+"""What an engine and a learner may differ by after a sync; the syncs are in test_vllm_training."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
+
+from flowzoo.baselines.engines.sync import LogprobGap, SyncError, check
+
+POLICY: Any = SimpleNamespace(name="shared")
+
+
+@pytest.mark.parametrize(
+    ("gap", "exact", "tolerance"),
+    [
+        (LogprobGap(9e-4, 1e-4, 96), True, 0.0),
+        (LogprobGap(0.14, 0.019, 96), False, 0.0),  # as measured with both in bfloat16
+        (LogprobGap(0.5, 0.09, 96), False, 0.1),
+    ],
+)
+def test_rounding_passes(gap: LogprobGap, exact: bool, tolerance: float) -> None:
+    check(gap, POLICY, exact=exact, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("gap", "exact", "tolerance", "allowed"),
+    [
+        (LogprobGap(2e-3, 1e-5, 96), True, 0.0, "0.001 at most"),
+        (LogprobGap(0.14, 0.06, 96), False, 0.0, "0.05 in the mean"),
+        (LogprobGap(2e-3, 1e-3, 96), False, 1e-4, "0.0001 in the mean"),
+        (LogprobGap(math.nan, math.nan, 96), False, 0.0, "0.05 in the mean"),
+    ],
+)
+def test_other_weights_do_not(gap: LogprobGap, exact: bool, tolerance: float, allowed: str) -> None:
+    with pytest.raises(SyncError, match=f"'shared' does not have .* and {allowed} is allowed"):
+        check(gap, POLICY, exact=exact, tolerance=tolerance)

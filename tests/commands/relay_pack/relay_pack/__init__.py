@@ -1,0 +1,1 @@
+"""A workflow and a task of somebody's own."""
