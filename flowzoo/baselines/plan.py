@@ -18,7 +18,7 @@ from flowzoo.baselines.hooks import (
     RewardFunction,
     load_hook,
 )
-from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
+from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.problems.judge import Judge, LengthShaping
@@ -33,11 +33,12 @@ from flowzoo.baselines.settings.checks import (
     check_used,
 )
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import make_training_workflow
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
-from flowzoo.envs import Workflow, make_workflow
-from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, policy_map
+from flowzoo.baselines.settings.rates import idle_weights, policy_rates
+from flowzoo.envs import Workflow
+from flowzoo.envs.settings import Setting, read_settings
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
@@ -97,6 +98,11 @@ class RunPlan:
         """The policies, frozen ones included."""
         return sorted(set(self.policies.values()))
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about settings that do less than they seem to."""
+        return idle_weights(self.config, self.policies, self.workflow.role_counts())
+
     def roster(self, policies: Mapping[str, Policy]) -> Roster:
         """Who answers for which role, given who stands behind the policies' names."""
         return Roster.from_map(self.policies, policies, self.budgets.roles)
@@ -144,30 +150,6 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
         judge,
         hooks,
     )
-
-
-def make_training_workflow(config: TrainConfig) -> Workflow:
-    """The workflow of a run, or the one around the environment that is to be played.
-
-    Raises:
-        UsageError: settings of tasks together with an environment, or what either refuses.
-    """
-    settings = read_settings(config.options)
-    if config.env is not None:
-        for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
-            if getattr(config, name):
-                raise UsageError(
-                    f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
-                    "out, or give options of the environment as NAME=VALUE in `options`"
-                )
-        if config.model == "pocket" and not config.models:
-            raise UsageError(
-                "`model` pocket is the model of the task that is played, and `env` has no task: "
-                "name a model, e.g. pocket:math"
-            )
-        return make_aec_workflow(config.env, **settings)
-    add_setting(settings, "sandbox", config.sandbox)
-    return make_workflow(config.workflow, config.task, **settings)
 
 
 def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
@@ -309,7 +291,10 @@ def learner_config(
                 "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
             )
         constant = count * reply / config.updates
+    rate = policy_rates(config, mapping, roles)[policy]
     derived = {
+        "lr": rate.lr,
+        "role_lr": rate.roles,
         "loss": LossConfig(
             ratio=algorithm.ratio,
             clip_low=algorithm.clip_low,
@@ -329,5 +314,5 @@ def learner_config(
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),
     }
     named = {field.name for field in fields(LearnerConfig)} & {one.name for one in fields(config)}
-    named -= derived.keys()  # `loss` is another thing in each
+    named -= derived.keys()  # `loss` and others are another thing in each
     return LearnerConfig(**{name: getattr(config, name) for name in named} | derived)

@@ -103,6 +103,7 @@ def protocol(run: RunData) -> dict[str, Any]:
         "max_tokens": said.get("max_tokens", found["max_tokens"]),
         "prompts": said.get("prompts", ""),
         "every": found["eval_every"],
+        "at": [*run.settings.get("eval_at", ())],
     }
 
 

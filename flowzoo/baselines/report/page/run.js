@@ -287,7 +287,7 @@ const explorerSection = (run) => {
 };
 
 const provenanceSection = (run) => section("provenance", "Protocol and provenance", null,
-  h("p", null, `Held-out figures: ${heldOutWords(run)}, every ${number(run.protocol.every)} steps${run.protocol.prompts ? `, prompts ${run.protocol.prompts}` : ""}. The same problems and the same sampling noise at every evaluation.`),
+  h("p", null, `Held-out figures: ${heldOutWords(run)}, ${run.protocol.at.length ? `after steps ${run.protocol.at.join(", ")} and at both ends` : `every ${number(run.protocol.every)} steps`}${run.protocol.prompts ? `, prompts ${run.protocol.prompts}` : ""}. The same problems and the same sampling noise at every evaluation.`),
   [["Settings", run.settings], ["Grading", run.grading], ["Software and machine", run.provenance]].map(([title, object]) =>
     h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
 
