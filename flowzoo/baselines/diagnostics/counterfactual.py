@@ -37,7 +37,7 @@ FEWEST_DONORS = 3
 """Decisions of a situation below which a coarser one is taken."""
 
 
-class Decision(NamedTuple):
+class ReplayedReply(NamedTuple):
     """One reply, by its situation and how well it did its role's job."""
 
     agent: str
@@ -55,7 +55,7 @@ class ReplayedEpisode(NamedTuple):
     """What a replay came to."""
 
     score: float
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ReplayedReply, ...]
     replaced: int
     """Replies that are not the transcript's."""
     strange: int
@@ -130,9 +130,9 @@ def situation(episode: Episode, turn: Turn) -> Situation:
     return (role, turn.turn, last, whole), (role, last, whole), (role, last), (role,)
 
 
-def _decisions(episode: Episode, said: Mapping[int, Situation]) -> tuple[Decision, ...]:
+def _decisions(episode: Episode, said: Mapping[int, Situation]) -> tuple[ReplayedReply, ...]:
     return tuple(
-        Decision(
+        ReplayedReply(
             turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], said[turn.call],
             prompt_key(turn), turn.said, episode.truths.get(turn.call),
             turn.reply is not None and episode.workflow.read(turn.reply) is not None,
@@ -169,9 +169,9 @@ class Draw(NamedTuple):
 class Donors:
     """Decisions to draw from, by situation."""
 
-    _pools: dict[tuple[Any, ...], list[Decision]] = field(default_factory=dict)
+    _pools: dict[tuple[Any, ...], list[ReplayedReply]] = field(default_factory=dict)
 
-    def add(self, decisions: Sequence[Decision]) -> None:
+    def add(self, decisions: Sequence[ReplayedReply]) -> None:
         """Take in decisions with a truth of their own."""
         for one in decisions:
             if one.truth is not None:
@@ -208,11 +208,11 @@ class Replacement:
     not changed.
     """
 
-    now: Sequence[Decision]
+    now: Sequence[ReplayedReply]
     """Of the episode itself."""
     now_donors: Donors
     role: str
-    other: Sequence[Decision] | None
+    other: Sequence[ReplayedReply] | None
     """Decisions of the role on the same problem; None: the oracle, who does everything rightly."""
     other_donors: Donors
     key: str

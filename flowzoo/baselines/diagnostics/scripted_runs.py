@@ -54,7 +54,7 @@ def scripted_episodes(
 def _player(skills: Mapping[str, Skill], seed: int) -> Chooser:
     def choose(episode: Episode, turn: Turn, where: Situation) -> Choice:
         skill = skills[episode.workflow.agents[turn.agent][0]]
-        chance = skill if isinstance(skill, float) else skill(where)
+        chance = skill(where) if callable(skill) else skill
         rng = key_rng("scripted run", seed, episode.problem.id, turn.agent, turn.turn)
         return Choice(expert_reply(episode, turn, float(rng.random() < chance), rng))
 

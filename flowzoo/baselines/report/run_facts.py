@@ -15,7 +15,6 @@ from flowzoo.baselines.report.accuracy import (
     interval,
     more_evaluations,
 )
-from flowzoo.baselines.report.blame_facts import blame_facts, blame_finding
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distances
@@ -29,7 +28,8 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
-from flowzoo.baselines.report.role_health import role_health, role_health_findings
+from flowzoo.baselines.report.roles.blame_facts import blame_facts, blame_finding
+from flowzoo.baselines.report.roles.role_health import role_health, role_health_findings
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.files import read_json
 
