@@ -16,6 +16,10 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 
 
+MOST = 300
+"""Problems that are played again, the first ones; more would take longer than the page is worth."""
+
+
 def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
     """The blame for what the last evaluation lost: since the peak of a run that `fell`, else since
     step 0. `why` says why nobody could be judged.
@@ -35,7 +39,7 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
         if any([one["problem"] for one in part] != [p.id for p in problems]
                for part in (before, now)):  # fmt: skip
             return facts | {"why": "its problems were played several times, or are others by now"}
-        facts["blame"] = find_blame(workflow, problems, before, now)
+        facts["blame"] = find_blame(workflow, problems[:MOST], before[:MOST], now[:MOST])
     except FlowzooError as error:
         return facts | {"why": f"the episodes could not be played again ({error})"}
     if facts["blame"] is None:
