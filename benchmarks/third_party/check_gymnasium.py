@@ -84,7 +84,10 @@ ROWS = [
         "`TransformAction`",
         wrapped(lambda env: wrappers.TransformAction(env, str.strip, env.action_space)),
     ),
-    Row("`TransformReward`", wrapped(lambda env: wrappers.TransformReward(env, lambda r: 2 * r))),
+    Row(
+        "`TransformReward`",
+        wrapped(lambda env: wrappers.TransformReward(env, lambda r: 2 * float(r))),
+    ),
     Row(
         "`FlattenObservation`",
         wrapped(wrappers.FlattenObservation),

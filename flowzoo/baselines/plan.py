@@ -18,7 +18,7 @@ from flowzoo.baselines.hooks import (
     RewardFunction,
     load_hook,
 )
-from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
+from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.problems.judge import Judge, LengthShaping
@@ -34,7 +34,8 @@ from flowzoo.baselines.settings.checks import (
 )
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import agent_policies, policy_map
+from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, policy_map
+from flowzoo.baselines.settings.rates import idle_weights, policy_rates
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import Setting, add_setting, read_settings
@@ -96,6 +97,11 @@ class RunPlan:
     def names(self) -> list[str]:
         """The policies, frozen ones included."""
         return sorted(set(self.policies.values()))
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about settings that do less than they seem to."""
+        return idle_weights(self.config, self.policies, self.workflow.role_counts())
 
     def roster(self, policies: Mapping[str, Policy]) -> Roster:
         """Who answers for which role, given who stands behind the policies' names."""
@@ -309,7 +315,10 @@ def learner_config(
                 "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
             )
         constant = count * reply / config.updates
+    rate = policy_rates(config, mapping, roles)[policy]
     derived = {
+        "lr": rate.lr,
+        "role_lr": rate.roles,
         "loss": LossConfig(
             ratio=algorithm.ratio,
             clip_low=algorithm.clip_low,
@@ -329,5 +338,5 @@ def learner_config(
         "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),
     }
     named = {field.name for field in fields(LearnerConfig)} & {one.name for one in fields(config)}
-    named -= derived.keys()  # `loss` is another thing in each
+    named -= derived.keys()  # `loss` and others are another thing in each
     return LearnerConfig(**{name: getattr(config, name) for name in named} | derived)

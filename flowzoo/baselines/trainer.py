@@ -164,7 +164,7 @@ class Trainer:
     def stopped(self) -> str:
         """Why the run ends before its last step, or nothing."""
         return self.halted or stop_reason(
-            self.history, self.config.stop_patience, self.config.stop_at
+            self.history, self.config.stop_patience, self.config.stop_at, self.config.stop_on
         )
 
     def _advance(self, step: int, started: float) -> MetricRow:
@@ -174,7 +174,7 @@ class Trainer:
         if step > 0:
             row |= self.iterate(step)
         self.step = step
-        if step == 0 or self.finished or step % config.eval_every == 0:
+        if step == 0 or self.finished or config.evaluates(step):
             row |= self.evaluate(step)
         row |= self.call_back(row)
         if self.finished and "eval/scores" not in row:  # a callback has ended the run
@@ -186,7 +186,8 @@ class Trainer:
         self.board.add(row)
         self.history.append(row)
         self._warn()
-        if step == 0 or self.finished or step % config.checkpoint_every == 0:
+        listed = step in config.eval_at
+        if step == 0 or self.finished or listed or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
         return row
 
@@ -309,7 +310,7 @@ class Trainer:
     @property
     def notes(self) -> list[str]:
         """What is to be said about how the policies are trained, each once."""
-        return learner_notes(self.learners)
+        return [*self.plan.notes, *learner_notes(self.learners)]
 
     # -- records -------------------------------------------------------------------------------
 

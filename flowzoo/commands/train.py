@@ -65,7 +65,11 @@ def run(options: Options) -> int:
         chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
         print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
     if trainer.finished:
-        more = "without --stop-patience and --stop-at" if trainer.stopped else "with more --steps"
+        more = (
+            "without --stop-patience, --stop-at and --stop-on"
+            if trainer.stopped
+            else "with more --steps"
+        )
         why = f" ({trainer.stopped})" if trainer.stopped else ""
         where = f"{trainer.run.root} is finished after step {trainer.step}{why}"
         print(where if trainer.halted else f"{where}; {more} it goes on", flush=True)

@@ -191,7 +191,7 @@ class Workflow:
                     "play() returned an Outcome whose score is no number, but "
                     f"{type(score).__name__} {score!r:.60}"
                 )
-            if not low <= score <= high:
+            if not low <= float(score) <= high:
                 raise UsageError(
                     f"play() returned an Outcome with the score {score!r}: expected a number from "
                     f"{low:g} to {high:g}; another range is declared as score_range = (lowest, "

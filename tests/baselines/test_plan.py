@@ -18,7 +18,7 @@ from flowzoo.errors import UsageError
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
 DERIVED = {
-    "loss", "iterations", "updates_per_iteration", "role_weights", "role_kl",
+    "loss", "iterations", "updates_per_iteration", "role_weights", "role_kl", "role_lr",
 }  # fmt: skip
 """Fields of a learner that follow from several settings, or from words."""
 UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
@@ -58,7 +58,7 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
         compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,
         entropy=0.125, clip_low=0.375, clip_high=0.75, aggregation="seq-mean-token-sum",
         dual_clip=2.0, kl_estimate="plain",
-        optimizer="adafactor", decay="all",
+        optimizer="adafactor", decay="all", role_loss="sum",
     )  # fmt: skip
     adam = {"beta1": 0.5, "beta2": 0.75, "adam_eps": 1e-3, "weights": "bfloat16"}
     set_here = SHARED - set(adam)  # what excludes what the rest is set to

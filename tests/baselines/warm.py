@@ -105,7 +105,9 @@ def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: 
     os.environ.clear()
     os.environ.update(environment)
     from flowzoo.baselines.matrix import jobs
+    from flowzoo.baselines.matrix import run as matrix_run
 
+    matrix_run.WORTH_FORKING = 10**9  # a matrix is such a fork itself
     jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     if "FLOWZOO_TEST_HOLD" in os.environ:
         runpy.run_path(str(HELD))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -167,3 +167,49 @@ def _replies(means: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Features (`forms.FEATURES`) of replies with these means: (count, 5)."""
     flags = rng.random((count, 4)) < means[:4]
     return np.column_stack([flags, means[4] + 0.3 * rng.standard_normal(count)]).astype(np.float64)
+
+
+def simulate_team(
+    problems: int,
+    rng: np.random.Generator,
+    *,
+    voters: int = 3,
+    skill: float = 0.5,
+    alone: float = 0.0,
+    place: int | None = None,
+    constant: bool = False,
+    copies: bool = False,
+) -> list[dict[str, Any]]:
+    """Saved episodes of `voters` generators and an aggregator, one of each problem.
+
+    A generator is right with chance `skill`. The aggregator chooses at random, or always `place`
+    (from 1); where no candidate is right it answers by itself, right with chance `alone`.
+    `constant`: generators say the same to every problem; `copies`: the aggregator repeats the first
+    one.
+    """
+    found: list[dict[str, Any]] = []
+    for number in range(problems):
+        right = rng.random(voters) < skill
+        chosen = int(rng.integers(voters)) if place is None else place - 1
+        score = float(right[chosen] if right.any() else rng.random() < alone)
+        calls = [
+            _said("generator", slot, 0, right[slot], "same" if constant else f"{number} {slot}")
+            for slot in range(voters)
+        ]
+        text = calls[0]["reply"] if copies else f"choice {number}: {chosen + 1}"
+        calls.append(_said("aggregator", 0, 1, score > 0, text))
+        facts = {
+            "any_correct": bool(right.any()),
+            "contested": bool(right.any() and not right.all()),
+            "chosen": chosen,
+        }
+        found.append({"problem": str(number), "score": score, "facts": facts, "calls": calls})
+    return found
+
+
+def _said(role: str, slot: int, phase: int, right: bool, reply: str) -> dict[str, Any]:
+    """A saved call with what diagnostics read of it."""
+    return {
+        "role": role, "agent": f"{role}_{slot}", "slot": slot, "phase": phase, "turn": 0,
+        "truth": float(right), "reply": reply, "strict": True, "lenient": True,
+    }  # fmt: skip

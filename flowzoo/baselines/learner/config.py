@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from flowzoo.baselines.learner.choices import (
     LrSchedule,
     OldLogp,
     OptimizerName,
+    RoleLoss,
     ScheduleClock,
     Truncated,
 )
@@ -50,7 +51,7 @@ class LearnerConfig:
     beta2: float = 0.999
     adam_eps: float = 1e-8
     clip_norm: float = 1.0
-    """The gradient of a step is scaled down to at most this norm."""
+    """The gradient of a step is scaled down to at most this norm; 0: never."""
     updates_per_iteration: int | Literal["by_rows"] = 1
     """Optimiser steps per call of `update`: this many whatever the number of rows, or `by_rows`,
     one for every `rows_per_update` begun. The rows, in canonical order, are cut into that many
@@ -81,6 +82,12 @@ class LearnerConfig:
     truncation_penalty: float = 1.0
     role_weights: Mapping[str, float] = field(default_factory=dict)
     """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
+    role_lr: Mapping[str, float] = field(default_factory=dict)
+    """Learning rate of single roles where the optimiser is `sgd`; others: `lr`. The rows of a role
+    weigh its rate over `lr`, so that the step is the sum of -rate * gradient over roles, but for
+    what `clip_norm` takes off the whole."""
+    role_loss: RoleLoss = "pooled"
+    """What rows and tokens the loss of an optimiser step divides by; see `role_factors`."""
     role_kl: Mapping[str, float] = field(default_factory=dict)
     """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
     coherence: float = 0.0
@@ -113,7 +120,8 @@ class LearnerConfig:
     and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
     optimizer: OptimizerName = "adamw"
     """`adafactor` (arXiv 1804.04235): no first moment, and sums of rows and columns in place of the
-    second; its steps are relative to the size of each weight tensor."""
+    second; its steps are relative to the size of each weight tensor. `sgd`: no state at all, the
+    step is -lr * gradient."""
     decay: Decay = "matrices"
     """What decays: `matrices`, which leaves out norms and biases, or `all`."""
     weights: Compute = "float32"
@@ -133,6 +141,17 @@ class LearnerConfig:
         if self.weights == "bfloat16" and self.compute != "bfloat16":
             raise UsageError(
                 "`weights` in bfloat16 are multiplied in bfloat16: set `compute` to bfloat16 too."
+            )
+        if self.role_loss != "pooled" and self.loss.aggregation == "token-sum":
+            raise UsageError(
+                f"`role_loss` {self.role_loss} is about the counts that a loss divides by, and "
+                "`aggregation` token-sum divides by a constant: choose another of the two."
+            )
+        if self.role_lr and self.optimizer != "sgd":
+            raise UsageError(
+                f"`role_lr` within a policy is for sgd, whose step is a sum over roles; "
+                f"{self.optimizer} takes one step for all: give roles policies of their own, or "
+                "weigh them by `role_weights`."
             )
         if self.min_lr > self.lr:
             raise UsageError(f"`min_lr` is at most `lr`, got {self.min_lr} and {self.lr}.")
@@ -154,26 +173,6 @@ class LearnerConfig:
         return self.loss.kl_coef != 0 or any(self.role_kl.values())
 
 
-def numbers_by_role(words: Sequence[str], roles: Iterable[str], option: str) -> dict[str, float]:
-    """Read ROLE=NUMBER words, as the command line has them.
-
-    Raises:
-        UsageError: a word of another form, or an unknown role.
-    """
-    known = list(roles)
-    found: dict[str, float] = {}
-    for word in words:
-        role, _, text = word.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            raise UsageError(f"`{option}` takes ROLE=NUMBER, got {word!r}.") from None
-        if role not in known:
-            raise unknown("role", role, known)
-        found[role] = value
-    return found
-
-
 def _check_choices(config: LearnerConfig) -> None:
     choices: dict[str, Any] = {
         "schedule": LrSchedule,
@@ -184,6 +183,7 @@ def _check_choices(config: LearnerConfig) -> None:
         "compute": Compute,
         "layout": LayoutChoice,
         "optimizer": OptimizerName,
+        "role_loss": RoleLoss,
         "decay": Decay,
         "weights": Compute,
     }
@@ -196,14 +196,14 @@ def _check_choices(config: LearnerConfig) -> None:
 
 def _check_numbers(config: LearnerConfig) -> None:
     positive = [
-        "lr", "temperature", "clip_norm", "adam_eps", "rows_per_update", "coherence_window",
+        "lr", "temperature", "adam_eps", "rows_per_update", "coherence_window",
     ]  # fmt: skip
     if config.updates_per_iteration != "by_rows":
         positive.append("updates_per_iteration")
     for name in positive:
         if not getattr(config, name) > 0:
             raise UsageError(f"`{name}` must be greater than 0, got {getattr(config, name)}.")
-    for name in ("warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk"):
+    for name in ("warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk", "clip_norm"):
         if not getattr(config, name) >= 0:
             raise UsageError(f"`{name}` must be at least 0, got {getattr(config, name)}.")
     if not 0 < config.top_p <= 1:
@@ -219,3 +219,6 @@ def _check_numbers(config: LearnerConfig) -> None:
         for role, value in getattr(config, name).items():
             if not 0 <= value < math.inf:
                 raise UsageError(f"`{name}` of {role!r} must be at least 0, got {value}.")
+    for role, value in config.role_lr.items():
+        if not 0 < value < math.inf:
+            raise UsageError(f"`role_lr` of {role!r} must be greater than 0, got {value}.")

@@ -5,6 +5,7 @@
 | `adamw`, float32 | 16 |
 | `adamw`, bfloat16 with stochastic rounding | 8 |
 | `adafactor`, float32 | 8, and the sums of rows and columns |
+| `sgd`, float32 | 8 |
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
     groups = decay_groups(weights, config)
     if config.optimizer == "adafactor":
         return torch.optim.Adafactor(groups, lr=config.lr, weight_decay=config.weight_decay)
+    if config.optimizer == "sgd":  # without momentum its decay is decoupled, as AdamW's is
+        return torch.optim.SGD(groups, lr=config.lr, weight_decay=config.weight_decay)
     kind = torch.optim.AdamW if wanted == torch.float32 else StochasticAdamW
     return kind(
         groups,

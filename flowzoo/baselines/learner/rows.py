@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from flowzoo.baselines.learner import batch
@@ -57,7 +57,7 @@ def make_rows(
 
 
 def _row(place: int, call: Call, advantage: float, config: LearnerConfig) -> TrainingRow:
-    weight, kl = config.role_weights.get(call.role, 1.0), config.kl_of(call.role)
+    weight, kl = weight_of(call.role, config), config.kl_of(call.role)
     idle = left_out(call, config)
     advantage = after_truncation(call, advantage, config)
     wanted = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
@@ -86,8 +86,13 @@ def after_truncation(call: Call, advantage: float, config: LearnerConfig) -> flo
 
 def learns(call: Call, advantage: float, config: LearnerConfig) -> bool:
     """Whether the advantage of a row, after that rule, has a part in the gradient."""
-    weight = config.role_weights.get(call.role, 1.0)
+    weight = weight_of(call.role, config)
     return not left_out(call, config) and weight * after_truncation(call, advantage, config) != 0
+
+
+def weight_of(role: str, config: LearnerConfig) -> float:
+    """Factor of a role's rows in the loss by the settings alone, whatever rows there are."""
+    return config.role_weights.get(role, 1.0) * (config.role_lr.get(role, config.lr) / config.lr)
 
 
 def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
@@ -137,6 +142,40 @@ def split(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Sequence[T
         steps = max(1, math.ceil(len(rows) / config.rows_per_update))
     edges = [len(rows) * idx // int(steps) for idx in range(int(steps) + 1)]
     return [rows[low:high] for low, high in pairwise(edges) if high > low]
+
+
+def weigh_roles(rows: Sequence[TrainingRow], config: LearnerConfig) -> Sequence[TrainingRow]:
+    """The rows of an optimiser step, weighed as `role_loss` says."""
+    if config.role_loss == "pooled":
+        return rows
+    factors = role_factors([row.call for row in rows], config)
+    return [replace(row, weight=row.weight * factors[row.call.role]) for row in rows]
+
+
+def role_factors(calls: Sequence[Call], config: LearnerConfig) -> dict[str, float]:
+    """What the rows of every role are multiplied by in an optimiser step on `calls`.
+
+    The loss is normalised by the counts of all rows, n rows or, under token-mean, n output tokens;
+    n_r are those of the role. Rows that are not trained on count as they do without.
+
+    * `pooled`: 1. Every row, or token, weighs the same, so a role weighs as it is large.
+    * `mean`: n / n_r. The loss is the sum over roles of the aggregation of the role's own rows: a
+      role weighs the same whoever shares its policy, and however many agents it has.
+    * `sum`: the same times R_r / E_r, the rows of the role over the episodes in which it was
+      called. Under an aggregation that averages over rows, the rows of an episode are added up and
+      the mean is taken over episodes.
+    """
+    by_token = config.loss.aggregation == "token-mean"
+    sizes = [len(call.output_ids) if by_token else 1 for call in calls]
+    found: dict[str, float] = {}
+    for role in {call.role for call in calls}:
+        mine = [place for place, call in enumerate(calls) if call.role == role]
+        own = sum(sizes[place] for place in mine)
+        episodes = {(calls[place].problem, calls[place].episode) for place in mine}
+        often = len(mine) / len(episodes) if config.role_loss == "sum" else 1.0
+        plain = config.role_loss == "pooled" or not own  # without a token there is no loss
+        found[role] = 1.0 if plain else often * (sum(sizes) / own)
+    return found
 
 
 def micro_batches(

@@ -37,7 +37,14 @@ from flowzoo.baselines.learner.metrics import (
 from flowzoo.baselines.learner.optimizers import make_optimizer
 from flowzoo.baselines.learner.renormalise import KeptTokens
 from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
-from flowzoo.baselines.learner.rows import TrainingRow, make_rows, micro_batches, non_finite, split
+from flowzoo.baselines.learner.rows import (
+    TrainingRow,
+    make_rows,
+    micro_batches,
+    non_finite,
+    split,
+    weigh_roles,
+)
 from flowzoo.baselines.learner.schedules import Clock, lr_at
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.vocabulary import Entropy
@@ -236,9 +243,12 @@ class Learner:
         if not any(row.trained for row in rows):
             return None
         totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+        rows = weigh_roles(rows, self.config)
         with self._clean_gradients():
             by_role, gram = self._gradient(rows, totals, before)
-            norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm))
+            norm = float(
+                nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm or math.inf)
+            )
             if not math.isfinite(norm):
                 raise self._blame(rows, totals, before, norm)
             coherence = self._coherence and self._coherence.apply(self.parameters)

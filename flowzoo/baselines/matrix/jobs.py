@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.baselines.matrix.cell import Cell, cell_text
+from flowzoo.baselines.matrix.forks import Fork, RunServer, end_with
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.files import read_json, replace_text
@@ -25,7 +24,7 @@ class MatrixJob:
     """One process and the file that it leaves when it has finished."""
 
     state: JobState = "waiting"
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Fork | None = None
 
     @property
     def title(self) -> str:
@@ -54,20 +53,31 @@ class MatrixJob:
         """CPU threads of its process."""
         return 1
 
-    def start(self) -> None:
-        """Start its process."""
+    def start(self, server: RunServer | None = None) -> None:
+        """Start its process, as a fork of the server's where there is one."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         threads = str(self.threads())
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.words()],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
-                preexec_fn=_end_with(os.getpid()),
-            )
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        if server is not None:
+            self.process = server.start(self.words(), self.log, environment)
+        else:
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", *self.words()],
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                    preexec_fn=end_with(os.getpid()),
+                )
         self.state = "running"
+
+    @property
+    def forks(self) -> bool:
+        """Whether its process may be a fork of one that has imported torch: not with an engine
+        that starts threads and processes of its own.
+        """
+        return False
 
     def collect(self) -> None:
         """Note how its process ended, if it did."""
@@ -127,6 +137,11 @@ class TrainingJob(MatrixJob):
     def threads(self) -> int:
         """What the settings say, else one."""
         return self.config.threads or 1
+
+    @property
+    def forks(self) -> bool:
+        """Where it samples with the learner's own module."""
+        return self.config.engine == "transformers"
 
     def summary(self) -> dict[str, Any]:
         """What the finished run wrote."""
@@ -188,20 +203,3 @@ class ControlJob(MatrixJob):
         """The command that evaluates."""
         runs = [f"--run={self.control.folder}", f"--like={self.workflow.folder}"]
         return ["flowzoo.baselines.matrix.controls", *runs]
-
-
-def _end_with(parent: int) -> Callable[[], None]:
-    """What a worker does before it starts: see that it is killed if the matrix is (on Linux).
-
-    Else a matrix that was killed and started again would find its runs still being trained.
-    """
-    if not sys.platform.startswith("linux"):
-        return lambda: None
-    from flowzoo.sandbox.runner import linux
-
-    def ask() -> None:
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
-            os._exit(1)
-
-    return ask

@@ -22,7 +22,7 @@ NEAR = 0.05
 """Ratios of budgets further from 1 than this are flagged."""
 BUDGETS = (
     "steps", "updates", "problems", "samples", "candidates", "token_budget", "stop_patience",
-    "stop_at",
+    "stop_at", "stop_on",
 )  # fmt: skip
 """Settings in which cells that differ in the sharing of policies alone must agree."""
 EVALUATION = (

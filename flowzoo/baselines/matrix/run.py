@@ -1,7 +1,8 @@
 """Runs the cells of a matrix in worker processes; a killed matrix goes on where it stopped.
 
 Every run is a process `flowzoo train --config DIR/cell.toml` of its own with one CPU thread (or
-what `threads` says), so runs neither share a crash nor slow one another down by oversubscription. A
+what `threads` says), so runs neither share a crash nor slow one another down by oversubscription.
+Where it can be, it is a fork of a process that has imported torch (see `forks`). A
 finished run is never repeated; a half-finished one goes on from its last checkpoint. A run that
 fails leaves its `log.txt`; the others go on, and the matrix says at its end what failed.
 
@@ -11,6 +12,7 @@ each of them with majority votes at equal inference; see `flowzoo.baselines.matr
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -20,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.matrix.file import Matrix
+from flowzoo.baselines.matrix.forks import RunServer
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.errors import DataError, UsageError
 
 POLL_S = 0.5
+WORTH_FORKING = 2
+"""Runs from which on a process that imports for all of them saves time."""
 GRACE_S = 10.0
 """How long a worker that was asked to end may take before it is killed."""
 
@@ -70,6 +75,8 @@ def execute(
     """
     if workers < 1:
         raise UsageError(f"`jobs` must be at least 1, got {workers}")
+    forking = [job for job in jobs if job.forks and job.state == "waiting"]
+    server = RunServer(os.environ) if len(forking) >= WORTH_FORKING else None
     try:
         while True:
             for job in jobs:
@@ -78,13 +85,15 @@ def execute(
             busy = sum(job.state == "running" for job in jobs)
             ready = [job for job in jobs if job.state == "waiting" and not job.waits()]
             for job in ready[: workers - busy]:
-                job.start()
+                job.start(server if job.forks else None)
             on_poll()
             if not any(job.state == "running" for job in jobs):
                 return
             time.sleep(POLL_S)
     finally:
         _stop([job for job in jobs if job.state == "running"])
+        if server is not None:
+            server.close()
 
 
 def _recognise(run: TrainingJob) -> None:

@@ -28,6 +28,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.role_health import role_health, role_health_findings
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.files import read_json
 
@@ -45,9 +46,12 @@ def run_facts(run: RunData) -> dict[str, Any]:
     captures = capture_facts(run)
     gain = gain_facts(run) if run.evaluations else None
     fell = verdict["verdict"] in FELL
+    roles = role_health(run)
+    gained = gain is not None and gain.get("terminal", gain["last"])["low"] > 0
     findings = [
         gain_finding(gain),
         cliff_finding(verdict),
+        *role_health_findings(roles, gained),
         role_finding(changes, fell),
         *(capture_finding(capture) for capture in captures),
         *(swap_finding(swap) for swap in swaps(run)),

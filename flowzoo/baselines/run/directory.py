@@ -46,7 +46,9 @@ logger = logging.getLogger("flowzoo")
 VOLATILE = ("perf/", "time/")
 """Prefixes of metrics that depend on the machine's speed; all others repeat exactly."""
 
-_PLACE = ("out", "steps", "stop_at", "stop_patience", "schedule_steps", "threads", "wandb")
+_PLACE = (
+    "out", "steps", "stop_at", "stop_patience", "stop_on", "schedule_steps", "threads", "wandb",
+)  # fmt: skip
 """Settings that may differ between a run and its resumption."""
 
 

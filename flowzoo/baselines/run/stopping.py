@@ -1,4 +1,4 @@
-"""When a run ends before its last step: it no longer gets better, or is good enough.
+"""When a run ends before its last step: it no longer gets better, is good enough, or collapses.
 
 A function of the metrics so far alone, so that a resumed run ends where it would have ended.
 """
@@ -11,10 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.baselines.diagnostics.collapse import find_collapse
+from flowzoo.baselines.settings.parts import StopOn
 from flowzoo.baselines.stats import Z
 
 
-def stop_reason(rows: Sequence[Mapping[str, Any]], patience: int, at: float | None) -> str:
+def stop_reason(
+    rows: Sequence[Mapping[str, Any]],
+    patience: int,
+    at: float | None,
+    on: StopOn | None = None,
+) -> str:
     """Why a run ends after the last of `rows`, or nothing; a run ends at evaluations only.
 
     Args:
@@ -24,12 +31,17 @@ def stop_reason(rows: Sequence[Mapping[str, Any]], patience: int, at: float | No
             problems, whose 95 % interval excludes 0, so that many small gains add up to one. 0: any
             number.
         at: an accuracy that is good enough; None: none is.
+        on: what else ends it: `collapse`, a lasting loss that `find_collapse` sees in two
+            evaluations one after the other.
     """
     if not rows or "eval/scores" not in rows[-1]:
         return ""
     accuracy = rows[-1]["eval/reward/mean"]
     if at is not None and accuracy >= at:
         return f"held-out accuracy {100 * accuracy:.1f} % reaches stop_at {at:g}"
+    collapse = find_collapse(rows) if on == "collapse" else None
+    if collapse is not None:
+        return f"{collapse.text} (stop_on collapse)"
     if not patience:
         return ""
     best, waited = None, 0

@@ -102,11 +102,17 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
 
 
 def check_optimiser(config: TrainConfig) -> None:
-    """Refuse number formats and optimisers that exclude one another.
+    """Refuse number formats and optimisers that exclude one another, and steps of no known length.
 
     Raises:
-        UsageError: weights in bfloat16 with an optimiser that does not round at random.
+        UsageError: weights in bfloat16 with an optimiser that does not round at random; or sgd
+            without a learning rate.
     """
+    if config.optimizer == "sgd" and config.lr is None:
+        raise UsageError(
+            "`optimizer` sgd needs an `lr`: its steps are as long as the gradient times `lr`, so "
+            "those that models are given for AdamW say nothing here"
+        )
     if config.optimizer != "adamw" and config.weights != "float32" and not config.lora_rank:
         raise UsageError(
             f"`optimizer` {config.optimizer} keeps weights in float32, got `weights` "

@@ -25,8 +25,7 @@ from flowzoo.functions import class_words
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
-    "clip_norm", "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps",
-    "leaves",
+    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
     "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
@@ -34,7 +33,7 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
-    "dual_clip", "length_cache",
+    "dual_clip", "length_cache", "clip_norm",
 )  # fmt: skip
 
 AEC = "aec"
@@ -90,6 +89,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
+        self._check_eval_at()
         if self.max_staleness not in (0, 1):
             raise UsageError(
                 f"`max_staleness` is 0, or 1 for one batch ahead, got {self.max_staleness}"
@@ -113,6 +113,23 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"more than `warmup`: got {length} and {self.warmup}"
             )
 
+    def _check_eval_at(self) -> None:
+        """Refuse evaluations that never come, or whose steps are given twice."""
+        if self.eval_at and self.eval_every:
+            raise UsageError(
+                "`eval_at` names the steps that are evaluated, and `eval_every` their distance: "
+                f"give one of them, got {list(self.eval_at)} and {self.eval_every}"
+            )
+        beyond = [step for step in self.eval_at if not 0 <= step <= self.steps]
+        if beyond:
+            raise UsageError(
+                f"`eval_at` takes steps from 0 to `steps` {self.steps}, got {beyond[0]}"
+            )
+
+    def evaluates(self, step: int) -> bool:
+        """Whether a run with these settings, settled, is evaluated after `step`, ends apart."""
+        return step in self.eval_at if self.eval_at else step % self.eval_every == 0
+
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
         """These settings with what they leave open: the steps between evaluations and checkpoints,
         and those over which the learning rate falls.
@@ -126,7 +143,9 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         often = next(bound for bound in (20, 10, fifth) if bound <= fifth)
         evaluations = self.eval_every or known.get("eval_every") or often
-        checkpoints = self.checkpoint_every or known.get("checkpoint_every") or min(10, evaluations)
+        checkpoints = self.checkpoint_every or known.get("checkpoint_every")
+        if self.eval_at:  # those steps have checkpoints too
+            evaluations, checkpoints = 0, checkpoints or 10
         own: dict[str, Any] = {}
         if before:
             defaults, theirs = TrainConfig(), completed(before)
@@ -138,7 +157,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         return replace(
             self,
             eval_every=evaluations,
-            checkpoint_every=checkpoints,
+            checkpoint_every=checkpoints or min(10, evaluations),
             schedule_steps=self._curve(known),
             **own,
         )

@@ -8,7 +8,7 @@ Where a field says "the algorithm's", None leaves the choice to the named algori
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro import conf
 
@@ -27,10 +27,13 @@ from flowzoo.baselines.learner.choices import (
     LrSchedule,
     OldLogp,
     OptimizerName,
+    RoleLoss,
     ScheduleClock,
     Truncated,
 )
 from flowzoo.sandbox.tier import SandboxName
+
+StopOn = Literal["collapse"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ class RunSettings:
     that was; 0: never."""
     stop_at: float | None = None
     """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
+    stop_on: StopOn | None = None
+    """`collapse`: end when two evaluations in a row show that the accuracy, a checking role's
+    judgement, the candidates or the form of replies have collapsed; None: never."""
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
@@ -221,7 +227,13 @@ class LossOptions:
     entropy: float = 0.0
     """Weight of the entropy bonus."""
     role_weights: tuple[str, ...] = ()
-    """Weights of single roles' rows in the loss, as ROLE=WEIGHT; the others' are 1."""
+    """Weights of single roles' rows in the loss, as ROLE=WEIGHT; the others' are 1. The weight of a
+    policy's only role does nothing under AdamW, whose steps are as long whatever the loss is
+    multiplied by: give it a lower learning rate (`role_lr`)."""
+    role_loss: RoleLoss = "pooled"
+    """What a policy's loss divides by: `pooled`, the counts of all its rows together; `mean`, of
+    every role's rows apart, and roles add up; `sum`, as `mean`, times the role's calls per episode,
+    so that N parallel agents count N times. `pooled` and `mean` are the same for one role."""
     old_logp: OldLogp = "sampler"
     """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
     before its first step, with truncated importance sampling between the two."""
@@ -264,7 +276,7 @@ class OptimiserOptions:
     weight_decay: float = 0.01
     """Decoupled weight decay of AdamW."""
     clip_norm: float = 1.0
-    """Each policy's gradient is scaled down to at most this norm."""
+    """Each policy's gradient is scaled down to at most this norm; 0: never."""
     updates: int = 1
     """Optimiser steps per policy and iteration, whatever its number of rows; 0: one for every
     `rows_per_update` rows."""
@@ -294,7 +306,8 @@ class OptimiserOptions:
     """Compile the learner's model with torch.compile."""
     optimizer: OptimizerName = "adamw"
     """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
-    are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual)."""
+    are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual).
+    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`."""
     beta1: float = 0.9
     """Decay of AdamW's mean of gradients."""
     beta2: float = 0.999
@@ -308,6 +321,11 @@ class OptimiserOptions:
     """Number format of the weights that are kept. `bfloat16`, with `compute` bfloat16: half the
     memory of a trained model, its gradients and moments, rounded at random so that small steps
     count; of LoRA, that of the frozen base, while the adapters stay in float32."""
+    policy_lr: tuple[str, ...] = ()
+    """Learning rates of single policies that differ from `lr`, as POLICY=RATE."""
+    role_lr: tuple[str, ...] = ()
+    """Learning rates of single roles that differ from `lr`, as ROLE=RATE: those of the policies
+    that answer for them alone. In a policy of several roles only sgd knows such rates."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +348,7 @@ class EvaluationOptions:
     keeps it."""
     checkpoint_every: int = 0
     """Steps between checkpoints. 0: as `eval_every`, so that the best evaluation has a checkpoint,
-    and 10 at most."""
+    and 10 at most; with `eval_at`, 10, and every step that is evaluated."""
     keep_last: int = 2
     """Newest checkpoints that stay, beside the best by held-out accuracy."""
     keep_every: int = 0
@@ -343,3 +361,6 @@ class EvaluationOptions:
     swap_probe: bool = False
     """After the last step, evaluate with the policies of every two roles exchanged: roles that have
     specialised fall."""
+    eval_at: tuple[int, ...] = ()
+    """Steps that are evaluated, e.g. 1 2 5, in place of every `eval_every`-th; step 0 and the last
+    step are always evaluated."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from flowzoo.agents.names import agent_names, role_of
 from flowzoo.envs.workflow import Roles
@@ -23,6 +23,26 @@ def per_policy(words: Sequence[str], names: Sequence[str], option: str) -> dict[
         if name not in names:
             raise unknown("policy", name, names)
         found[name] = value
+    return found
+
+
+def numbers_by_role(words: Sequence[str], roles: Iterable[str], option: str) -> dict[str, float]:
+    """Read ROLE=NUMBER words, as the command line has them.
+
+    Raises:
+        UsageError: a word of another form, or an unknown role.
+    """
+    known = list(roles)
+    found: dict[str, float] = {}
+    for word in words:
+        role, _, text = word.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            raise UsageError(f"`{option}` takes ROLE=NUMBER, got {word!r}.") from None
+        if role not in known:
+            raise unknown("role", role, known)
+        found[role] = value
     return found
 
 

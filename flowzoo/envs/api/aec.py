@@ -105,11 +105,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.split = split
         self.max_cycles = max_cycles
         self.render_mode = render_mode
-        self.metadata = {
-            **type(self).metadata,
-            "name": workflow.name,
-            "is_parallelizable": workflow.simultaneous,
-        }  # type: ignore[misc]
+        own = {"name": workflow.name, "is_parallelizable": workflow.simultaneous}
+        self.metadata = {**type(self).metadata, **own}  # type: ignore[misc]
         self.possible_agents = list(workflow.agents)
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {

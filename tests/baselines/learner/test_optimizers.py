@@ -37,6 +37,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "all decay": {"decay": "all", "weight_decay": 0.1},
     "other betas": {"beta1": 0.5, "beta2": 0.9, "adam_eps": 1e-4},
     "adafactor": {"optimizer": "adafactor"},
+    "sgd": {"optimizer": "sgd", "role_lr": {"a": 1e-3}, "role_loss": "sum", "clip_norm": 0},
     "bfloat16": LOWER,
     "lora": {"rank": 2},
     "lora on bfloat16": {"rank": 2, **LOWER},
@@ -190,7 +191,7 @@ def test_a_frozen_base_in_bfloat16_holds_adapters_in_float32(
         ({"weights": "bfloat16"}, "set `compute` to bfloat16 too"),
         ({"beta1": 1.0}, r"`beta1` must be in \[0, 1\)"),
         ({"adam_eps": 0.0}, "`adam_eps` must be greater than 0"),
-        ({"optimizer": "sgd"}, "unknown choice of `optimizer`"),
+        ({"optimizer": "adam"}, "unknown choice of `optimizer`"),
     ],
 )
 def test_wrong_choices_are_refused(choices: dict[str, Any], message: str) -> None:
@@ -205,6 +206,8 @@ def test_a_model_of_another_number_format_is_refused(tiny_model: Make) -> None:
         Learner(tiny_model().bfloat16(), LearnerConfig())
     with pytest.raises(UsageError, match="adafactor keeps weights in float32"):
         resolve(TrainConfig(optimizer="adafactor", **LOWER))
+    with pytest.raises(UsageError, match="sgd keeps weights in float32"):
+        resolve(TrainConfig(optimizer="sgd", lr=0.1, **LOWER))
 
 
 @pytest.mark.full

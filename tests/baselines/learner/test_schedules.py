@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
-from flowzoo.baselines.learner.config import LearnerConfig, numbers_by_role
+from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock, lr_at
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.policy_map import numbers_by_role
 from flowzoo.errors import UsageError
 
 

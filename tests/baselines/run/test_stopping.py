@@ -47,6 +47,15 @@ def test_an_accuracy_that_is_good_enough_ends_at_once() -> None:
     assert stop_reason(rows_of(90), 0, 0.9) == "held-out accuracy 90.0 % reaches stop_at 0.9"
 
 
+def test_a_collapse_ends_a_run_if_it_is_asked_to() -> None:
+    rows = rows_of(50, 80, 40, 38, 80)
+    assert ends(rows) is None
+    said = [stop_reason(rows[:end], 0, None, "collapse") for end in range(1, len(rows) + 1)]
+    assert [row["step"] for row, one in zip(rows, said, strict=True) if one] == [6]
+    assert said[6].startswith("the held-out accuracy went from 80.0 %")
+    assert said[6].endswith("(stop_on collapse)")
+
+
 def test_evaluations_without_a_gain_beyond_noise_are_counted() -> None:
     assert ends(rows_of(50, 51, 50, 52, 49), patience=3) == 6
     assert ends(rows_of(50, 51, 50, 60, 61, 62, 61), patience=3) == 12

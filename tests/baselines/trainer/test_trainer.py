@@ -223,6 +223,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"advantage": ("target=candidate",)}, "start from at_grpo"),
     ({"advantage": ("mean_group=problem+colour",)}, "unknown column in `mean_group` 'colour'"),
     ({"aggregation": "token-sum", "updates": 0}, "choose `updates` above 0"),
+    ({"optimizer": "sgd"}, "`optimizer` sgd needs an `lr`"),
+    ({"optimizer": "sgd", "lr": 0.1, "beta1": 0.5}, "`beta1` is a setting of optimizer=adamw"),
+    ({"role_lr": ("generator=1e-3",)}, "which answers for aggregator, generator, is for sgd"),
+    ({"policy_lr": ("generator=1e-3",)}, "unknown policy 'generator'"),
+    ({"policy_lr": ("shared=much",)}, "`policy_lr shared` must be a number, got 'much'"),
+    ({"policy_lr": ("shared=0",)}, "`policy_lr shared` must be greater than 0"),
     ({"device": "tpu"}, "device 'tpu' cannot be used here .*: use auto or cpu"),
     ({"model": "pocket:writing"}, "unknown task with a pocket model 'writing'"),
 ]
@@ -243,6 +249,20 @@ def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> No
     run(tmp_path, steps=1, workflow="single")
     with pytest.raises(UsageError, match="holds a run with other settings"):
         run(tmp_path, steps=1)
+
+
+def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path: Path) -> None:
+    tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
+    tiny["workflow"] = "single"
+    run(tmp_path / "parts", steps=1, **tiny, eval_at=(1,))
+    run(tmp_path / "whole", steps=5, **tiny, eval_at=(3, 1))
+    assert [row["step"] for row in rows(tmp_path / "whole") if "eval/scores" in row] == [0, 1, 3, 5]
+    saved = sorted(path.name for path in (tmp_path / "whole" / "checkpoints").iterdir())
+    assert {"step-00000003", "step-00000005"} <= set(saved)
+    settings = json.loads((tmp_path / "whole" / "run.json").read_text())["settings"]
+    assert (settings["eval_every"], settings["checkpoint_every"]) == (0, 10)
+    with pytest.raises(UsageError, match=r"other settings \(eval_at \[1\] -> \[3, 1\]\)"):
+        run(tmp_path / "parts", steps=5, **tiny, eval_at=(3, 1))
 
 
 def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued(
