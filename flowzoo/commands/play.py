@@ -47,14 +47,24 @@ class Options:
 def run(options: Options) -> int:
     """Play and print."""
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.commands.shared import build_workflow, grading_of, open_roster
+    from flowzoo.commands.shared import (
+        build_workflow,
+        check_count,
+        check_roster,
+        grading_of,
+        open_roster,
+    )
+    from flowzoo.envs.tasks.task import get_problem
 
+    check_count("n", options.n)
+    check_count("index", options.index, 0, 2**31)
     options = with_task(options)
     workflow = build_workflow(options.workflow, options.problems)
+    check_roster(workflow, options.policies)
     grading_of(workflow)
     split, seed = options.problems.which_split(), options.problems.seed
     problems = [
-        workflow.task.problem(index, split)
+        get_problem(workflow.task, index, split)
         for index in range(options.index, options.index + options.n)
     ]
     with open_roster(workflow, options.policies, seed) as roster:
