@@ -17,7 +17,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl lint format wheel clean
+.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -98,6 +98,9 @@ $(TRL_STAMP): constraints.txt
 bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTrainer
 	$(BIN)/python benchmarks/step_cost.py
 
+third-party: env ## Try the environments in other libraries, each in an environment of its own (LIBRARIES="torchrl ...")
+	$(BIN)/python benchmarks/third_party/run.py $(LIBRARIES)
+
 lint: env ## Check style, types, import directions, circles of files and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -113,5 +116,5 @@ wheel: env ## Build dist/*.whl
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o dist .
 
 clean: ## Remove the environment, builds and caches; runs/ stays
-	rm -rf $(VENV) .venv-trl build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-trl .venv-third-party build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,6 +69,21 @@ def __getattr__(name: str) -> Any:
     if name in _WORKFLOWS:
         return importlib.import_module(f"flowzoo.envs.{name}")
     raise AttributeError(f"module 'flowzoo' has no attribute {name!r}")
+
+
+class _WorkflowModules(MetaPathFinder, Loader):
+    """Lets `import flowzoo.voting_v0` find the one module that `flowzoo.voting_v0` is."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package, _, name = fullname.rpartition(".")
+        return ModuleSpec(fullname, self) if package == "flowzoo" and name in _WORKFLOWS else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__.rpartition(".")[2]
+        sys.modules[module.__name__] = importlib.import_module(f"flowzoo.envs.{name}")
+
+
+sys.meta_path.append(_WorkflowModules())
 
 
 def __dir__() -> list[str]:

@@ -1,13 +1,16 @@
 """The command `flowzoo`: reads the command line and hands it to the module of the command.
 
 Exit status: 0 when the command did its work, 2 for a mistake of the user (one line on stderr),
-130 after Ctrl-C, 1 when the reader of a pipe went away.
+130 after Ctrl-C (which says what is kept), 1 when the reader of a pipe went away.
 """
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -26,17 +29,32 @@ from flowzoo.commands import export as export_command
 from flowzoo.commands import filter as filter_command
 from flowzoo.commands import list as list_command
 from flowzoo.commands import matrix as matrix_command
+from flowzoo.commands import new as new_command
 from flowzoo.commands import play as play_command
 from flowzoo.commands import report as report_command
 from flowzoo.commands import sandbox as sandbox_command
 from flowzoo.commands import sft as sft_command
 from flowzoo.commands import swap as swap_command
 from flowzoo.commands import train as train_command
-from flowzoo.errors import FlowzooError
+from flowzoo.commands.mistakes import check_words, one_line
+from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.provenance import usable_cores
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk or quota: the user's to mend, so they get one line as well."""
+_PLACE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR,
+    errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
+)  # fmt: skip
+"""Errors of a place that a path names, which are the user's to mend as well."""
+COMMANDS = {
+    name: f"flowzoo.commands.{name}"
+    for name in (
+        "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
+        "export", "doctor", "sandbox",
+    )
+}  # fmt: skip
+"""Command -> its module."""
 
 Command = (
     Annotated[list_command.Options, conf.subcommand("list")]
@@ -50,6 +68,7 @@ Command = (
     | Annotated[report_command.Options, conf.subcommand("report")]
     | Annotated[swap_command.Options, conf.subcommand("swap")]
     | Annotated[export_command.Options, conf.subcommand("export")]
+    | Annotated[new_command.Options, conf.subcommand("new")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]
 )
@@ -70,22 +89,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (`sys.argv` by default) and return its exit status.
 
     Raises:
-        SystemExit: help was asked for (status 0), or the command line could not be read (2).
+        SystemExit: help was asked for (status 0).
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
     set_environment()
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that module:Class finds a workflow in this folder
+    show_everything()
     try:
         status = _run(words)
         sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
         return status
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        kept = "; ".join(getattr(stop, "__notes__", ())) or "nothing was saved"
+        print(f"\ninterrupted: {kept}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Python flushes stdout once more at exit; give it somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+_PLAIN = str.maketrans({"×": "x", "−": "-", "–": "-", "…": "...", "█": "#", "·": "-", "→": "->"})
+
+
+def show_everything() -> None:
+    """Let terminals that know few characters show the others as escapes, instead of failing."""
+    codecs.register_error("flowzoo.escape", _escape)
+    for stream in (sys.stdout, sys.stderr):
+        encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "")
+        if encoding != "utf8" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="flowzoo.escape")
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding does not have: of our own marks a plain form, else an escape."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
 
 
 def set_environment() -> None:
@@ -112,7 +153,7 @@ def _run(words: tuple[str, ...]) -> int:
         _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
         return _module_of(line.command).run(line.command)
     except (FlowzooError, OSError) as error:
-        if not isinstance(error, FlowzooError) and error.errno not in _FULL:
+        if not isinstance(error, FlowzooError) and not _of_place(error):
             raise
         if "--verbose" in words:
             logging.getLogger("flowzoo").exception("the command failed")
@@ -120,8 +161,19 @@ def _run(words: tuple[str, ...]) -> int:
         return 2
 
 
+def _of_place(error: OSError) -> bool:
+    """Whether an error of the system is about a place that the user named, or is full."""
+    return error.errno in _FULL or (error.errno in _PLACE and error.filename is not None)
+
+
 def _parse(words: tuple[str, ...]) -> CommandLine:
-    """The command line, over the file of settings that it may name."""
+    """The command line, over the file of settings that it may name.
+
+    Raises:
+        UsageError: it cannot be read.
+        SystemExit: help was asked for (status 0).
+    """
+    check_words(words, COMMANDS)
     filed = train_command.with_file(words) if words[:1] == ("train",) else None
     read: partial[CommandLine] = partial(
         tyro.cli,
@@ -130,7 +182,14 @@ def _parse(words: tuple[str, ...]) -> CommandLine:
         args=words or ("--help",),
         config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff),
     )
-    return read() if filed is None else read(default=CommandLine(filed))
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return read() if filed is None else read(default=CommandLine(filed))
+    except SystemExit as end:
+        if end.code:
+            raise UsageError(one_line(said.getvalue())) from None
+        raise
 
 
 def _module_of(options: object) -> Any:
@@ -153,8 +212,11 @@ def _print_error(error: FlowzooError | OSError) -> None:
     from rich.text import Text
 
     said = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    said = " ".join(said.split())  # messages of other libraries have several lines
     if isinstance(error, OSError) and not isinstance(error, FlowzooError):
-        said = f"{said}. Free space there, or write elsewhere."
+        full = error.errno in _FULL
+        said = f"{said}. {'Free space there, or write' if full else 'Name another place, or look'} "
+        said += "elsewhere." if full else "at its permissions."
     Console(stderr=True).print(Text(f"error: {said}", "bold red"), soft_wrap=True)
 
 

@@ -65,6 +65,26 @@ def load_class(setting: str, name: str, base: type[C]) -> type[C]:
     return found
 
 
+def class_words(setting: str, value: Any) -> str:
+    """`module:Class` of a class that a setting was given in place of its name.
+
+    Raises:
+        UsageError: no class, or one that a module does not hold under its name.
+    """
+    if not isinstance(value, type):
+        raise UsageError(
+            f"`{setting}` must be a name, module:Class or a class, got {type(value).__name__} "
+            f"{value!r:.60}: settings of a {setting} go into `options` as NAME=VALUE"
+        )
+    module = sys.modules.get(value.__module__)
+    if getattr(module, value.__qualname__, None) is not value:
+        raise UsageError(
+            f"`{setting}` {value.__qualname__} cannot be found by its name in {value.__module__}, "
+            "as a run that goes on must: define the class at the top level of a module"
+        )
+    return f"{value.__module__}:{value.__qualname__}"
+
+
 def load_named(
     setting: str, name: str, what: str, base: type | None = None
 ) -> tuple[Any, ModuleType]:

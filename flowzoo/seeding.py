@@ -8,6 +8,7 @@ blake2b.
 from __future__ import annotations
 
 import hashlib
+import operator
 import random
 
 Part = str | int
@@ -17,6 +18,8 @@ def key_digest(*parts: Part) -> bytes:
     """16 bytes that identify the tuple `parts`; `("a", "bc")` and `("ab", "c")` differ."""
     hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
+        if not isinstance(part, str | int) and hasattr(part, "__index__"):
+            part = operator.index(part)  # an integer of NumPy is the same key
         raw = str(part).encode("utf-8", "surrogatepass")
         tag = b"i" if isinstance(part, int) else b"s"
         hasher.update(tag + len(raw).to_bytes(8, "little") + raw)

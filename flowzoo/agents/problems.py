@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from flowzoo.envs import Problem, Task
+from flowzoo.envs.tasks.task import get_problem, get_size
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int, key_rng
 
@@ -17,28 +18,36 @@ def distinct_problems(task: Task, split: str, count: int | None, start: int = 0)
     """The first `count` problems of `split` with different texts, from index `start` on.
 
     A generator may repeat an instance; counting it twice would narrow intervals that it should not.
+    Where it does nothing but repeat, the search ends: of a space that has one instance more, all
+    alike in chance, so many repetitions in a row have a chance of less than 10^-20.
     `count` None takes every row of a finite split, repeated texts included.
 
     Raises:
         UsageError: the split has fewer distinct problems, or `count` is None for a generator.
     """
-    size = task.size(split)
+    size = get_size(task, split)
     if count is None:
         if size is None:
             raise UsageError("a generated split has no end: say how many problems (n)")
-        return [task.problem(index, split) for index in range(start, size)]
+        return [get_problem(task, index, split) for index in range(start, size)]
     if count < 1:
         raise UsageError(f"the number of problems must be >= 1, got {count}")
     end = start + _LOOKS * count if size is None else size
     seen: set[str] = set()
     found: list[Problem] = []
+    repeated = 0
     for index in range(start, end):
-        problem = task.problem(index, split)
+        problem = get_problem(task, index, split)
         if problem.text not in seen:
             seen.add(problem.text)
             found.append(problem)
             if len(found) == count:
                 return found
+            repeated = 0
+        else:
+            repeated += 1
+            if size is None and repeated > _LOOKS * (len(found) + 1):
+                break
     raise UsageError(
         f"split {split!r} of task {task.name!r} has only {len(found)} distinct problems from "
         f"index {start} on, {count} were asked for"
@@ -100,8 +109,8 @@ class ProblemStream:
 
     def take(self, task: Task, count: int) -> list[Problem]:
         """The next `count` problems of `task`, which may change from step to step (its level)."""
-        size = task.size(self.split) if self._only is None else len(self._only)
+        size = get_size(task, self.split) if self._only is None else len(self._only)
         found = indices_from(size, self.seed, self.cursor, count)
         self.cursor += count
         chosen = found if self._only is None else [self._only[i] for i in found]
-        return [task.problem(index, self.split) for index in chosen]
+        return [get_problem(task, index, self.split) for index in chosen]

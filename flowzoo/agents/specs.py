@@ -4,13 +4,15 @@
 `vllm:PATH` (the same model in a vLLM engine of this process), `vllm:PATH@URL` (a running
 `vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
 (the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and
-`pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`).
+`pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`). `human` is the person
+at the terminal.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+from flowzoo.agents.human import HumanPolicy
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
@@ -28,6 +30,7 @@ _FORMS = (
     "pocket:TASK",
     "pocket:SCALE",
     "pocket:TASK-SCALE",
+    "human",
 )
 
 
@@ -64,6 +67,8 @@ def make_policy(
         if oracle is None:
             raise UsageError(f"policy {spec!r} needs the workflow that is played (oracle=...).")
         return ScriptedPolicy(oracle, _probability(spec, rest), seed=seed, name=label)
+    if spec == "human":
+        return HumanPolicy(label)
     if kind == "pocket":
         rest = str(pocket_path(*read_pocket(rest, oracle.task.name if oracle else "")))
     if kind in ("hf", "pocket") and rest:
@@ -79,13 +84,45 @@ def make_policy(
     if kind == "openai":
         from flowzoo.agents.openai.policy import OpenAIPolicy
 
-        model, _, url = rest.partition("@http")
-        if not model or not url:
-            raise UsageError(
-                f"expected openai:MODEL@URL, e.g. openai:gpt-4o@https://host/v1, got {spec!r}."
-            )
-        return OpenAIPolicy(model, f"http{url}", name=label, sampling=sampling, thinking=thinking)
+        model, url = _endpoint(spec, rest)
+        return OpenAIPolicy(model, url, name=label, sampling=sampling, thinking=thinking)
     raise unknown("policy", spec, _FORMS)
+
+
+def check_spec(spec: str, task: str) -> None:
+    """Refuse a spec that names no policy, without loading anything.
+
+    Args:
+        spec: as for `make_policy`.
+        task: name of the task that is played.
+
+    Raises:
+        UsageError: a spec of no known form, a probability that is none, a pocket model that there
+            is not, or an endpoint's URL that is none.
+    """
+    kind, colon, rest = spec.partition(":")
+    if kind == "scripted" and colon:
+        chance = _probability(spec, rest)
+        if not 0 <= chance <= 1:
+            raise UsageError(f"expected scripted:P with P in [0, 1], got {spec!r}.")
+    elif kind == "pocket":
+        pocket_path(*read_pocket(rest, task))
+    elif kind == "openai":
+        from flowzoo.agents.openai.endpoint import chat_url
+
+        chat_url(_endpoint(spec, rest)[1])
+    elif spec != "human" and (kind not in ("hf", "vllm") or not rest):
+        raise unknown("policy", spec, _FORMS)
+
+
+def _endpoint(spec: str, rest: str) -> tuple[str, str]:
+    """Model and URL of MODEL@URL."""
+    model, _, url = rest.partition("@http")
+    if not model or not url:
+        raise UsageError(
+            f"expected openai:MODEL@URL, e.g. openai:gpt-4o@https://host/v1, got {spec!r}."
+        )
+    return model, f"http{url}"
 
 
 def _vllm(rest: str, label: str, sampling: Sampling | None, thinking: bool | None) -> Policy:

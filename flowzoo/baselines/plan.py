@@ -33,12 +33,12 @@ from flowzoo.baselines.settings.checks import (
     check_used,
 )
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import make_training_workflow
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, policy_map
 from flowzoo.baselines.settings.rates import idle_weights, policy_rates
-from flowzoo.envs import Workflow, make_workflow
-from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs import Workflow
+from flowzoo.envs.settings import Setting, read_settings
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
@@ -150,30 +150,6 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
         judge,
         hooks,
     )
-
-
-def make_training_workflow(config: TrainConfig) -> Workflow:
-    """The workflow of a run, or the one around the environment that is to be played.
-
-    Raises:
-        UsageError: settings of tasks together with an environment, or what either refuses.
-    """
-    settings = read_settings(config.options)
-    if config.env is not None:
-        for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
-            if getattr(config, name):
-                raise UsageError(
-                    f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
-                    "out, or give options of the environment as NAME=VALUE in `options`"
-                )
-        if config.model == "pocket" and not config.models:
-            raise UsageError(
-                "`model` pocket is the model of the task that is played, and `env` has no task: "
-                "name a model, e.g. pocket:math"
-            )
-        return make_aec_workflow(config.env, **settings)
-    add_setting(settings, "sandbox", config.sandbox)
-    return make_workflow(config.workflow, config.task, **settings)
 
 
 def make_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:

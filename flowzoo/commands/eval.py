@@ -50,20 +50,39 @@ class Options:
 def run(options: Options) -> int:
     """Evaluate and print."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+    from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.agents.problems import distinct_problems
-    from flowzoo.commands.shared import grading_of, open_roster
+    from flowzoo.commands.shared import (
+        check_count,
+        check_folder,
+        check_roster,
+        chosen_problems,
+        grading_of,
+        interruptible,
+        open_roster,
+    )
 
+    check_count("n", options.n)
+    check_count("samples", options.samples)
+    if options.out:
+        check_folder("out", options.out)
     if options.like and (options.samples != 1 or options.majority):
         raise UsageError("--like sets the number of votes: leave out --samples and --majority")
+    if options.like:
+        read_summary(options.like)  # before anything is loaded
     workflow = build_played(options)
     split = options.problems.which_split()
-    endless = workflow.task.size(split) is None
-    problems = distinct_problems(workflow.task, split, options.n or (500 if endless else None))
+    check_roster(workflow, options.policies)
+    problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
     grading = grading_of(workflow)
-    store = EvaluationDirectory(options.out, settings, grading) if options.out else None
-    with open_roster(workflow, options.policies, options.problems.seed) as roster:
+    # More problems and more samples are what is there, and others: the first ones are the same.
+    grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
+    store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
+    with (
+        open_roster(workflow, options.policies, options.problems.seed) as roster,
+        interruptible(lambda: kept_episodes(store, len(problems) * options.samples)),
+    ):
         summary = measure(options, workflow, roster, problems, store)
     if options.json:
         print(json.dumps({"settings": settings, **summary}))
@@ -74,6 +93,16 @@ def run(options: Options) -> int:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
+
+
+def kept_episodes(store: Any, wanted: int) -> str:
+    """What an evaluation that is stopped has saved."""
+    if store is None:
+        return "nothing was saved; with --out every finished episode is kept"
+    return (
+        f"{len(store.finished)} of {wanted} episodes are kept in {store.folder}; the same command "
+        "plays the rest"
+    )
 
 
 def build_played(options: Options) -> Any:

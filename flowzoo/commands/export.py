@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
 
-from flowzoo.commands.shared import quiet_transformers
-from flowzoo.errors import UsageError
+from flowzoo.commands.shared import check_folder, check_run, quiet_transformers
 
 if TYPE_CHECKING:
     from flowzoo.baselines.run.export import Exported
@@ -36,14 +35,14 @@ class Options:
 
 def run(options: Options) -> int:
     """Export, and say what the folder is."""
+    check_run(options.run)
+    check_folder("out", options.out)
     quiet_transformers()
     from flowzoo.baselines.report.card import CardSubject, model_card
     from flowzoo.baselines.run.export import export_policy
     from flowzoo.baselines.run.reading import read_run
 
     def card(done: Exported) -> str:
-        if not (options.run / "run.json").is_file():
-            raise UsageError(f"{options.run} is no run directory: it has no run.json")
         read = read_run(options.run, options.run.resolve().name)
         subject = CardSubject(done.policy, done.step, done.base is not None)
         return model_card(read, subject, options.out.resolve().name)

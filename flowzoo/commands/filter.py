@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from tyro import conf
 
 from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,37 @@ class Options:
 
 def run(options: Options) -> int:
     """Measure and print."""
-    from flowzoo.agents.problems import distinct_problems
     from flowzoo.baselines.problems.difficulty import measure, within
     from flowzoo.commands.shared import (
         build_workflow,
+        check_count,
+        check_folder,
+        check_roster,
+        chosen_problems,
         episode_progress,
         grading_of,
+        interruptible,
         open_roster,
     )
 
     within([], options.low, options.high)
+    check_count("n", options.n)
+    check_count("samples", options.samples)
+    check_folder("out", options.out.parent)
+    if options.out.is_dir():
+        raise UsageError(f"--out {options.out} is a directory: name a file, e.g. rates.jsonl in it")
     workflow = build_workflow(options.workflow, options.problems)
     split = options.problems.which_split()
-    endless = workflow.task.size(split) is None
-    problems = distinct_problems(workflow.task, split, options.n or (500 if endless else None))
+    check_roster(workflow, options.policies)
+    problems = chosen_problems(workflow, split, options.n)
     grading_of(workflow)
     seed = options.problems.seed
     with (
         open_roster(workflow, options.policies, seed) as roster,
         episode_progress(len(problems) * options.samples, "measuring") as advance,
+        interruptible(
+            lambda: f"finished problems are kept in {options.out}; the same command resumes"
+        ),
     ):
         rates = measure(
             workflow, roster, problems, options.out,

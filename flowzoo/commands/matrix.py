@@ -48,14 +48,18 @@ def run(options: Options) -> int:
 
     Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     """
-    quiet_transformers()
     from flowzoo.baselines.matrix.file import load_matrix
+    from flowzoo.commands.shared import check_count, check_folder, interruptible
+
+    check_count("jobs", options.jobs, 0, 1_024)
+    matrix = load_matrix(options.matrix)
+    out = Path(options.out or f"runs/{matrix.name}")
+    check_folder("out", out)
+    quiet_transformers()
     from flowzoo.baselines.matrix.run import control_jobs, execute, training_jobs
     from flowzoo.baselines.report.matrix_table import tables
     from flowzoo.commands.matrix_progress import live_table, plan_text
 
-    matrix = load_matrix(options.matrix)
-    out = Path(options.out or f"runs/{matrix.name}")
     if options.restart:
         move_aside(matrix, out, options)
     runs = _chosen(training_jobs(matrix, out), options.only, matrix)
@@ -66,7 +70,8 @@ def run(options: Options) -> int:
         return 0
     jobs = [*runs, *evaluations]
     if not options.table:
-        with live_table(runs, evaluations, workers) as on_poll:
+        note = f"what the runs have saved is kept in {out}; the same command goes on"
+        with live_table(runs, evaluations, workers) as on_poll, interruptible(lambda: note):
             execute(jobs, workers, on_poll)
     found = tables(runs)
     _tell(found, out, options)

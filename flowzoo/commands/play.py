@@ -15,7 +15,7 @@ from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.agents import Roster
-    from flowzoo.envs import Problem, Workflow
+    from flowzoo.envs import Episode, Problem, Workflow
 
 EXPERTS = "scripted:0.8"
 """Who plays a task that is named alone and has no pocket model."""
@@ -47,14 +47,24 @@ class Options:
 def run(options: Options) -> int:
     """Play and print."""
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.commands.shared import build_workflow, grading_of, open_roster
+    from flowzoo.commands.shared import (
+        build_workflow,
+        check_count,
+        check_roster,
+        grading_of,
+        open_roster,
+    )
+    from flowzoo.envs.tasks.task import get_problem
 
+    check_count("n", options.n)
+    check_count("index", options.index, 0, 2**31)
     options = with_task(options)
     workflow = build_workflow(options.workflow, options.problems)
+    check_roster(workflow, options.policies)
     grading_of(workflow)
     split, seed = options.problems.which_split(), options.problems.seed
     problems = [
-        workflow.task.problem(index, split)
+        get_problem(workflow.task, index, split)
         for index in range(options.index, options.index + options.n)
     ]
     with open_roster(workflow, options.policies, seed) as roster:
@@ -113,14 +123,20 @@ def with_task(options: Options) -> Options:
 async def show(
     workflow: Workflow, roster: Roster, problem: Problem, seed: int, prompts: bool
 ) -> None:
-    """Play one episode, printing each phase as soon as it is answered."""
+    """Play one episode, printing each phase as soon as it is answered.
+
+    Where a person plays, nothing is printed before the end but what their role is asked: the rest
+    may hold what it must not see.
+    """
     from flowzoo.agents import Request
+    from flowzoo.agents.human import HumanPolicy
     from flowzoo.envs import Episode
     from flowzoo.envs.episode.effects import resolve
     from flowzoo.envs.render.transcript import print_new
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
+    by_hand = any(isinstance(policy, HumanPolicy) for policy in roster.policies.values())
     while not episode.done:
         if episode.effects:
             jobs = [(problem, effect) for effect in episode.effects]
@@ -132,5 +148,16 @@ async def show(
             request = Request(key, turn.agent, role, turn.messages, problem.id)
             (completion,) = await roster.policy(turn.agent).generate([request])
             episode.reply(turn.agent, completion.text)
-        printed = print_new(episode, printed, prompts=prompts, pace=pace)
+        if not by_hand:
+            printed = print_new(episode, printed, prompts=prompts, pace=pace)
     print_new(episode, printed, prompts=prompts, pace=pace)
+    if by_hand:
+        print_rewards(episode)
+
+
+def print_rewards(episode: Episode) -> None:
+    """Print what every agent was paid, one line."""
+    from flowzoo.envs.episode.recording import episode_rewards
+
+    paid = episode_rewards(episode).returns.items()
+    print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))

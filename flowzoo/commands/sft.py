@@ -15,6 +15,7 @@ from tyro import conf
 
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.train import kept_of_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    from flowzoo.baselines.settings.early import check_early
+    from flowzoo.commands.shared import check_folder, interruptible
+
+    check_folder("out", options.settings.directory)
+    check_early(options.settings.run_settings(), algorithm=False)
     quiet_transformers()
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
     from flowzoo.commands.shared import grading_of
@@ -43,7 +49,10 @@ def run(options: Options) -> int:
         print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
-    with step_progress(trainer.steps, trainer.step) as on_step:
+    with (
+        step_progress(trainer.steps, trainer.step) as on_step,
+        interruptible(lambda: kept_of_run(trainer.run.root, trainer.step, trainer.steps)),
+    ):
         summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))

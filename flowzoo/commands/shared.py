@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.specs import EngineName
-from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.settings import Setting, add_setting, check_whole, read_settings
 from flowzoo.envs.tasks.task import Split
 from flowzoo.errors import UsageError, unknown
 from flowzoo.sandbox.tier import SandboxName
@@ -63,7 +63,7 @@ class PolicyOptions:
     """One policy for all roles, or several ROLE=POLICY.
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
-    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL."""
+    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
     engine: EngineName = "transformers"
     """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
     `endpoint`. Nothing falls back to another by itself."""
@@ -138,6 +138,112 @@ def build_workflow(name: str, problems: ProblemOptions) -> Any:
     return make_workflow(name, problems.task, **settings)
 
 
+_WITHOUT_MODEL = ("scripted", "openai", "human")
+"""Policies that need no library of models."""
+MOST = 1_000_000
+"""Problems of an evaluation, and other counts that nobody means to be larger."""
+
+
+def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) -> None:
+    """Refuse a count of the command line that cannot be meant.
+
+    Raises:
+        UsageError: it is not within `low`..`high`.
+    """
+    if value is not None:
+        check_whole(f"--{option}", value, low, high)
+
+
+def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
+    """The distinct problems that are played: `count` of them, else all of a file, else 500.
+
+    Raises:
+        UsageError: the split has fewer, or none.
+    """
+    from flowzoo.agents.problems import distinct_problems
+    from flowzoo.envs.tasks.task import get_size
+
+    if count is None:
+        count = 500 if get_size(workflow.task, split) is None else None
+    if (count or 0) > 20_000:
+        print(f"looking for {count:,} distinct problems", file=sys.stderr, flush=True)
+    found = distinct_problems(workflow.task, split, count)
+    if not found:
+        raise UsageError(f"split {split!r} of task {workflow.task.name!r} has no problems")
+    return found
+
+
+def check_folder(option: str, folder: str | Path) -> None:
+    """Refuse a place for a directory where there cannot be one, before work is done for it.
+
+    Raises:
+        UsageError: there is a file there or above it, or it may not be written to.
+    """
+    path = Path(folder)
+    try:
+        there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
+        if not there.is_dir():
+            raise UsageError(
+                f"--{option} {folder} needs a directory where the file {there} is: name another "
+                "place"
+            )
+        usable = os.access(there, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise UsageError(f"--{option} {folder}: {error.strerror}. Name another place.") from error
+    if not usable:
+        raise UsageError(f"--{option} {folder}: {there} may not be written to. Name another place.")
+
+
+def check_run(folder: Path) -> None:
+    """Refuse what is no run directory.
+
+    Raises:
+        UsageError: it has no run.json.
+    """
+    if not (folder / "run.json").is_file():
+        near = [path.parent for path in sorted(folder.glob("*/run.json"))[:3]]
+        hint = f"; {', '.join(map(str, near))} are some" if near else ""
+        raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
+
+
+@contextmanager
+def interruptible(kept: Callable[[], str]) -> Iterator[None]:
+    """Says after Ctrl-C what is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(kept())
+        raise
+
+
+def check_roster(workflow: Any, policies: PolicyOptions) -> None:
+    """Refuse what is wrong with the policies' words before a library of models is loaded.
+
+    Raises:
+        UsageError: an unknown role or policy, a role without one, or a number out of range.
+    """
+    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.lengths import read_lengths, with_default
+    from flowzoo.agents.scripted import ScriptedPolicy
+    from flowzoo.agents.specs import check_spec
+
+    if (policies.engine == "openai") != bool(policies.endpoint):
+        raise UsageError(
+            "--engine openai and --endpoint belong together, got "
+            f"--engine {policies.engine} and --endpoint {policies.endpoint!r}."
+        )
+    roles = workflow.role_counts()
+    by_role = policies.by_role(roles)
+    _, longest = with_default(read_lengths(policies.lengths, roles), roles, policies.max_tokens)
+    Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
+    read_thinking(policies.thinking, by_role)
+    for spec in by_role.values():
+        check_spec(spec, workflow.task.name)
+    expert = ScriptedPolicy(workflow)
+    Roster(dict.fromkeys(by_role, expert)).check(roles)
+
+
 def grading_of(workflow: Any) -> Mapping[str, Any]:
     """What answers are graded with; says on stderr how far programs are confined, if any run."""
     grading = workflow.grading()
@@ -169,14 +275,11 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     from flowzoo.agents.chat.thinking import read_thinking
     from flowzoo.agents.lengths import read_lengths, with_default
 
-    if (policies.engine == "openai") != bool(policies.endpoint):
-        raise UsageError(
-            "--engine openai and --endpoint belong together, got "
-            f"--engine {policies.engine} and --endpoint {policies.endpoint!r}."
-        )
-    quiet_transformers()
-    by_role = policies.by_role(workflow.role_counts())
+    check_roster(workflow, policies)
     roles = workflow.role_counts()
+    by_role = policies.by_role(roles)
+    if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
+        quiet_transformers()
     lengths, longest = with_default(
         read_lengths(policies.lengths, roles), roles, policies.max_tokens
     )

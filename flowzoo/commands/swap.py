@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from tyro import conf
 
-from flowzoo.commands.shared import quiet_transformers
+from flowzoo.commands.shared import check_run, quiet_transformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Measure what is missing, and print."""
+    check_run(options.run)
     quiet_transformers()
     from flowzoo.baselines.run.finished import run_swaps
 

@@ -51,6 +51,11 @@ def with_file(words: Sequence[str]) -> Options | None:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    from flowzoo.baselines.settings.early import check_early
+    from flowzoo.commands.shared import check_folder, interruptible
+
+    check_folder("out", options.settings.directory)
+    check_early(options.settings)
     gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
     quiet_transformers()
     from flowzoo.baselines.trainer import Trainer
@@ -81,13 +86,28 @@ def run(options: Options) -> int:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     if trainer.run.aside.folder is not None:
         print(f"what was measured after it is kept in {trainer.run.aside.folder}", flush=True)
-    with step_progress(options.settings.steps, trainer.step) as on_step:
+    with (
+        step_progress(options.settings.steps, trainer.step) as on_step,
+        interruptible(lambda: kept_of_run(trainer.run.root, trainer.step, options.settings.steps)),
+    ):
         summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
     else:
         print_summary(summary, trainer.run.root)
     return 0
+
+
+def kept_of_run(root: Path, step: int, steps: int) -> str:
+    """What a run that is stopped has saved."""
+    saved = sorted((root / "checkpoints").glob("step-*"))
+    if not saved:
+        return f"before the first checkpoint; the same command begins {root} again"
+    last = int(saved[-1].name.removeprefix("step-"))
+    return (
+        f"step {max(step, 0)} of {steps} was done; {root} keeps everything up to step {last}, from "
+        "which the same command resumes"
+    )
 
 
 def pocket_note(workflow: Workflow, model: str) -> str:

@@ -15,7 +15,7 @@ from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import UngradedError, WorkflowError
 from flowzoo.envs.external.text_env import TextEnv, random_move
-from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (
     Ask,
     Classes,
@@ -62,6 +62,7 @@ __all__ = [
     "Reply",
     "Responder",
     "Run",
+    "SampledReply",
     "Script",
     "Search",
     "Task",

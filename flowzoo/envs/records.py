@@ -6,13 +6,83 @@ object; everything is JSON-able (token ids and log-probs as lists).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from flowzoo.envs.script import Message
+from flowzoo.errors import UsageError, check_choice
 
 FinishReason = Literal["stop", "length", "scripted"]
+
+
+class SampledReply(str):
+    """A reply with what its sampler knows of it, to be given to `env.step` in place of a plain str.
+
+        env.step(SampledReply(text, policy="generator", prompt_ids=..., output_ids=..., logps=...))
+
+    It is a str, so that it passes through every wrapper. What it knows is found in the call of
+    `env.record()`, from which our learner trains.
+
+    Raises:
+        UsageError: not one log-probability for each output token, a token that is no integer, or a
+            log-probability that is not finite or above 0.
+    """
+
+    policy: str
+    prompt_ids: list[int]
+    output_ids: list[int]
+    logps: list[float]
+    finish: FinishReason
+    version: int | None
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        policy: str = "",
+        prompt_ids: Iterable[int] = (),
+        output_ids: Iterable[int] = (),
+        logps: Iterable[float] = (),
+        finish: FinishReason = "stop",
+        version: int | None = None,
+    ) -> SampledReply:
+        """Make it; arrays and tensors of one dimension are taken, too.
+
+        Args:
+            text: the reply.
+            policy: name of the policy that sampled it; the learner of that name trains on it.
+            prompt_ids: token ids of the prompt, as the model saw it.
+            output_ids: sampled token ids, the end-of-turn token included when it was sampled.
+            logps: natural-log probability of each output token under the distribution it was
+                sampled from.
+            finish: `stop`, or `length` for a reply that was cut off.
+            version: optimiser steps behind the weights that sampled it, where that is known.
+        """
+        made = super().__new__(cls, text)
+        made.policy, made.finish, made.version = policy, finish, version
+        try:
+            made.prompt_ids = [operator.index(token) for token in prompt_ids]
+            made.output_ids = [operator.index(token) for token in output_ids]
+            made.logps = [float(logp) for logp in logps]
+        except TypeError as error:
+            raise UsageError(f"token ids must be integers and log-probs numbers: {error}") from None
+        if len(made.logps) != len(made.output_ids):
+            raise UsageError(
+                f"a reply needs one log-prob for each output token, got {len(made.logps)} for "
+                f"{len(made.output_ids)}"
+            )
+        wrong = [logp for logp in made.logps if not -math.inf < logp <= 1e-3]
+        if wrong:
+            raise UsageError(f"log-probs must be finite and at most 0, got {wrong[0]}")
+        check_choice("finish", finish, FinishReason)
+        return made
+
+    def engine(self) -> dict[str, Any]:
+        """The fields of `Call` that it gives."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True, slots=True)

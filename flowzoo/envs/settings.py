@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,10 +42,25 @@ def add_setting(settings: dict[str, Setting], name: str, value: Setting) -> None
     settings[name] = value
 
 
+def whole(value: Any) -> int | None:
+    """`value` as an int if it is an integer of any library, NumPy's among them; None for others.
+
+    True and False are none.
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
 def check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
-    """Raise `UsageError` unless `value` is an int within `low`..`high` (None: no upper limit)."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole or value < low or (high is not None and value > high):
+    """Raise `UsageError` unless `value` is whole and from `low` to `high` (None: no limit)."""
+    number = whole(value)
+    if number is None or number < low or (high is not None and number > high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise UsageError(f"{name}: expected a whole number {limits}, got {value!r}.")
 
@@ -57,10 +73,25 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
         raise UsageError(f"{name}: expected a number {limits}, got {value!r}.")
 
 
-def check_seed(seed: Any) -> None:
-    """Raise `UsageError` unless `seed` is an int."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
+def check_seed(seed: Any) -> int:
+    """`seed` as an int, whichever library's integer it is.
+
+    Raises:
+        UsageError: it is none.
+    """
+    number = whole(seed)
+    if number is None:
         raise UsageError(f"seed: expected an integer, got {seed!r}.")
+    return number
+
+
+def plain_integers(settings: Any) -> None:
+    """Make the integers of other libraries in a frozen dataclass's fields Python's own."""
+    for name, value in vars(settings).items():
+        if type(value) is not int and hasattr(value, "__index__") and not isinstance(value, bool):
+            number = whole(value)
+            if number is not None:
+                object.__setattr__(settings, name, number)
 
 
 def _value(text: str) -> Setting:

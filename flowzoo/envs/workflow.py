@@ -10,14 +10,16 @@ get scripted play, evaluation and the default `others=` of the Gymnasium view.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
-from flowzoo.envs.settings import check_number
+from flowzoo.envs.settings import check_number, plain_integers
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.reward.code.score import code_sandbox
@@ -65,6 +67,26 @@ def plain_setting(value: Any) -> Any:
     return repr(value)
 
 
+@dataclass
+class ScriptedResponder:
+    """Plays all roles of one episode by script; can be pickled in the middle of it."""
+
+    workflow: Workflow
+    problem: Problem
+    skill: float
+    """Chance that a reply is right."""
+    seed: int
+    count: int = 0
+    """Replies given so far: the part of the key that tells them apart."""
+
+    def __call__(self, role: str, messages: list[Message]) -> str:
+        """The reply of `role` to `messages`."""
+        rng = key_rng("responder", self.seed, self.problem.id, role, self.count)
+        self.count += 1
+        right = rng.random() < self.skill
+        return self.workflow.expert(role, messages, self.problem, rng, right)
+
+
 @dataclass(frozen=True)
 class Workflow:
     """A workflow script with its task and settings.
@@ -85,6 +107,9 @@ class Workflow:
     """Whether the script has programs run (effect `Run`), whatever the task."""
     default_task: ClassVar[str] = "math"
     """The task that `env()` takes if none is given."""
+    score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    """The lowest and the highest `score` that play() gives in an `Outcome`; an episode's score is
+    0 to 1 on the scale from one to the other. Grades of a task are 0 to 1 already."""
     simultaneous: ClassVar[bool] = False
     """Every agent acts in every phase, so that the parallel environment fits."""
     prompts: ClassVar[Mapping[str, str]] = {}
@@ -111,6 +136,8 @@ class Workflow:
 
     def __post_init__(self) -> None:
         """Check the settings that all workflows share."""
+        plain_integers(self)
+        self._check_range()
         if self.preset not in self.presets:
             raise unknown(f"preset of {self.name}", self.preset, self.presets)
         if not callable(self.credit) and self.credit not in get_args(Credit):
@@ -137,6 +164,43 @@ class Workflow:
             raise UsageError(f"local_weights: expected a tuple of two numbers, got {weights!r}.")
         for weight in weights:
             check_number("local_weights", weight, 0)
+
+    def _check_range(self) -> None:
+        try:
+            low, high = self.score_range
+            fits = -math.inf < low < high < math.inf
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise UsageError(
+                f"{self.name}: score_range must be two finite numbers, the lowest score and the "
+                f"highest, got {self.score_range!r}."
+            )
+
+    def _scaled(self, outcome: Outcome) -> Outcome:
+        """`outcome` with its score, which play() gave, on the scale 0 to 1.
+
+        Raises:
+            UsageError: no number, or one outside `score_range`.
+        """
+        low, high = self.score_range
+        score: Any = outcome.score
+        if not (type(score) is float and low <= score <= high):  # never of NaN
+            if not isinstance(score, Real):
+                raise UsageError(
+                    "play() returned an Outcome whose score is no number, but "
+                    f"{type(score).__name__} {score!r:.60}"
+                )
+            if not low <= float(score) <= high:
+                raise UsageError(
+                    f"play() returned an Outcome with the score {score!r}: expected a number from "
+                    f"{low:g} to {high:g}; another range is declared as score_range = (lowest, "
+                    "highest) in the workflow's class"
+                )
+            outcome = outcome._replace(score=float(score))
+        if (low, high) == (0.0, 1.0):
+            return outcome
+        return outcome._replace(score=(float(score) - low) / (high - low))
 
     def play(self, problem: Problem) -> Script:
         """The script: yield asks and effects, receive replies and results, return an `Outcome`.
@@ -242,15 +306,7 @@ class Workflow:
         """
         if not 0 <= skill <= 1:
             raise UsageError(f"`skill` must be in [0, 1], got {skill}")
-        count = 0
-
-        def respond(role: str, messages: list[Message]) -> str:
-            nonlocal count
-            rng = key_rng("responder", seed, problem.id, role, count)
-            count += 1
-            return self.expert(role, messages, problem, rng, rng.random() < skill)
-
-        return respond
+        return ScriptedResponder(self, problem, skill, seed)
 
     def script(self, problem: Problem) -> Script:
         """`play`, followed by the grading of its answer if it returned no score."""
@@ -261,6 +317,6 @@ class Workflow:
                 "end it with `return Outcome(answer=...)`"
             )
         if outcome.score is not None:
-            return outcome
+            return self._scaled(outcome)
         graded = yield Grade(outcome.answer)
         return Outcome(outcome.answer, graded.score, outcome.facts)

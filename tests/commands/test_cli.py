@@ -88,9 +88,7 @@ def test_a_line_that_cannot_be_read_is_status_2():
 
 @pytest.mark.parametrize("words", [["list", "--jsn"], ["export"]])
 def test_options_that_cannot_be_read_are_status_2(words, capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(words)
-    assert end.value.code == 2
+    assert cli.main(words) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -129,12 +127,13 @@ def test_an_error_that_is_not_the_users_keeps_its_traceback(monkeypatch):
         cli.main(["doctor"])
 
 
-def test_interruption_is_status_130(monkeypatch):
+def test_interruption_is_status_130(monkeypatch, capsys):
     def fail(options: doctor.Options) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(doctor, "run", fail)
     assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "\ninterrupted: nothing was saved\n"
 
 
 def test_a_reader_that_goes_away_is_quiet():
@@ -258,3 +257,67 @@ def test_settings_are_read_as_plain_values():
 def test_settings_that_cannot_be_read(words, message):
     with pytest.raises(UsageError, match=message):
         read_settings(words)
+
+
+def test_a_terminal_of_ascii_shows_everything_it_can():
+    done = flowzoo_command("list", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "generator x3" in done.stdout
+    assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize("out", [(), ("--out", "kept")])
+def test_an_evaluation_that_is_interrupted_says_what_is_kept(out, tmp_path, monkeypatch, capsys):
+    from flowzoo.agents.scripted import ScriptedPolicy
+
+    asked = 0
+    generate = ScriptedPolicy.generate
+
+    async def interrupted(self, requests):
+        nonlocal asked
+        asked += 1
+        if asked > 5:
+            raise KeyboardInterrupt
+        return await generate(self, requests)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ScriptedPolicy, "generate", interrupted)
+    assert cli.main(["eval", "single", "--policy", "scripted:1", "--n", "9", *out]) == 130
+    told = capsys.readouterr().err.splitlines()[-1]
+    if not out:
+        assert told == "interrupted: nothing was saved; with --out every finished episode is kept"
+        return
+    kept = len((tmp_path / "kept" / "episodes.jsonl").read_text().splitlines())
+    assert told == (
+        f"interrupted: {kept} of 9 episodes are kept in kept; the same command plays the rest"
+    )
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["eval", "single", "--policy", "scripted:1", "--n", "9", *out]) == 0
+
+
+def test_what_a_stopped_run_has_saved(tmp_path):
+    from flowzoo.commands.train import kept_of_run
+
+    assert "before the first checkpoint" in kept_of_run(tmp_path, 0, 40)
+    for step in (0, 10):
+        (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+    said = kept_of_run(tmp_path, 13, 40)
+    assert said.startswith("step 13 of 40 was done;")
+    assert "up to step 10, from which the same command resumes" in said
+
+
+def test_a_dead_endpoint_is_told_of_at_once(caplog):
+    import asyncio
+
+    from flowzoo.agents import Request
+    from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy
+
+    policy = OpenAIPolicy("m", "http://127.0.0.1:9/v1", retries=1)
+    message = {"role": "user", "content": "x"}
+    request = Request(("a",), "writer_0", "writer", [message], "p")
+    with pytest.raises(EndpointError, match="after 2 attempts"):
+        asyncio.run(policy.generate([request, request]))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "trying again (1 of 1)" in told[0]

@@ -78,3 +78,21 @@ def test_lengths_and_decoding_reach_the_model(
     assert (protocol["decoding"]["pocket"]["top_k"], protocol["samples"]) == (5, 1)
     assert main(["eval", "single", "--n", "3", "--thinking", "on"]) == 2
     assert "does not think" in capsys.readouterr().err
+
+
+def test_an_evaluation_grows_and_does_not_shrink(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grown, whole = str(tmp_path / "grown"), str(tmp_path / "whole")
+    assert main([*SINGLE, "--out", grown]) == 0
+    first = (tmp_path / "grown" / "episodes.jsonl").read_text()
+    words = [*SINGLE[:-1], "40", "--samples", "2"]
+    assert main([*words, "--out", grown]) == 0
+    assert (tmp_path / "grown" / "episodes.jsonl").read_text().startswith(first)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert main([*words, "--out", whole]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == last
+    assert last.endswith("/80)")
+    assert main([*SINGLE, "--out", grown]) == 2
+    assert "holds an evaluation with n 40, which is more than 30" in capsys.readouterr().err
+    assert len((tmp_path / "grown" / "episodes.jsonl").read_text().splitlines()) == 80

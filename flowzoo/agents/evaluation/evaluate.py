@@ -50,6 +50,7 @@ class EvaluationDirectory:
         folder: Path,
         settings: Mapping[str, Any],
         grading: Mapping[str, Any] = MappingProxyType({}),
+        grows: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Open or create `folder`.
 
@@ -57,6 +58,8 @@ class EvaluationDirectory:
             folder: the directory.
             settings: what decides the numbers; a resumed evaluation must have the same.
             grading: what answers are graded with (`Workflow.grading`), for the record.
+            grows: settings that may be larger than those of the evaluation that is there, with what
+                None stands for in each.
 
         Raises:
             UsageError: it holds an evaluation with other settings.
@@ -68,6 +71,16 @@ class EvaluationDirectory:
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))["settings"]
             changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
+            smaller = [name for name in changed if name in grows]
+            for name in smaller:
+                old, new = (one.get(name) or grows[name] for one in (before, plain))
+                if new >= old:
+                    changed.remove(name)
+                else:
+                    raise UsageError(
+                        f"{folder} holds an evaluation with {name} {old}, which is more than "
+                        f"{new}: repeat it with {old} or more, or choose another --out"
+                    )
             if changed:
                 raise UsageError(
                     f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "

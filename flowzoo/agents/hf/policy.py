@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
+from flowzoo.agents.hub import tell_hub
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -78,6 +79,7 @@ def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple
         UsageError: nothing loadable at `source`.
         DataError: it is of a checkpoint, and not what was written there.
     """
+    tell_hub(source)
     check_written(Path(source))
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)

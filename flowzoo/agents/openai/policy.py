@@ -104,6 +104,8 @@ class OpenAIPolicy:
             variables["enable_thinking"] = thinking
         if variables:
             self._extra["chat_template_kwargs"] = variables
+        self._told = 0
+        """Attempts that a failure was told of since the last answer."""
         self._optional = {"seed"} | ({"logprobs"} if logprobs else set())
         self._cap_field = "max_tokens"
         self._client: httpx.AsyncClient | None = None
@@ -176,6 +178,7 @@ class OpenAIPolicy:
                 outcome, wait = await self._attempt(client, self._body(request, messages))
             if isinstance(outcome, Completion):
                 self.stats.requests += 1
+                self._told = 0
                 self.stats.shortened += removed > 0
                 return replace(outcome, shortened=removed)
             if wait == _TOO_LONG:
@@ -188,11 +191,20 @@ class OpenAIPolicy:
                 tries = f" after {attempt + 1} attempts" if attempt else ""
                 raise EndpointError(f"{self._url} failed{tries}: {outcome}")
             if wait >= 0:
+                self._tell(attempt, str(outcome))
                 backoff = min(0.5 * 2**attempt, 30.0)
                 jitter = key_rng("backoff", attempt, *request.key).uniform(0.5, 1.0)
                 await asyncio.sleep(max(wait, backoff * jitter))
                 attempt += 1
                 self.stats.retries += 1
+
+    def _tell(self, attempt: int, problem: str) -> None:
+        """Say that nothing came, once for every attempt and not for every request."""
+        if attempt >= self._told:
+            self._told = attempt + 1
+            _log.warning(
+                "%s: %s; trying again (%d of %d)", self._url, problem, attempt + 1, self._retries
+            )
 
     async def _attempt(
         self, client: httpx.AsyncClient, body: dict[str, Any]

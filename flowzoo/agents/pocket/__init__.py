@@ -101,7 +101,11 @@ def shipped_folder(task: str, scale: str) -> Path:
         UsageError: there is no model for this task or of this size, shipped or not.
     """
     if task not in TASKS:
-        raise unknown("task with a pocket model", task, TASKS)
+        raise UsageError(
+            f"there is no pocket model for the task {task!r}, only for {', '.join(TASKS)}: name "
+            "another model (training: --model PATH, or --model pocket:math to begin with one that "
+            "knows other problems; playing: --policy hf:PATH or scripted:P)."
+        )
     if scale == "default":
         return _HERE / task
     if scale not in SCALES:

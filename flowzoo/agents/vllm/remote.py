@@ -9,6 +9,7 @@ answers needs none of them. The API key is read from OPENAI_API_KEY when a reque
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -35,6 +36,7 @@ except ImportError as error:
     raise missing_extra("httpx", "openai", "a vLLM server") from error
 
 _KEY = "OPENAI_API_KEY"
+_log = logging.getLogger(__name__)
 
 
 def connect(path: str, url: str, **options: Any) -> VLLMEngine:
@@ -170,7 +172,7 @@ class ServerBackend:
             )
 
     async def _reach(self, patience_s: float) -> None:
-        deadline = time.monotonic() + patience_s
+        deadline, told = time.monotonic() + patience_s, False
         while True:
             try:
                 reply = await self._client.get(f"{self._root}/health", timeout=5.0)
@@ -181,6 +183,12 @@ class ServerBackend:
                 said = f"{type(error).__name__}: {error}"
             if time.monotonic() > deadline:
                 raise EngineDeadError(f"no vLLM server answers at {self._root}: {said}")
+            if not told:
+                told = True
+                _log.warning(
+                    "no vLLM server answers at %s yet (%s); waiting up to %g s",
+                    self._root, said, patience_s,
+                )  # fmt: skip
             await asyncio.sleep(0.5)
 
     async def _get(self, path: str) -> Any:

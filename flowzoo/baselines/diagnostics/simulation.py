@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,29 +128,31 @@ def simulate_capture(
     apart: float = 1.0,
     updates: int = 100,
     replies: int = 200,
+    voters: int = 3,
 ) -> SimulatedRun:
-    """Three voters (`generator`) and an aggregator under one policy.
+    """Some `voters` (`generator`, three of them) and an aggregator under one policy.
 
-    Gradients are noise of equal size per call, so the voters have sqrt(3) / (1 + sqrt(3)) = 0.63 of
-    the mass and 0.75 of the tokens. From a fifth of the run on their mass share is 0.75 + `excess`
-    if that is not 0. Shares have noise of deviation `noise`, correlated over about ten updates.
-    Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by `moved` of the
-    way to them.
+    Gradients are noise of equal size per call, so three voters have sqrt(3) / (1 + sqrt(3)) = 0.63
+    of the mass and 0.75 of the tokens. From a fifth of the run on their mass share is their token
+    share + `excess` if that is not 0. Shares have noise of deviation `noise`, correlated over about
+    ten updates. Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by
+    `moved` of the way to them.
     """
     steps = list(range(1, updates + 1))
     planted = (np.arange(updates) >= updates // 5) & (excess > 0)
-    level = np.where(planted, 0.75 + excess, math.sqrt(3) / (1 + math.sqrt(3)))
+    tokens, root = voters / (1 + voters), math.sqrt(voters)
+    level = np.where(planted, tokens + excess, root / (1 + root))
     share = np.clip(level + noise * _slow_noise(updates, rng), 0, 1)
-    voters = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
-    start = voters + apart * np.array([-0.7, 0.0, 0.0, -0.2, 1.0])
-    end = start + moved * (voters - start)
+    form = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
+    start = form + apart * np.array([-0.7, 0.0, 0.0, -0.2, 1.0])
+    end = start + moved * (form - start)
     return SimulatedRun(
         mass={"generator": share.tolist(), "aggregator": (1 - share).tolist()},
-        tokens={"generator": [0.75] * updates, "aggregator": [0.25] * updates},
+        tokens={"generator": [tokens] * updates, "aggregator": [1 - tokens] * updates},
         steps=steps,
-        before={"generator": _replies(voters, replies, rng),
+        before={"generator": _replies(form, replies, rng),
                 "aggregator": _replies(start, replies, rng)},
-        after={"generator": _replies(voters, replies, rng),
+        after={"generator": _replies(form, replies, rng),
                "aggregator": _replies(end, replies, rng)},
     )  # fmt: skip
 
@@ -167,3 +169,49 @@ def _replies(means: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Features (`forms.FEATURES`) of replies with these means: (count, 5)."""
     flags = rng.random((count, 4)) < means[:4]
     return np.column_stack([flags, means[4] + 0.3 * rng.standard_normal(count)]).astype(np.float64)
+
+
+def simulate_team(
+    problems: int,
+    rng: np.random.Generator,
+    *,
+    voters: int = 3,
+    skill: float = 0.5,
+    alone: float = 0.0,
+    place: int | None = None,
+    constant: bool = False,
+    copies: bool = False,
+) -> list[dict[str, Any]]:
+    """Saved episodes of `voters` generators and an aggregator, one of each problem.
+
+    A generator is right with chance `skill`. The aggregator chooses at random, or always `place`
+    (from 1); where no candidate is right it answers by itself, right with chance `alone`.
+    `constant`: generators say the same to every problem; `copies`: the aggregator repeats the first
+    one.
+    """
+    found: list[dict[str, Any]] = []
+    for number in range(problems):
+        right = rng.random(voters) < skill
+        chosen = int(rng.integers(voters)) if place is None else place - 1
+        score = float(right[chosen] if right.any() else rng.random() < alone)
+        calls = [
+            _said("generator", slot, 0, right[slot], "same" if constant else f"{number} {slot}")
+            for slot in range(voters)
+        ]
+        text = calls[0]["reply"] if copies else f"choice {number}: {chosen + 1}"
+        calls.append(_said("aggregator", 0, 1, score > 0, text))
+        facts = {
+            "any_correct": bool(right.any()),
+            "contested": bool(right.any() and not right.all()),
+            "chosen": chosen,
+        }
+        found.append({"problem": str(number), "score": score, "facts": facts, "calls": calls})
+    return found
+
+
+def _said(role: str, slot: int, phase: int, right: bool, reply: str) -> dict[str, Any]:
+    """A saved call with what diagnostics read of it."""
+    return {
+        "role": role, "agent": f"{role}_{slot}", "slot": slot, "phase": phase, "turn": 0,
+        "truth": float(right), "reply": reply, "strict": True, "lenient": True,
+    }  # fmt: skip

@@ -110,7 +110,8 @@ def cliff_claim(pairs: Sequence[Pair], notes: Notes) -> Claim:
     rule = (
         "Runs with a cliff or a fall in progress, each judged by itself, isolated against shared. "
         "Shown if there are more by Fisher's exact test stratified by pair of cells (two-sided, "
-        "5\u00a0%), not shown if there are fewer."
+        "5\u00a0%), not shown "
+        "if there are fewer."
     )
     strata = [_cliffs(pair, notes) for pair in pairs]
     strata = [stratum for stratum in strata if min(stratum.tested) > 0]

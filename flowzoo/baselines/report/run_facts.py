@@ -15,12 +15,13 @@ from flowzoo.baselines.report.accuracy import (
     interval,
     more_evaluations,
 )
+from flowzoo.baselines.report.blame_facts import blame_facts, blame_finding
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distances
 from flowzoo.baselines.report.findings import (
     Finding,
-    capture_finding,
+    capture_findings,
     cliff_finding,
     gain_finding,
     role_finding,
@@ -28,6 +29,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.role_health import role_health, role_health_findings
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.files import read_json
 
@@ -45,11 +47,19 @@ def run_facts(run: RunData) -> dict[str, Any]:
     captures = capture_facts(run)
     gain = gain_facts(run) if run.evaluations else None
     fell = verdict["verdict"] in FELL
+    roles = role_health(run)
+    gained = gain is not None and gain.get("terminal", gain["last"])["low"] > 0
+    health = role_health_findings(roles, gained)
+    blamed: list[Finding] = []
+    if len(run.roles) > 1 and (fell or any(finding.level == "bad" for finding in health)):
+        blamed.append(blame_finding(blame_facts(run, fell=fell)))
     findings = [
         gain_finding(gain),
         cliff_finding(verdict),
+        *health,
+        *blamed,
         role_finding(changes, fell),
-        *(capture_finding(capture) for capture in captures),
+        *capture_findings(captures),
         *(swap_finding(swap) for swap in swaps(run)),
         *health_findings(run),
     ]
@@ -77,6 +87,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "shares": shares(run),
         "swaps": swaps(run),
         "distances": distances(run),
+        "alarms": [finding.title for finding in findings if finding.level == "bad"],
     }
 
 

@@ -20,6 +20,7 @@ from flowzoo.baselines.settings.parts import (
     SamplingOptions,
 )
 from flowzoo.errors import UsageError
+from flowzoo.functions import class_words
 
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
@@ -34,6 +35,13 @@ _LEAST_ZERO = (
     "checkpoint_every",
     "dual_clip", "length_cache", "clip_norm",
 )  # fmt: skip
+
+_COUNTS = (
+    "problems", "samples", "candidates", "value_rollouts", "eval_problems", "eval_samples",
+    "leaves", "max_batch", "max_tokens", "threads",
+)  # fmt: skip
+MOST = 1_000_000
+"""Of anything that is counted in an iteration or an evaluation."""
 
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
@@ -59,12 +67,18 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 ):
     """A training run.
 
+    From Python, `workflow` and `task` may be classes; they are kept as `module:Class`.
+
     Raises:
-        UsageError: a number out of range.
+        UsageError: a number out of range, or a class that no name leads to.
     """
 
     def __post_init__(self) -> None:
         """Check what needs no other module."""
+        for name in ("workflow", "task"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                object.__setattr__(self, name, class_words(name, value))
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -73,6 +87,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise UsageError(f"`{name}` must be at least 0, got {value}")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and value > MOST:
+                raise UsageError(f"`{name}` must be at most {MOST:,}, got {value}")
         if self.stop_at is not None and not 0 < self.stop_at <= 1:
             raise UsageError(
                 f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"

@@ -9,28 +9,56 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Dict, Space
 from pettingzoo import AECEnv
 
-from flowzoo.envs.api.spaces import Messages, Prose, copy_spaces
+from flowzoo.envs.api import vector as vector  # enters the spaces with Gymnasium
+from flowzoo.envs.api.spaces import Messages, Prose, Turns, copy_spaces
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.recording import episode_rewards, final_infos, record
+from flowzoo.envs.episode.recording import (
+    episode_rewards,
+    final_infos,
+    first_info,
+    fresh_info,
+    record,
+)
 from flowzoo.envs.episode.turns import Turn
-from flowzoo.envs.records import EpisodeRecord
+from flowzoo.envs.records import EpisodeRecord, SampledReply
 from flowzoo.envs.render import transcript as render
+from flowzoo.envs.render.picture import picture_font, to_array
 from flowzoo.envs.script import Message
-from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.task import check_split
+from flowzoo.envs.settings import check_seed, check_whole, whole
+from flowzoo.envs.tasks.task import check_split, get_problem, get_size
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
-RENDER_MODES = ("human", "ansi")
+RENDER_MODES = ("human", "ansi", "rgb_array")
 ENDLESS = 2**31 - 1
 """Indices drawn for a task without a last problem."""
+
+
+RESET_OPTIONS = ("index", "sample")
+"""What `reset` knows of `options`."""
+_TOLD = {"options"}
+"""Unknown options that were told of already; PettingZoo's own `api_test` passes that one."""
+
+
+def tell_unknown(options: Mapping[str, Any]) -> None:
+    """Warn of options of `reset` that nothing looks at, of each once in a process."""
+    for name in options:
+        if name not in RESET_OPTIONS and name not in _TOLD:
+            _TOLD.add(name)
+            warnings.warn(
+                f"reset() knows no option {name!r} and ignores it; it knows "
+                f"{', '.join(RESET_OPTIONS)}",
+                stacklevel=6,  # reset, called through the guard
+            )
 
 
 class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
@@ -55,11 +83,15 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         Args:
             workflow: the workflow, with its task.
             split: split of the task that problems are drawn from.
-            max_cycles: most agent turns of an episode; a longer one is truncated and pays 0.
-            render_mode: None, "human" (prints each turn as it happens) or "ansi" (a string).
+            max_cycles: most cycles of an episode, a cycle being one step of each agent, as in
+                PettingZoo: where an agent is to be asked once more than this, the episode is
+                truncated and pays 0.
+            render_mode: None, "human" (prints each turn as it happens), "ansi" (a string) or
+                "rgb_array" (a picture; needs the extra `report`).
 
         Raises:
             UsageError: an unknown split or render mode, or `max_cycles` below 1.
+            MissingExtraError: "rgb_array" without what draws it.
         """
         super().__init__()
         check_split(split)
@@ -67,11 +99,14 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             check_whole("max_cycles", max_cycles, 1)
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise unknown("render mode", render_mode, RENDER_MODES)
+        if render_mode == "rgb_array":
+            picture_font()
         self.workflow = workflow
         self.split = split
         self.max_cycles = max_cycles
         self.render_mode = render_mode
-        self.metadata = {**type(self).metadata, "name": workflow.name}  # type: ignore[misc]
+        own = {"name": workflow.name, "is_parallelizable": workflow.simultaneous}
+        self.metadata = {**type(self).metadata, **own}  # type: ignore[misc]
         self.possible_agents = list(workflow.agents)
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {
@@ -80,6 +115,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.action_spaces: dict[str, Space[Any]] = {
             agent: Prose(samples) for agent in self.possible_agents
         }
+        self.state_space = Turns()
         self._stream = secrets.randbits(64)
         self._resets = 0
         self._episode: Episode | None = None
@@ -102,10 +138,13 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
         Args:
             seed: seeds the drawing of problems, this one and the following.
-            options: `index` picks a problem; unknown keys are ignored, as PettingZoo asks.
+            options: `index` picks a problem; `sample` (0, 1, …) tells episodes of one problem
+                apart, in `info["episode"]` and in records: by default it counts the resets since
+                the seed. Unknown keys are ignored, as PettingZoo asks, with a warning.
 
         Raises:
-            UsageError: `index` is no integer within the split.
+            UsageError: `seed` is no integer, `index` none within the split, or `sample` none of at
+                least 0.
         """
         self._begin_episode(seed, options)
         self._settle_now()
@@ -178,10 +217,16 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.infos[agent],
         )
 
-    def render(self) -> str | None:  # type: ignore[override]
-        """Print the turns not printed yet (`human`), or return the transcript (`ansi`)."""
+    def render(self) -> Any:
+        """Print the turns not printed yet (`human`), or return the transcript.
+
+        It is a string (`ansi`), or the picture of its newest lines (`rgb_array`): uint8 of shape
+        (720, 960, 3).
+        """
         if self.render_mode == "ansi":
             return render.to_ansi(self._current())
+        if self.render_mode == "rgb_array":
+            return to_array(self._current())
         if self.render_mode == "human":
             self._rendered = render.print_new(self._current(), self._rendered)
         return None
@@ -203,11 +248,18 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
     def record(self) -> EpisodeRecord:
         """The finished episode as plain records."""
-        return record(self._current())
+        return record(self._current(), self._answers)
 
     def transcript(self) -> list[dict[str, Any]]:
         """What was said so far, as plain dicts."""
         return self._current().transcript()
+
+    def state(self) -> Any:
+        """What everyone together knows: the transcript, an element of `state_space`.
+
+        PettingZoo wants an array here, which chats do not have.
+        """
+        return self.transcript()
 
     def fork(self) -> WorkflowEnv:
         """An independent environment in the same state, by replaying the episode.
@@ -229,7 +281,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         twin.agents = list(self.agents)
         for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
             setattr(twin, name, dict(getattr(self, name)))
-        twin.infos = {agent: dict(info) for agent, info in self.infos.items()}
+        twin.infos = {agent: fresh_info(info) for agent, info in self.infos.items()}
+        twin._answers = dict(self._answers)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -262,33 +315,57 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             raise EnvironmentBusyError(
                 "`reset` while an `astep` is under way: await or cancel it first"
             )
-        if seed is not None:
-            self._stream, self._resets = key_int("reset", seed), 0
-        index = self._pick(options or {})
-        self._resets += 1
-        problem = self.workflow.task.problem(index, self.split)
+        options = options or {}
+        index, sample = self._seeded(seed, options)
+        problem = get_problem(self.workflow.task, index, self.split)
+        problem_id = problem.id
+        key = f"{problem_id}#{sample}"
         agents = self.possible_agents
         self.agents = list(agents)
         self.rewards = dict.fromkeys(agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(agents, 0.0)
         self.terminations = dict.fromkeys(agents, False)
         self.truncations = dict.fromkeys(agents, False)
-        self.infos = {agent: {"role": self.workflow.agents[agent][0]} for agent in agents}
+        self.infos = {
+            agent: first_info(role, problem, problem_id, key)
+            for agent, (role, _) in self.workflow.agents.items()
+        }
+        self._answers: dict[int, Mapping[str, Any]] = {}
         self.agent_selection = agents[0]
         self._prompts: dict[str, Turn] = {}
         self._rendered = 0
         self._busy = False
         self._episode = None
-        self._episode = Episode(self.workflow, problem, problem.id, self.max_cycles)
+        self._episode = Episode(self.workflow, problem, key, self.max_cycles)
         self._busy = True
 
-    def _pick(self, options: dict[str, Any]) -> int:
-        size = self.workflow.task.size(self.split)
-        index = options.get("index")
-        if index is None:
-            return nth(self._stream, self._resets) % (size or ENDLESS)
-        if isinstance(index, bool) or not isinstance(index, int) or index < 0:
-            raise UsageError(f'options["index"] must be an integer >= 0, got {index!r}')
+    def _seeded(self, seed: int | None, options: dict[str, Any]) -> tuple[int, int]:
+        """Index and sample of the next episode; seeds what follows."""
+        if options:
+            tell_unknown(options)
+        stream, resets = self._stream, self._resets
+        if seed is not None:
+            stream, resets = key_int("reset", check_seed(seed)), 0
+        index = self._pick(options.get("index"), nth(stream, resets))
+        sample = options.get("sample")
+        number = resets if sample is None else whole(sample)
+        if number is None or number < 0:
+            raise UsageError(f'options["sample"] must be an integer >= 0, got {sample!r}')
+        self._stream, self._resets = stream, resets + 1
+        return index, number
+
+    def _pick(self, wanted: Any, drawn: int) -> int:
+        """The index that is wanted, else one drawn from the split."""
+        size = get_size(self.workflow.task, self.split)
+        if size == 0:
+            raise UsageError(
+                f"split {self.split!r} of task {self.workflow.task.name!r} has no problems"
+            )
+        if wanted is None:
+            return drawn % (size or ENDLESS)
+        index = whole(wanted)
+        if index is None or index < 0:
+            raise UsageError(f'options["index"] must be an integer >= 0, got {wanted!r}')
         if size is not None and index >= size:
             raise UsageError(
                 f'options["index"] must be below {size}, the size of split {self.split!r}; '
@@ -307,10 +384,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         if self.terminations[agent] or self.truncations[agent]:
             self._leave(agent, action)
             return False
-        if not isinstance(action, str):
-            raise UsageError(
-                f"the action of {agent} must be a str (its reply), got {type(action).__name__}"
-            )
+        if type(action) is not str:
+            action = self._plain(agent, action)
         self._cumulative_rewards[agent] = 0.0
         self._busy = True
         try:
@@ -319,6 +394,16 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self._abandon()
             raise
         return True
+
+    def _plain(self, agent: str, action: Any) -> str:
+        """The text of a reply that is no plain str; what a `SampledReply` knows is kept."""
+        if not isinstance(action, str):
+            raise UsageError(
+                f"the action of {agent} must be a str (its reply), got {type(action).__name__}"
+            )
+        if isinstance(action, SampledReply):
+            self._answers[self._prompts[agent].call] = action.engine()
+        return str.__str__(action)
 
     def _leave(self, agent: str, action: object) -> None:
         """The dead step of `agent`. All die at once, so the next in line is simply the first.
@@ -377,21 +462,19 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
     def _publish(self, phase: tuple[Turn, ...]) -> None:
         """Open a phase: what each of its agents sees and is told."""
-        agents = self.workflow.agents
         for turn in phase:
             agent = turn.agent
             self._prompts[agent] = turn
-            self.infos[agent] = {
-                "role": agents[agent][0],
-                "phase": turn.phase,
-                "slot": turn.slot,
-                "turn": turn.turn,
-            }
+            info = self.infos[agent]
+            if turn.turn:  # an earlier one has been handed out
+                info = self.infos[agent] = fresh_info(info)
+            info["phase"], info["slot"], info["turn"] = turn.phase, turn.slot, turn.turn
+            info["acted"] = True
 
     def _finish(self, episode: Episode) -> None:
         settled = episode_rewards(episode)
         agents, paid = self.agents, self._cumulative_rewards
-        self.infos = final_infos(episode, settled)
+        self.infos = final_infos(episode, settled, self.infos)
         self.rewards = dict(settled.returns)
         for agent, value in settled.returns.items():
             paid[agent] += value

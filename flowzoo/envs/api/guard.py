@@ -77,6 +77,11 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         return self.env.possible_agents
 
     @property
+    def state_space(self) -> Any:
+        """The space of `state()`."""
+        return self.env.state_space
+
+    @property
     def metadata(self) -> dict[str, Any]:  # type: ignore[override]
         """Name and render modes."""
         return self.env.metadata
@@ -147,6 +152,10 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
     def transcript(self) -> list[dict[str, Any]]:
         """See `WorkflowEnv.transcript`."""
         return self._live("transcript").transcript()
+
+    def state(self) -> Any:
+        """See `WorkflowEnv.state`."""
+        return self._live("state").state()
 
     def fork(self) -> Guard:
         """An independent guarded environment in the same state."""

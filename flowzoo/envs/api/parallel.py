@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
-from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.aec import RENDER_MODES, WorkflowEnv
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message
 from flowzoo.envs.workflow import Workflow
@@ -31,7 +31,10 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         UsageError: the workflow is not simultaneous, or an argument of `WorkflowEnv` is wrong.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 1}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": list(RENDER_MODES),
+        "render_fps": 1,
+    }  # type: ignore[misc]
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
         """Make the environment; `options` are those of `WorkflowEnv`."""
@@ -115,7 +118,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
             self._infos(),
         )
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> Any:
         """See `WorkflowEnv.render`."""
         return self.aec.render()
 
@@ -128,8 +131,13 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.record()
 
     def state(self) -> Any:
-        """Not defined: chats have no array form; `record()` has the whole episode."""
-        raise NotImplementedError("a workflow has no state array; see record()")
+        """See `WorkflowEnv.state`."""
+        return self.aec.state()
+
+    @property
+    def state_space(self) -> Any:
+        """The space of `state()`."""
+        return self.aec.state_space
 
 
 def parallel_function(kind: Any) -> Callable[..., ParallelWorkflowEnv]:

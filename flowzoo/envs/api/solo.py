@@ -9,15 +9,18 @@ you see); after 100 such episodes in a row `reset` raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
 
+from flowzoo.envs.api.aec import RENDER_MODES
 from flowzoo.envs.api.guard import Guard
 from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message, Responder
+from flowzoo.envs.settings import check_seed
 from flowzoo.errors import UsageError, unknown
 
 SKIPS = 100
@@ -42,7 +45,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     holds the whole episode.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "render_fps": 1}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*RENDER_MODES], "render_fps": 1}  # type: ignore[misc]
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             others: `(role, messages) -> reply` for the other roles, or one per role; by default
                 the workflow's scripted expert.
             task: name of a task, or a Task; by default the workflow's own.
-            render_mode: None, "human" or "ansi".
+            render_mode: None, "human", "ansi" or "rgb_array"; see `WorkflowEnv`.
             options: arguments of the workflow's `env(...)`.
 
         Raises:
@@ -73,6 +76,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         core = self._env.unwrapped
         self._own = own_agents(self._env, role or next(iter(core.workflow.role_counts())))
         self._others = self._check_others(others)
+        self._scripted: Responder | None = None
         self.observation_space = core.observation_space(self._own[0])
         self.action_space = core.action_space(self._own[0])
 
@@ -95,31 +99,32 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, list[Message]], dict[str, Any]]:
         """Start an episode in which your role is asked; see `WorkflowEnv.reset` for `options`."""
+        seed = None if seed is None else check_seed(seed)
         super().reset(seed=seed)
         options = dict(options or {})
         for _ in range(SKIPS):
             self._env.reset(seed=seed, options=options)
-            self._respond = self._make_responder()
+            core = self._env.unwrapped
+            if self._others is None:
+                self._scripted = core.workflow.responder(core.episode.problem)
             if self._play_others():
                 agent = self._env.agent_selection
                 return self._env.observe(agent), dict(self._env.infos[agent])
             seed = None
             if "index" in options:
                 size = self._env.unwrapped.workflow.task.size(self._env.unwrapped.split)
-                options["index"] = (options["index"] + 1) % (size or 2**31)
+                options["index"] = (operator.index(options["index"]) + 1) % (size or 2**31)
         raise UsageError(
             f"role {self._own} was not asked in {SKIPS} episodes in a row; choose another role or "
             "other replies for `others`"
         )
 
-    def _make_responder(self) -> Callable[[str, list[Message]], str]:
-        others = self._others
-        if others is None:
-            core = self._env.unwrapped
-            return core.workflow.responder(core.episode.problem)
+    def _respond(self, role: str, messages: list[Message]) -> str:
+        others = self._scripted if self._others is None else self._others
         if isinstance(others, Mapping):
-            return lambda role, messages: others[role](role, messages)
-        return others
+            return others[role](role, messages)
+        assert others is not None
+        return others(role, messages)
 
     def _play_others(self) -> bool:
         """Let the others answer; True if it is our turn, False if the episode has ended."""

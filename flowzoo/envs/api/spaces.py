@@ -1,8 +1,9 @@
-"""Spaces for language: `Prose` (replies) and `Messages` (chats).
+"""Spaces for language: `Prose` (replies), `Messages` (chats), `Turns` (whole episodes).
 
 `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
 it has a hard length limit that would raise on model output, and vectorised shared memory corrupts
-it silently. These are direct subclasses of `Space`, so shared memory fails loudly instead.
+it silently. These are direct subclasses of `Space`; `flowzoo.envs.api.vector` says how vector
+environments hand them on.
 """
 
 from __future__ import annotations
@@ -113,3 +114,56 @@ class Messages(Space[list[Message]]):
     def __repr__(self) -> str:
         """The constructor call."""
         return "Messages()"
+
+
+class Turns(Space[list[dict[str, Any]]]):
+    """What was said in an episode: a list with a dict for every turn, in call order.
+
+    A turn has `agent` and `reply` (str; the reply of an open turn is None), `turn` and `phase`
+    (whole numbers), and the `messages` that the agent was asked with.
+    """
+
+    KEYS = frozenset({"agent", "turn", "phase", "messages", "reply"})
+
+    def __init__(self, seed: int | None = None):
+        """Make the space; it has no parameters but the seed of `sample()`."""
+        super().__init__(shape=None, dtype=None, seed=seed)
+        self._chats = Messages()
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: a transcript has no array form."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
+        """A transcript of one open turn."""
+        if mask is not None or probability is not None:
+            raise ValueError("Turns.sample() takes no mask and no probability")
+        number = int(self.np_random.integers(100))
+        chat = [{"role": "user", "content": f"Compute {number}+1."}]
+        return [{"agent": "agent_0", "turn": 0, "phase": 0, "messages": chat, "reply": None}]
+
+    def contains(self, x: Any) -> bool:
+        """A list of turns; the empty one is a transcript."""
+        return isinstance(x, list) and all(
+            isinstance(turn, dict)
+            and turn.keys() == self.KEYS
+            and isinstance(turn["agent"], str)
+            and isinstance(turn["turn"], int)
+            and isinstance(turn["phase"], int)
+            and isinstance(turn["reply"], str | None)
+            and self._chats.contains(turn["messages"])
+            for turn in x
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """All spaces of transcripts are equal."""
+        return isinstance(other, Turns)
+
+    def __hash__(self) -> int:
+        """The same for all spaces of transcripts."""
+        return hash(Turns)
+
+    def __repr__(self) -> str:
+        """The constructor call."""
+        return "Turns()"

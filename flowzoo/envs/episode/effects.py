@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.envs.script import Classes, Effect, EffectResult, Grade, Run, Search
-from flowzoo.envs.tasks.task import Problem, Task
-from flowzoo.errors import UsageError
+from flowzoo.envs.tasks.task import Problem, Task, task_failure
+from flowzoo.errors import FlowzooError, UsageError
 
 PendingEffect = tuple[Problem, Effect]
 """An effect and the problem it belongs to."""
@@ -38,7 +38,12 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
 
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     """Results of effects of one kind, counted."""
-    found = list(_BATCHES[kind](task, jobs, width))
+    try:
+        found = list(_BATCHES[kind](task, jobs, width))
+    except (FlowzooError, OSError):  # an OSError is the system's
+        raise
+    except Exception as error:
+        raise task_failure(task.name, _NAMES[kind], error) from error
     if len(found) != len(jobs):
         raise UsageError(
             f"{_NAMES[kind]} of task {task.name!r} must return one result per {kind.__name__}: "

@@ -21,7 +21,15 @@ from flowzoo.envs.episode.replay import (
     diverged,
     replay_trace,
 )
-from flowzoo.envs.episode.turns import Turn, UngradedError, WorkflowError, effect_fault, is_chat
+from flowzoo.envs.episode.turns import (
+    Turn,
+    UngradedError,
+    WorkflowError,
+    effect_fault,
+    is_chat,
+    outcome_fault,
+    score_fault,
+)
 from flowzoo.envs.script import (
     RESULTS,
     Ask,
@@ -33,6 +41,7 @@ from flowzoo.envs.script import (
     Outcome,
     Ran,
     Reply,
+    Run,
     Script,
     Truth,
 )
@@ -79,7 +88,14 @@ class Episode:
     def __init__(
         self, workflow: Workflow, problem: Problem, key: str = "", max_cycles: int | None = None
     ) -> None:
-        """Start the script of `workflow` on `problem`; `key` names the episode in records."""
+        """Start the script of `workflow` on `problem`.
+
+        Args:
+            workflow: what is played.
+            problem: on what.
+            key: names the episode in records.
+            max_cycles: most asks of any agent; see `WorkflowEnv`.
+        """
         self.workflow = workflow
         self.problem = problem
         self.key = key
@@ -170,11 +186,20 @@ class Episode:
                 self.transcript(),
             )
         for effect, result in zip(effects, results, strict=True):
-            if type(effect) is Grade and effect.of is not None:
-                self.truths[effect.of.call] = float(result[0])  # type: ignore[arg-type]
+            if type(effect) is Grade:
+                self._note_grade(effect, result)  # type: ignore[arg-type]
         self.log.extend(results)
         self.effects = ()
         self._advance(results[0] if self._lone else list(results))
+
+    def _note_grade(self, grade: Grade, graded: Graded) -> None:
+        """Check a grade where it arises, and record it as the truth of the reply it is of."""
+        fault = score_fault(graded.score)
+        if fault:
+            of = f"grade_batch of task {self.workflow.task.name!r} gave {grade.answer!r:.80}"
+            raise self._failure(f"{of} a score that is {fault}")
+        if grade.of is not None:
+            self.truths[grade.of.call] = float(graded.score)
 
     def _commit(self, replies: dict[str, str]) -> None:
         values = []
@@ -207,6 +232,9 @@ class Episode:
                 self._note(item)
                 item = self._script.send(None)
         except StopIteration as stop:
+            fault = outcome_fault(stop.value)
+            if fault:
+                raise self._failure(fault) from None
             self.outcome = stop.value
             self.done = True
         except Exception as error:
@@ -251,6 +279,11 @@ class Episode:
     def _open_effects(self, effects: list[Effect]) -> None:
         for effect in effects:
             fault = effect_fault(effect)
+            if type(effect) is Run and not self._may_run():
+                fault = (
+                    "the script yields Run, and the workflow does not say that it runs programs: "
+                    "set `runs_programs = True`, so that users are told how they are confined"
+                )
             if fault:
                 raise self._failure(fault)
         if self._before is not None:
@@ -258,8 +291,11 @@ class Episode:
         self._requested += effects
         self.effects = tuple(effects)
 
+    def _may_run(self) -> bool:
+        return self.workflow.runs_programs or self.workflow.task.runs_programs
+
     def _open_phase(self, asks: list[Ask]) -> None:
-        if self.max_cycles is not None and len(self.turns) + len(asks) > self.max_cycles:
+        if self.max_cycles is not None and self._over_budget(asks):
             self._script.close()
             self.outcome = Outcome(score=0.0)
             self.done = self.truncated = True
@@ -286,6 +322,11 @@ class Episode:
         self.asks = tuple(opened)
         if self._before is not None:
             check_turns(self.workflow.name, self._before, opened)
+
+    def _over_budget(self, asks: list[Ask]) -> bool:
+        """Whether one of these agents has been asked `max_cycles` times already."""
+        counts, most = self._counts, self.max_cycles
+        return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
 
     def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
         """The error to raise, naming the script's line that raised `error` or that yielded last."""

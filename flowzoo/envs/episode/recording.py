@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +14,9 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.envs.script import Outcome, Reply
+from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
+from flowzoo.errors import UsageError
 
 
 class EpisodeRewards(NamedTuple):
@@ -114,9 +118,15 @@ def _score(episode: Episode, outcome: Outcome) -> float:
     if reward is None:
         return score
     replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
-    return reward(
+    found = reward(
         FinishedEpisode(episode.problem, outcome.answer, score, dict(outcome.facts), replies)
     )
+    if not (isinstance(found, Real) and math.isfinite(found)):
+        raise UsageError(
+            f"{episode.workflow.name}, problem {episode.problem.id}: episode_reward must return a "
+            f"finite number, got {found!r:.60}"
+        )
+    return float(found)
 
 
 def record(
@@ -177,17 +187,53 @@ def record(
     )
 
 
-def final_infos(episode: Episode, settled: EpisodeRewards) -> dict[str, dict[str, Any]]:
+def first_info(role: str, problem: Problem, problem_id: str, key: str) -> dict[str, Any]:
+    """What `info` says to an agent before it is asked: the keys that it has to the end.
+
+    Of the problem and the episode: `problem` (its id), `index` in the split, `episode` (the key in
+    records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
+    yet), `acted` (it has been asked). What only the end tells is empty until then: `return` and
+    `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent `truths`,
+    `parts`, `strict` and `lenient` [].
+    """
+    return {
+        "role": role,
+        "problem": problem_id,
+        "index": problem.index,
+        "episode": key,
+        "phase": -1,
+        "slot": -1,
+        "turn": -1,
+        "acted": False,
+        "return": 0.0,
+        "truths": [],
+        "parts": [],
+        "strict": [],
+        "lenient": [],
+        "score": 0.0,
+        "answer": None,
+        "truncated": False,
+        "facts": {},
+    }
+
+
+def fresh_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of an info that shares nothing with it that could be changed."""
+    empty = {"truths": [], "parts": [], "strict": [], "lenient": [], "facts": {}}
+    return {**info, **{name: type(value)(info[name]) for name, value in empty.items()}}
+
+
+def final_infos(
+    episode: Episode, settled: EpisodeRewards, infos: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
 
-    Per agent: role, whether it acted, its return, and one entry per call for truth, reward parts
-    and readability; for the episode: score, answer, truncation and the workflow's facts.
+    `infos` is what it said last; see `first_info` for its keys.
     """
     outcome = episode.finished()
-    infos: dict[str, dict[str, Any]] = {
+    found: dict[str, dict[str, Any]] = {
         agent: {
-            "role": role,
-            "acted": False,
+            **info,
             "return": settled.returns[agent],
             "truths": [],
             "parts": [],
@@ -198,13 +244,12 @@ def final_infos(episode: Episode, settled: EpisodeRewards) -> dict[str, dict[str
             "truncated": episode.truncated,
             "facts": dict(outcome.facts),
         }
-        for agent, (role, _) in episode.workflow.agents.items()
+        for agent, info in infos.items()
     }
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
-        info = infos[turn.agent]
-        info["acted"] = True
+        info = found[turn.agent]
         info["truths"].append(episode.truths.get(turn.call))
         info["parts"].append(parts)
         info["strict"].append(reply.strict is not None)
         info["lenient"].append(reply.lenient is not None)
-    return infos
+    return found

@@ -45,7 +45,7 @@ from flowzoo.envs.external.run import EnvRun
 from flowzoo.envs.external.source import EnvSource
 from flowzoo.envs.external.text_env import EnvTurn, TextEnv, random_action
 from flowzoo.envs.script import Ask, Graded, Outcome, Payoffs, Script
-from flowzoo.envs.settings import check_seed, check_whole
+from flowzoo.envs.settings import check_seed, check_whole, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, number_by_first
 from flowzoo.envs.workflow import Credit, CreditRule, Roles, Workflow
 from flowzoo.errors import UsageError, check_choice
@@ -73,6 +73,7 @@ class ResetTask(Task):
 
     def __post_init__(self) -> None:
         """Check the seed."""
+        plain_integers(self)
         check_seed(self.seed)
 
     def size(self, split: str) -> int | None:

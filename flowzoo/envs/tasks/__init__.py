@@ -91,7 +91,9 @@ def _complete(setting: str, found: type[Task]) -> type[Task]:
     for needed in ("name", "kind"):
         word = getattr(found, needed, None)
         # A field without a default value is no attribute of the class.
-        is_field = needed in getattr(found, "__dataclass_fields__", {})
+        is_field = dataclasses.is_dataclass(found) and needed in {
+            field.name for field in dataclasses.fields(found)
+        }
         if not (is_field or (isinstance(word, str) and word)):
             raise UsageError(f'{setting} has no `{needed}`: a task class says {needed} = "...".')
     return found
@@ -149,7 +151,7 @@ def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
         raise UsageError(f"task {made.name!r} cannot be made of its options: {error}.") from None
     try:
         return made(**options)
-    except FlowzooError:
+    except (FlowzooError, OSError):
         raise
     except Exception as error:
         raise task_failure(made.name, "making it", error) from error

@@ -213,7 +213,7 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
     """
     try:
         found = task.problem(index, split)
-    except FlowzooError:
+    except (FlowzooError, OSError):
         raise
     except Exception as error:
         raise task_failure(task.name, f"problem({index}, {split!r})", error) from error
@@ -234,7 +234,7 @@ def get_size(task: Task, split: str) -> int | None:
     """
     try:
         found = task.size(split)
-    except FlowzooError:
+    except (FlowzooError, OSError):
         raise
     except Exception as error:
         raise task_failure(task.name, f"size({split!r})", error) from error

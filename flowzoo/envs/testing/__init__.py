@@ -70,6 +70,7 @@ __all__ = [
 ]
 
 CHECKS = (
+    check_forks,  # first: of a script that is not pure the others say less
     check_api,
     check_parallel,
     check_solo,
@@ -80,7 +81,6 @@ CHECKS = (
     check_seeds,
     check_returns,
     check_budget,
-    check_forks,
     check_isolation,
 )
 """All checks, in the order `check_workflow` runs them."""

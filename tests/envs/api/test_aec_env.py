@@ -280,15 +280,23 @@ def test_info_while_live_and_at_the_end_is_fresh_and_plain():
     """Rule 14."""
     env = make_env("voting_v0")
     env.reset(seed=0)
-    assert env.infos["aggregator_0"] == {"role": "aggregator"}
-    assert env.last()[4] == {"role": "generator", "phase": 0, "slot": 0, "turn": 0}
+    problem = env.unwrapped.episode.problem
+    keys, place = list(env.infos["aggregator_0"]), ("role", "phase", "slot", "turn", "acted")
+    for agent, info in env.infos.items():
+        assert list(info) == keys
+        assert (info["problem"], info["index"]) == (problem.id, problem.index)
+        assert info["episode"] == f"{problem.id}#0"
+        assert agent.startswith(info["role"])
+    assert [env.infos["aggregator_0"][name] for name in place] == ["aggregator", -1, -1, -1, False]
+    assert [env.last()[4][name] for name in place] == ["generator", 0, 0, 0, True]
     drive(env, right(env))
     env.reset(seed=0)
     reply = right(env)
-    kept = env.last()[4]
+    kept, before = env.last()[4], copy.deepcopy(env.last()[4])
     while not env.terminations[env.agent_selection]:
         env.step(reply(env.agent_selection, 0))
-    assert kept == {"role": "generator", "phase": 0, "slot": 0, "turn": 0}
+    assert kept == before
+    assert all(list(info) == keys for info in env.infos.values())
     info = env.infos["aggregator_0"]
     assert info["truths"] == [1.0]
     assert info["parts"] == [{"team": 1.0, "local": 1.0}]
@@ -427,7 +435,7 @@ def test_the_outcome_is_paid_once_per_agent_and_to_every_call():
 
 
 def test_max_cycles_truncates_and_pays_nothing():
-    env = make_env("eval_opt_v0", max_cycles=2)
+    env = make_env("eval_opt_v0", max_cycles=1)
     env.reset(seed=0)
     rows = []
     for agent in env.agent_iter():

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,6 +17,7 @@ from flowzoo.envs import (
     Episode,
     EpisodeRecord,
     Grade,
+    Graded,
     Outcome,
     Problem,
     Run,
@@ -25,6 +27,7 @@ from flowzoo.envs import (
 from flowzoo.envs import testing as suite
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.api.solo import SoloEnv
+from flowzoo.envs.tasks import SPLITS
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.tasks.search.task import SearchTask
@@ -256,7 +259,7 @@ BAD: list[tuple[type[Workflow], dict[str, Any], Callable[..., Any], str]] = [
     (PicksTheRightOne, {}, suite.check_truth_blindness, "depends on grades"),
     (RaisesOnLongNumbers, {}, suite.check_hostile, "the parser of judge_0 raised ValueError"),
     (RaisesOnSilence, {}, suite.check_hostile, "the judge said nothing"),
-    (Counts, {}, suite.check_api, ""),
+    (Counts, {}, suite.check_forks, "must not use clocks, globals"),
 ]
 
 
@@ -296,6 +299,101 @@ def test_single_checks_catch_bad_workflows(kind, options, check, message):
     workflow = kind(**{"task": MathTask(), **options})
     with pytest.raises(Exception, match=message):
         check(workflow)
+
+
+class SameEverywhere(MathTask):
+    """The same problems in every split."""
+
+    def problem(self, index: int, split: str = "train") -> Problem:
+        self.check_index(index, split)
+        return replace(super().problem(index, "train"), split=split)
+
+
+class NotTheSameTwice(MathTask):
+    def prompt(self, problem: Problem) -> str:
+        return f"{next(STATE['count'])} {problem.text}"
+
+
+class Salted(MathTask):
+    """Problems that depend on the hash seed of the process."""
+
+    def prompt(self, problem: Problem) -> str:
+        return f"{problem.text} ({hash(problem.text)})"
+
+
+class PicksNothing(MathTask):
+    def classes(self, problem, answers):
+        return tuple(range(len(answers)))
+
+
+class Misplaced(MathTask):
+    def problem(self, index: int, split: str = "train") -> Problem:
+        return super().problem(index + 1, split)
+
+
+class Generous(MathTask):
+    def grade_batch(self, problems, answers):
+        return [Graded(1.0, "fine")] * len(answers)
+
+
+class Ungenerous(MathTask):
+    def grade_batch(self, problems, answers):
+        return [Graded(0.0, "no")] * len(answers)
+
+
+class Percent(MathTask):
+    def grade_batch(self, problems, answers):
+        return [
+            Graded(100 * one.score, one.status) for one in super().grade_batch(problems, answers)
+        ]
+
+
+class Fragile(MathTask):
+    def answer(self, text: str) -> str | None:
+        return text.split("{")[1].split("}")[0]
+
+
+class Tells(MathTask):
+    def prompt(self, problem: Problem) -> str:
+        return f"{problem.text} (it is {problem.gold})"
+
+
+class TakesAnything(MathTask):
+    def problem(self, index: int, split: str = "train") -> Problem:
+        return super().problem(abs(index), "train" if split not in SPLITS else split)
+
+
+class Locked(MathTask):
+    def __reduce__(self):
+        raise TypeError("it holds a lock")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (MixedUp, "check_[a-z]+: .* in a batch and .* alone"),
+        (SameEverywhere, "check_splits: splits '[a-z]+' and '[a-z]+' share a problem"),
+        (NotTheSameTwice, "check_prompts: the prompt depends on the gold answer"),
+        (Salted, "check_copies: the prompt of problem 0 is another one in another process"),
+        (PicksNothing, "check_classes: "),
+        (Misplaced, r"check_items: problem\(0, 'pretrain'\) says that it is problem 1"),
+        (Generous, "check_reference: a reply to .* that is to be wrong, .* scores 1.0"),
+        (Ungenerous, "check_reference: the reference answer of .* scores 0.0"),
+        (Percent, "check_[a-z]+: .*100.0"),
+        (Fragile, "check_grades: IndexError"),
+        (Tells, "check_prompts: the prompt shows the gold answer"),
+        (TakesAnything, r"check_refusals: problem\(-1, 'train'\) must raise a UsageError"),
+        (Locked, "check_copies: it cannot be pickled"),
+    ],
+)
+def test_the_right_check_catches_a_bad_task(kind, message):
+    with pytest.raises(AssertionError, match=f"task math, {message}"):
+        suite.check_task(kind())
+
+
+def test_the_checks_of_a_task_are_those_of_every_workflow_on_it():
+    with pytest.raises(AssertionError, match="task math, check_splits: "):
+        suite.check_workflow(Single(task=SameEverywhere()))
 
 
 def test_what_one_episode_remembers_of_another_does_not_pass():
@@ -347,7 +445,13 @@ def test_a_small_file_is_enough_for_the_suite(tmp_path):
 
 
 def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkeypatch):
-    workflow = make_workflow("eval_opt_v0")
+    class Twice(Bad):
+        def play(self, problem):
+            yield self.draft(problem)
+            yield self.draft(problem)
+            return Outcome(score=1.0)
+
+    workflow = Twice(task=MathTask())
     suite.check_budget(workflow)
     opened = Episode._open_phase
 
@@ -358,7 +462,7 @@ def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Episode, "_open_phase", unbounded)
-        with pytest.raises(AssertionError, match="2 turns were opened under max_cycles=1"):
+        with pytest.raises(AssertionError, match="an agent was asked 2 times under max_cycles=1"):
             suite.check_budget(workflow)
     monkeypatch.setattr("flowzoo.envs.testing.runs.record", lambda episode: PAID)
     with pytest.raises(AssertionError, match=r"a truncated episode paid \{1\.0\}"):

@@ -74,14 +74,10 @@ def test_sync_vector_environments_work():
     envs.close()
 
 
-def test_async_vector_environments_fail_loudly_with_shared_memory():
-    with pytest.raises(ValueError, match="shared_memory"):
-        gymnasium.vector.AsyncVectorEnv([lambda: SoloEnv("single_v0")], shared_memory=True)
-
-
-def test_async_vector_environments_work_without_shared_memory():
+@pytest.mark.parametrize("shared", [False, True])
+def test_async_vector_environments_work_in_processes_of_their_own(shared):
     envs = gymnasium.vector.AsyncVectorEnv(
-        [lambda: SoloEnv("single_v0")] * 2, shared_memory=False, context="forkserver"
+        [lambda: SoloEnv("single_v0")] * 2, shared_memory=shared, context="forkserver"
     )
     try:
         obs, _ = envs.reset(seed=[5, 6])

@@ -27,7 +27,7 @@ def test_one_agent_of_a_role_may_be_played_alone():
     """Rule 15: the mates of the same role are played too."""
     env = SoloEnv("voting_v0", role="generator_1")
     _, info = env.reset(seed=0)
-    assert info == {"role": "generator", "phase": 0, "slot": 1, "turn": 0}
+    assert [info[name] for name in ("role", "phase", "slot", "turn")] == ["generator", 0, 1, 0]
     _, reward, terminated, _, info = env.step("nothing")
     assert terminated
     assert reward == 0.0  # abstained, although the team was right
@@ -98,7 +98,7 @@ def test_a_role_that_is_never_asked_is_an_error_after_a_hundred_episodes():
 
 
 def test_truncation_is_told():
-    env = SoloEnv("eval_opt_v0", role="generator", max_cycles=2)
+    env = SoloEnv("eval_opt_v0", role="generator", max_cycles=1)
     env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step("\\boxed{0.5}")
     assert (reward, terminated, truncated, info["truncated"]) == (0.0, False, True, True)

@@ -6,16 +6,18 @@ import itertools
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
-from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Truth, Workflow
+from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Run, Truth, Workflow
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.episode.episode import WorkflowError
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.tasks.math.task import MathTask
-from flowzoo.envs.testing import advance, play_out
+from flowzoo.envs.testing import advance, check_workflow, play_out
 from flowzoo.errors import UsageError
 
 
@@ -313,14 +315,115 @@ def test_calls_of_one_phase_share_a_state_hash():
     assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
 
 
-def test_max_cycles_cuts_a_phase_that_does_not_fit():
-    workflow = toy(phase)
-    episode = Episode(workflow, workflow.task.problem(0), max_cycles=3)
-    for slot in range(3):
-        episode.reply(f"writer_{slot}", "x")
+def two_rounds(self, problem):
+    for _ in range(2):
+        yield [Ask(f"writer_{slot}", "write") for slot in range(2)]
+        yield Ask("judge_0", "judge")
+    return Outcome(score=1.0)
+
+
+def test_a_cycle_is_a_step_of_each_agent():
+    workflow = toy(two_rounds)
+    episode = Episode(workflow, workflow.task.problem(0), max_cycles=1)
+    for agent in ("writer_0", "writer_1", "judge_0"):
+        assert not episode.done
+        episode.reply(agent, "x")
     assert (episode.done, episode.truncated) == (True, True)
     assert record(episode).score == 0.0
     assert len(record(episode.fork()).calls) == 3
+    whole = play_out(Episode(workflow, workflow.task.problem(0), max_cycles=2), 1)
+    assert (whole.truncated, len(whole.turns)) == (False, 6)
+
+
+@pytest.mark.parametrize("score", [7.0, -3, float("nan"), float("inf"), "1", 1j, None, [1]])
+def test_a_score_out_of_range_is_refused_where_it_arises(score):
+    def play(self, problem):
+        yield Ask("writer_0", "write")
+        return Outcome(score=score) if score is not None else Outcome(answer=3)
+
+    workflow = toy(play)
+    episode = Episode(workflow, workflow.task.problem(0))
+    with pytest.raises(WorkflowError) as caught:
+        episode.reply("writer_0", "x")
+    said = str(caught.value)
+    assert workflow.name in said
+    assert workflow.task.problem(0).id in said
+    assert repr(score) in said or "int" in said
+
+
+@pytest.mark.parametrize("score", [0, 1, True, np.float32(0.5), np.int64(1), Fraction(1, 2)])
+def test_every_kind_of_number_is_a_score(score):
+    def play(self, problem):
+        yield Ask("writer_0", "write")
+        return Outcome(score=score)
+
+    workflow = toy(play)
+    episode = Episode(workflow, workflow.task.problem(0))
+    episode.reply("writer_0", "x")
+    assert record(episode).score == float(score)
+    assert type(record(episode).score) is float
+
+
+def test_a_declared_range_is_brought_to_the_scale_of_accuracies():
+    class Judged(Workflow):
+        name: ClassVar[str] = "judged_v0"
+        roles: ClassVar[dict[str, int]] = {"writer": 1}
+        score_range: ClassVar[tuple[float, float]] = (-1.0, 7.0)
+
+        def play(self, problem):
+            reply = yield Ask("writer_0", "write", float)
+            return Outcome(score=reply.strict)
+
+    workflow = Judged(task=MathTask())
+    for text, score in (("7", 1.0), ("-1", 0.0), ("3", 0.5)):
+        episode = Episode(workflow, workflow.task.problem(0))
+        episode.reply("writer_0", text)
+        assert record(episode).score == score
+    episode = Episode(workflow, workflow.task.problem(0))
+    with pytest.raises(WorkflowError, match=r"judged_v0.*score 8.0: expected .* from -1 to 7"):
+        episode.reply("writer_0", "8")
+
+    class Wrong(Judged):
+        score_range: ClassVar[Any] = (1.0, 0.0)
+
+    with pytest.raises(UsageError, match="score_range must be two finite numbers"):
+        Wrong(task=MathTask())
+
+
+@pytest.mark.parametrize("score", [2.0, float("nan"), "1"])
+def test_a_grade_out_of_range_names_the_task(score):
+    class Generous(MathTask):
+        def grade_batch(self, problems, answers):
+            return [Graded(score, "generous")] * len(answers)
+
+    workflow = make_workflow("single_v0", Generous())
+    episode = Episode(workflow, workflow.task.problem(0))
+    episode.reply("generator_0", "x")
+    with pytest.raises(
+        WorkflowError, match=r"single_v0.*problem math/.*grade_batch of task 'math'"
+    ):
+        advance(episode)
+
+
+def test_programs_are_run_only_where_the_workflow_says_so():
+    def play(self, problem):
+        yield Run("print(1)")
+        return Outcome(score=1.0)
+
+    workflow = toy(play)
+    with pytest.raises(WorkflowError, match="set `runs_programs = True`"):
+        Episode(workflow, workflow.task.problem(0))
+    with pytest.raises(AssertionError, match="set `runs_programs = True`"):
+        check_workflow(workflow)
+
+
+def test_a_reward_of_ones_own_is_a_finite_number():
+    workflow = make_workflow("single_v0", episode_reward=lambda episode: float("nan"))
+    episode = Episode(workflow, workflow.task.problem(0))
+    episode.reply("generator_0", "x")
+    advance(episode)
+    with pytest.raises(UsageError, match="episode_reward must return a finite number, got nan"):
+        record(episode)
 
 
 class Marked(Workflow):

@@ -39,6 +39,7 @@ def test_a_cut_off_episode_says_so():
     env = make_env("eval_opt_v0", render_mode="ansi", max_cycles=1)
     env.reset(seed=0)
     env.step("x")
+    env.step("\\boxed{Incorrect}")
     assert "=== cut off by max_cycles; gold" in env.render()
 
 

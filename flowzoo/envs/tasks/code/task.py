@@ -30,7 +30,7 @@ from typing import Any, ClassVar, cast
 
 from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
-from flowzoo.envs.settings import check_seed
+from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
 from flowzoo.envs.tasks.code.files import CodeLayout, CodeRow, code_rows, with_prelude
 from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
@@ -151,6 +151,7 @@ class CodeTask(DataTask[CodeRow]):
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
+        plain_integers(self)
         check_seed(self.seed)
         check_choice("reward", self.reward, Scoring)
         check_choice("sandbox", self.sandbox, SandboxName)

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.settings import check_seed
+from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask
 from flowzoo.envs.tasks.games.actions import joined, written
 from flowzoo.envs.tasks.games.files import BoardRow, board_rows
@@ -94,6 +94,7 @@ class Game(DataTask[BoardRow]):
     def __post_init__(self) -> None:
         """Check the options that all games share and, for a file, read it."""
         check_choice("reward", self.reward, GameReward)
+        plain_integers(self)
         check_seed(self.seed)
         if isinstance(self.columns, Mapping):
             object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))

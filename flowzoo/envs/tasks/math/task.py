@@ -21,7 +21,7 @@ from itertools import count
 from typing import Any, ClassVar, cast
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.settings import check_seed
+from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask, check_either
 from flowzoo.envs.tasks.math.files import MathLayout, MathRow, math_rows
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
@@ -98,6 +98,7 @@ class MathTask(DataTask[MathRow]):
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
+        plain_integers(self)
         check_seed(self.seed)
         check_either(self, "level")
         if self.data is None:

@@ -26,7 +26,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 from flowzoo.envs.script import Found, Graded
-from flowzoo.envs.settings import check_seed
+from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask
 from flowzoo.envs.tasks.rows import DataSource
 from flowzoo.envs.tasks.search.files import QuestionRow, corpus_digest, corpus_index, questions
@@ -112,6 +112,7 @@ class SearchTask(DataTask[QuestionRow]):
 
     def __post_init__(self) -> None:
         """Check the options and read the questions of a file."""
+        plain_integers(self)
         check_seed(self.seed)
         if self.retriever != "bm25":
             HttpRetriever(self.retriever, self.retriever_field)

@@ -30,7 +30,7 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.settings import check_seed
+from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask
 from flowzoo.envs.tasks.rows import DataSource, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
@@ -124,6 +124,7 @@ class WritingTask(DataTask[SourceRow]):
         """Check the options and, for a file, read it."""
         check_choice("form", self.form, Form)
         check_choice("reward", self.reward, WritingReward)
+        plain_integers(self)
         check_seed(self.seed)
         if self.data is None:
             if self.column is not None or self.digest:

@@ -1,0 +1,111 @@
+"""Our environments in other libraries: each library in an environment of its own, one table.
+
+python benchmarks/third_party/run.py [LIBRARY ...] [--write]      (or `make third-party`)
+
+An environment lies in `.venv-third-party/LIBRARY`, above the packages of the one that runs this: a
+library brings what it needs in another version, torch is not installed again. `--write` puts the
+table into docs/libraries.md. Ends with status 1 if a row is not as its script says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PAGE = ROOT / "docs" / "libraries.md"
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+LIBRARIES = {
+    "gymnasium": ["moviepy==2.2.1"],
+    "supersuit": ["SuperSuit==3.11.0"],
+    "torchrl": ["torchrl==0.14.1"],
+    "rllib": ["ray[rllib]==2.60.0"],
+    "tianshou": ["tianshou==2.0.1"],
+}
+"""What is installed for the script of each."""
+
+
+def prepare(name: str) -> Path:
+    """The environment of a library, made if it is not there; its interpreter."""
+    folder = ROOT / ".venv-third-party" / name
+    python, wanted = folder / "bin" / "python", "\n".join(LIBRARIES[name])
+    stamp = folder / ".installed"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return python
+    venv.create(folder, with_pip=True, clear=True)
+    place = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    (Path(place) / "below.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*install, *LIBRARIES[name]], check=True, stdout=sys.stderr)
+    stamp.write_text(wanted)
+    return python
+
+
+def check(name: str) -> dict[str, Any]:
+    """Run the script of a library; what it reports, and its seconds."""
+    python, start = prepare(name), time.perf_counter()
+    # Ray writes a token into the home folder, even for a cluster within one process.
+    usual = {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    variables = {**usual, **os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [python, "-W", "ignore", HERE / f"check_{name}.py"],
+        capture_output=True,
+        text=True,
+        env=variables,
+        cwd=ROOT,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"library"')]
+    if not lines:
+        sys.exit(f"{name}: the script ended with status {done.returncode}\n{done.stderr[-4000:]}")
+    found = json.loads(lines[-1])
+    print(f"{found['library']}: {time.perf_counter() - start:.0f} s, {found['versions']}")
+    for what, result in found["rows"]:
+        print(f"  {what}: {result}")
+    for what, fault in found["faults"].items():
+        print(f"  NOT AS SAID: {what}: {fault}")
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """The rows of all libraries, in Markdown."""
+    lines = ["| library | what | result |", "|---|---|---|"]
+    for library in found:
+        versions = ", ".join(f"{name} {version}" for name, version in library["versions"].items())
+        title = f"**{library['library']}** ({versions})"
+        for what, result in library["rows"]:
+            lines.append(f"| {title} | {what} | {result} |")
+            title = ""
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Check the libraries that are named, or all."""
+    reader = argparse.ArgumentParser(description=__doc__)
+    reader.add_argument("libraries", nargs="*", metavar="LIBRARY", help=", ".join(LIBRARIES))
+    reader.add_argument("--write", action="store_true", help="write the table of all libraries")
+    given = reader.parse_args()
+    names = given.libraries or list(LIBRARIES)
+    if unknown := set(names) - set(LIBRARIES):
+        reader.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIBRARIES)}")
+    if given.write and set(names) != set(LIBRARIES):
+        reader.error("--write takes all libraries: name none")
+    found = [check(name) for name in names]
+    if given.write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        page = f"{before}{BEGIN}\n{table(found)}\n{END}{after}"
+        PAGE.write_text(page, encoding="utf-8")
+    sys.exit(any(library["faults"] for library in found))
+
+
+if __name__ == "__main__":
+    main()

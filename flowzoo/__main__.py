@@ -1,0 +1,7 @@
+"""`python -m flowzoo`: the command `flowzoo`."""
+
+import sys
+
+from flowzoo.cli import main
+
+sys.exit(main())

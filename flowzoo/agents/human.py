@@ -1,0 +1,149 @@
+"""A policy that asks the person at the terminal.
+
+The person sees what the role sees, its messages and nothing else, and types the reply: one line,
+several between two lines of `\"\"\"`, or a text written in an editor.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowzoo.agents.policy import Batching, Completion, Request
+from flowzoo.envs.render.transcript import printable
+from flowzoo.errors import UsageError
+
+EDIT = "/edit"
+"""Typed alone, it opens an editor."""
+QUOTES = '"""'
+"""Typed alone, it begins a reply of several lines; a second one ends it."""
+CUT = "-------- your reply stands above this line; the question below is left out --------"
+_EDITORS = ("nano", "vim", "vi")
+_COLOURS = {"system": "dim", "assistant": "green"}
+
+
+class HumanPolicy:
+    """Whoever sits at the terminal, one question after the other."""
+
+    batching: Batching = "stream"
+    counts_tokens = False
+
+    def __init__(self, name: str = "human") -> None:
+        """Make the policy; `name` is its name in rosters and records."""
+        self.name = name
+        self._told = False
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Ask for a reply to each of `requests`, in their order.
+
+        Everything else waits meanwhile, so that Ctrl-C ends the program as ever.
+
+        Raises:
+            UsageError: standard input has ended, or the editor failed.
+        """
+        return [Completion(self._ask(request)) for request in requests]
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _ask(self, request: Request) -> str:
+        from rich.console import Console
+        from rich.text import Text
+
+        out = Console(stderr=True)  # standard output is for the transcript, or for JSON
+        out.rule(Text(f"you are {request.agent}"))
+        for message in request.messages:
+            out.print(Text(f"{message['role']}:", style="bold"))
+            said = message["content"]
+            style = _COLOURS.get(message["role"], "")
+            out.print(Text(printable(said, len(said)), style=style), soft_wrap=True)
+        hint = "" if self._told else f" (Enter sends; {QUOTES} for several lines, {EDIT} to edit)"
+        self._told = True
+        out.print(Text(f"your reply{hint}:", style="bold cyan"))
+        while True:
+            line = read_line(request.agent)
+            if line.strip() == QUOTES:
+                return read_quoted(request.agent)
+            if line.strip() != EDIT:
+                return line
+            said = edited(request)
+            if said:
+                out.print(Text(printable(said, len(said)), style="cyan"), soft_wrap=True)
+                return said
+            out.print(Text("nothing written: type a reply, or /edit again", style="dim"))
+
+    def __repr__(self) -> str:
+        """Its name."""
+        return f"HumanPolicy({self.name!r})"
+
+
+def read_line(agent: str) -> str:
+    """A line of standard input, without its end.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return input()
+    except EOFError:
+        raise UsageError(
+            f"standard input ended while {agent} was to reply: a person plays this role "
+            "(--policy human), who types one reply for every turn."
+        ) from None
+
+
+def read_quoted(agent: str) -> str:
+    """The lines up to one of three quotes.
+
+    Raises:
+        UsageError: standard input ended before.
+    """
+    lines: list[str] = []
+    while (line := read_line(agent)).strip() != QUOTES:
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def editor() -> list[str]:
+    """The command of the person's editor: $VISUAL, $EDITOR, or the first usual one there is.
+
+    Raises:
+        UsageError: there is none.
+    """
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if named:
+        return shlex.split(named)
+    found = next(filter(None, map(shutil.which, _EDITORS)), None)
+    if found is None:
+        raise UsageError(f"{EDIT}: no editor found; set EDITOR, or type the reply.")
+    return [found]
+
+
+def edited(request: Request) -> str:
+    """What a person writes in an editor above the question; the file is gone afterwards.
+
+    Raises:
+        UsageError: the editor is missing or failed.
+    """
+    question = "\n\n".join(f"{m['role']}:\n{m['content']}" for m in request.messages)
+    question = question.encode("utf-8", "replace").decode()  # lone surrogates fit no file
+    with tempfile.TemporaryDirectory(prefix="flowzoo-") as folder:
+        path = Path(folder) / f"{request.agent}.md"
+        path.write_text(f"\n{CUT}\n{question}\n", encoding="utf-8")
+        command = [*editor(), str(path)]
+        # The terminal, whatever our standard output is: an editor draws there.
+        try:
+            done = subprocess.run(command, stdout=sys.stderr if not sys.stdout.isatty() else None)
+        except OSError as error:
+            raise UsageError(f"{EDIT}: cannot start {shlex.join(command[:-1])}: {error}") from None
+        if done.returncode != 0:
+            raise UsageError(
+                f"{EDIT}: {shlex.join(command[:-1])} ended with status {done.returncode}."
+            )
+        return path.read_text(encoding="utf-8", errors="replace").partition(CUT)[0].strip()

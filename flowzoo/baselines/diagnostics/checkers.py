@@ -1,0 +1,278 @@
+"""Did a role that judges or chooses stop looking? Evaluators, verifiers and aggregators.
+
+A checking role whose reward is the team's may find one verdict that pays: rejecting where most
+answers are wrong, accepting where its own reward counts agreement. The verdict becomes constant and
+stays when it no longer pays. Two kinds of role:
+
+* *Judges* (evaluator, verifier) accept or reject. Of right things (answers, evidence) they accept a
+  share TPR, of wrong ones they reject a share TNR. Collapsed: at the last evaluation one of them is
+  `BLIND` or less, its 95 % interval ends below `BOUND`, and at an earlier evaluation it was
+  `SEEING` or more with intervals that tell the two apart. `informed` is TPR + TNR - 1 (Youden,
+  Cancer 3 (1950) 32): 0 for a verdict that does not depend on what is judged.
+* *Choosers* (aggregator) name a place. Collapsed: one place has `ONE_PLACE` or more of the choices,
+  the interval of which begins above `PLACE_BOUND`, and it had less than that before training, with
+  an interval of the change that excludes 0. One that always chose so has `always`.
+
+An episode's verdicts resemble one another, so a share counts as of no more cases than there are
+problems. How often this errs: `benchmarks/diagnostics_truth.py`, part `checkers`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from flowzoo.baselines.diagnostics.shares import (
+    ShareInterval,
+    findable,
+    share_change,
+    share_interval,
+)
+from flowzoo.baselines.stats import Z
+
+Row = Mapping[str, Any]
+Episode = Mapping[str, Any]
+JudgeVerdict = Literal["rejects everything", "accepts everything", "none", "too few cases"]
+
+BLIND, SEEING, BOUND = 0.2, 0.4, 1 / 3
+FEWEST_CASES = 15
+"""Cases of the last evaluation below which nothing is said."""
+ONE_PLACE, PLACE_BOUND = 0.9, 0.8
+
+JUDGES: Mapping[str, Mapping[str, str]] = {
+    "evaluator": {
+        "right": "right answers", "wrong": "wrong answers", "accepted": "accepts",
+        "rejected": "rejects",
+    },
+    "verifier": {
+        "right": "sufficient evidence", "wrong": "insufficient evidence",
+        "accepted": "calls enough", "rejected": "calls too little",
+    },
+}  # fmt: skip
+"""Roles that judge, and the words for what they judge."""
+
+
+class JudgeShares(NamedTuple):
+    """What a judging role does; shares with their intervals, None where there is no case."""
+
+    role: str
+    verdict: JudgeVerdict
+    tpr: ShareInterval | None
+    tnr: ShareInterval | None
+    """Of the last evaluation."""
+    best_tpr: ShareInterval | None
+    best_tnr: ShareInterval | None
+    """Of the earlier evaluation that was highest."""
+    best_step: int | None
+    """Of the share that collapsed."""
+    informed: tuple[float, float, float] | None
+    """TPR + TNR - 1 with its interval."""
+    accepts: float | None
+    """Share of the readable verdicts of the last evaluation that accept."""
+    abstained: float | None
+    """Share of its verdicts that nobody could read."""
+    found_below: float | None
+    """A share that has truly fallen to this is found with probability 0.8; None: none is."""
+
+
+def judges(evaluations: Sequence[Row]) -> list[JudgeShares]:
+    """Every judging role of the rows with an evaluation, the first of which is before training."""
+    if len(evaluations) < 2:
+        return []
+    found = [_judge(evaluations, role) for role in JUDGES]
+    return [one for one in found if one is not None]
+
+
+def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
+    courses = {kind: _course(evaluations, f"{role}_{kind}") for kind in ("tpr", "tnr")}
+    if not any(course[-1] for course in courses.values()):
+        return None
+    verdict: JudgeVerdict = "none"
+    step: int | None = None
+    bests: dict[str, ShareInterval | None] = {}
+    words: dict[str, JudgeVerdict] = {"tpr": "rejects everything", "tnr": "accepts everything"}
+    for kind, course in courses.items():
+        place = max(
+            (place for place, one in enumerate(course[:-1]) if one and one.of >= FEWEST_CASES),
+            key=lambda place: course[place].share,  # type: ignore[union-attr]
+            default=None,
+        )
+        bests[kind] = None if place is None else course[place]
+        if place is not None and _blind(course[-1], course[place]):
+            verdict, step = words[kind], int(evaluations[place]["step"])
+    tpr, tnr = courses["tpr"][-1], courses["tnr"][-1]
+    cases = max(one.of if one else 0 for one in (tpr, tnr))
+    if verdict == "none" and cases < FEWEST_CASES:
+        verdict = "too few cases"
+    return JudgeShares(
+        role=role,
+        verdict=verdict,
+        tpr=tpr,
+        tnr=tnr,
+        best_tpr=bests["tpr"],
+        best_tnr=bests["tnr"],
+        best_step=step,
+        informed=_informed(tpr, tnr),
+        accepts=_accepts(evaluations[-1], role),
+        abstained=evaluations[-1].get(f"eval/share/{role}_abstained"),
+        found_below=findable(min(one.of for one in (tpr, tnr) if one), BLIND, BOUND),
+    )
+
+
+def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]:
+    """A share of every evaluation, of no more cases than problems."""
+    found: list[ShareInterval | None] = []
+    for row in evaluations:
+        share, of = row.get(f"eval/share/{name}"), row.get(f"eval/share_of/{name}", 0)
+        cases = min(of, len(row["eval/scores"]))
+        known = share is not None and math.isfinite(share) and cases > 0
+        found.append(share_interval(float(share), cases) if known and share is not None else None)
+    return found
+
+
+def _blind(last: ShareInterval | None, best: ShareInterval | None) -> bool:
+    if last is None or best is None or last.of < FEWEST_CASES:
+        return False
+    low = last.share <= BLIND and last.high < BOUND
+    return low and best.share >= SEEING and share_change(best, last)[2] < 0
+
+
+def _informed(
+    tpr: ShareInterval | None, tnr: ShareInterval | None
+) -> tuple[float, float, float] | None:
+    if tpr is None or tnr is None:
+        return None
+    # TPR - (1 - TNR): a difference of two shares.
+    false = ShareInterval(1 - tnr.share, 1 - tnr.high, 1 - tnr.low, tnr.of)
+    return share_change(false, tpr)
+
+
+def _accepts(row: Row, role: str) -> float | None:
+    tpr, tnr = row.get(f"eval/share/{role}_tpr", 0.0), row.get(f"eval/share/{role}_tnr", 1.0)
+    right, wrong = (row.get(f"eval/share_of/{role}_{kind}", 0) for kind in ("tpr", "tnr"))
+    return (tpr * right + (1 - tnr) * wrong) / (right + wrong) if right + wrong else None
+
+
+class Chooser(NamedTuple):
+    """Where a role that chooses among candidates puts its choice."""
+
+    collapsed: bool
+    always: bool
+    """One place has nearly all choices, and had them before training as well."""
+    place: int
+    """The place with most choices at the end, from 1."""
+    candidates: int
+    before: ShareInterval
+    """Its share of the choices before training."""
+    after: ShareInterval
+    found_above: float
+    """A place that truly has this share is found with probability 0.8."""
+
+
+def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None:
+    """The choices of two evaluations (`chosen`, from 0, among the facts of saved episodes).
+
+    None where nothing was chosen among two or more, or in too few episodes. Only episodes whose
+    choice is written by a role are looked at, not those in which votes were counted.
+    """
+    chosen = [_choices(episodes) for episodes in (first, last)]
+    if min(len(one) for one in chosen) < FEWEST_CASES:
+        return None
+    candidates = max(_candidates(episode) for episode in last)
+    if candidates < 2:
+        return None
+    place, count = Counter(chosen[1]).most_common(1)[0]
+    after = share_interval(count / len(chosen[1]), len(chosen[1]))
+    before = share_interval(chosen[0].count(place) / len(chosen[0]), len(chosen[0]))
+    one = after.share >= ONE_PLACE and after.low > PLACE_BOUND
+    changed = before.share < ONE_PLACE and share_change(before, after)[1] > 0
+    missed = findable(len(chosen[1]), 1 - ONE_PLACE, 1 - PLACE_BOUND)
+    return Chooser(
+        collapsed=one and changed,
+        always=one and not changed,
+        place=place + 1,
+        candidates=candidates,
+        before=before,
+        after=after,
+        found_above=1.0 if missed is None else 1 - missed,
+    )
+
+
+def _choices(episodes: Sequence[Episode]) -> list[int]:
+    found = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
+    return [one for one in found if isinstance(one, int) and one >= 0]
+
+
+def _by_role(episode: Episode) -> bool:
+    """Whether the last call stands alone in its phase: somebody looked at the candidates."""
+    calls = episode["calls"]
+    return len(calls) > 1 and sum(c["phase"] == calls[-1]["phase"] for c in calls) == 1
+
+
+def _candidates(episode: Episode) -> int:
+    return len(episode["calls"]) - 1
+
+
+class LoopValue(NamedTuple):
+    """What a workflow adds to what one of its members does alone; fractions, with 95 % interval."""
+
+    over: Literal["first attempt", "single candidate"]
+    alone: float
+    team: float
+    mean: float
+    low: float
+    high: float
+    n: int
+    findable: float
+    """A difference of this size is found with probability 0.8."""
+
+
+def loop_value(episodes: Sequence[Episode], candidates: str = "") -> LoopValue | None:
+    """Score less that of the first attempt, or of a candidate at random, over problems.
+
+    Both are of the same episodes, so that how good the members are does not matter. `candidates` is
+    the role whose replies are candidates, where the facts of the episodes state no first attempt.
+    None where the workflow has neither, or for fewer than 2 problems.
+    """
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    over: Literal["first attempt", "single candidate"] = "first attempt"
+    for episode in episodes:
+        alone = episode.get("facts", {}).get("first_correct")
+        if alone is None:
+            alone, over = _mean_truth(episode, candidates), "single candidate"
+        if alone is not None:
+            pairs.setdefault(episode["problem"], []).append((float(alone), episode["score"]))
+    means = np.array([np.mean(one, axis=0) for one in pairs.values()]).reshape(-1, 2)
+    if len(means) < 2:
+        return None
+    gaps = means[:, 1] - means[:, 0]
+    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    alone, team = means.mean(axis=0)
+    mean = float(gaps.mean())
+    return LoopValue(
+        over, float(alone), float(team), mean, mean - Z * error, mean + Z * error, len(gaps),
+        (Z + 0.8416) * error,
+    )  # fmt: skip
+
+
+def candidate_role(episodes: Sequence[Episode]) -> str:
+    """The role whose agents answer beside one another in a phase; "" where there is none."""
+    for episode in episodes:
+        phases: dict[int, list[str]] = {}
+        for call in episode["calls"]:
+            phases.setdefault(call["phase"], []).append(call["role"])
+        for roles in phases.values():
+            if len(roles) > 1 and len(set(roles)) == 1:
+                return roles[0]
+    return ""
+
+
+def _mean_truth(episode: Episode, role: str) -> float | None:
+    """Mean own truth of a role's calls; None where one has none."""
+    truths = [call.get("truth") for call in episode["calls"] if call["role"] == role]
+    known = [float(truth) for truth in truths if truth is not None]
+    return sum(known) / len(known) if known and len(known) == len(truths) else None

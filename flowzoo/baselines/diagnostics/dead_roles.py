@@ -1,0 +1,222 @@
+"""Is a role dead, whatever the team does? Each role beside itself before training and at its best.
+
+A team may gain while a member dies: one learns to answer alone, and nothing pays the others any
+more. Every role is therefore compared with itself, at its own best evaluation and before training:
+
+* `skill`: its own accuracy (of its first replies of an episode, whose prompts do not depend on
+  what others did) fell by `LOST` or more, to half of its best or less. Paired over problems; the
+  interval allows for the best having been chosen among all evaluations.
+* `unasked`: it is asked in less than `ASKED` of the episodes, before training in half or more.
+* `constant`: one reply has `SAME` or more of its replies to different problems, before training
+  half of that or less, of at least `KINDS` different ones.
+* `copy`: `SAME` or more of its replies say word for word what another agent of the episode said
+  before or beside it, before training half of that or less.
+* `alone`: of the team's right answers `SAME` or more came without any right candidate, before
+  training half of that or less: the team has become a single agent, that of its last reply.
+
+The last three ask for an interval that begins above `SAME_BOUND`. How often this errs:
+`benchmarks/diagnostics_truth.py`, part `dead`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.baselines.diagnostics.checkers import JUDGES
+from flowzoo.baselines.diagnostics.shares import (
+    ShareInterval,
+    findable,
+    share_change,
+    share_interval,
+)
+
+Floats = npt.NDArray[np.float64]
+Episode = Mapping[str, Any]
+Row = Mapping[str, Any]
+Death = Literal["skill", "unasked", "constant", "copy", "alone"]
+
+LOST = 0.15
+ASKED = 0.05
+SAME, SAME_BOUND = 0.9, 0.8
+KINDS = 10
+FEWEST = 20
+"""Problems (or right answers) below which nothing is said."""
+POWER = 0.8416
+"""80 % quantile of the normal distribution."""
+
+
+class RoleDeath(NamedTuple):
+    """One test of one role; `what` is what was measured, in shares."""
+
+    role: str
+    kind: Death
+    found: bool
+    before: float
+    """At the role's best evaluation (`skill`), before training (all others)."""
+    after: float
+    change: float
+    low: float
+    high: float
+    """Interval of the change: 95 %, for `skill` over all roles and evaluations together."""
+    step: int
+    """Of `before`."""
+    n: int
+    findable: float | None
+    """A fall of this size (`skill`), or a share of this much (others), is found with probability
+    0.8; None: none is."""
+    other: str = ""
+    """Whom it copies, or who answers alone."""
+
+
+def best_steps(evaluations: Sequence[Row], roles: Sequence[str]) -> dict[str, int]:
+    """Place of each role's best evaluation before the last, by its mean own accuracy."""
+    found: dict[str, int] = {}
+    for role in roles:
+        course = [row.get(f"eval/truth/{role}", math.nan) for row in evaluations[:-1]]
+        if np.isfinite(course).any():
+            found[role] = int(np.nanargmax(course))
+    return found
+
+
+def lost_skill(
+    best: Sequence[Episode], last: Sequence[Episode], role: str, step: int, comparisons: int
+) -> RoleDeath | None:
+    """`skill` of one role, from the episodes of its best evaluation and of the last one.
+
+    `comparisons` is how many of roles and evaluations the best is chosen from. None for judges,
+    who are judged by `checkers`, and where fewer than `FEWEST` problems have both.
+    """
+    if role in JUDGES:
+        return None
+    one, other = opening_truths(best, role), opening_truths(last, role)
+    both = sorted(one.keys() & other.keys())
+    if len(both) < FEWEST:
+        return None
+    gaps = np.array([other[problem] - one[problem] for problem in both])
+    before = float(np.mean([one[problem] for problem in both]))
+    z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, comparisons)))
+    error = max(float(gaps.std(ddof=1)), 1 / math.sqrt(len(gaps))) / math.sqrt(len(gaps))
+    change = float(gaps.mean())
+    after = before + change
+    gone = change <= -LOST and after <= before / 2 and change + z * error < 0
+    return RoleDeath(
+        role, "skill", gone, before, after, change, change - z * error, change + z * error, step,
+        len(gaps), max(LOST, (z + POWER) * error),
+    )  # fmt: skip
+
+
+def opening_truths(episodes: Sequence[Episode], role: str) -> dict[str, float]:
+    """Problem -> mean own accuracy of the role's agents in their first replies of an episode."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        for call in episode["calls"]:
+            if call["role"] == role and not call.get("turn", 0) and call.get("truth") is not None:
+                found.setdefault(episode["problem"], []).append(float(call["truth"]))
+    return {problem: sum(values) / len(values) for problem, values in found.items()}
+
+
+def no_longer_asked(first: Sequence[Episode], last: Sequence[Episode], role: str) -> RoleDeath:
+    """`unasked` of one role."""
+    before, after = (_share(_asks(episode, role) for episode in one) for one in (first, last))
+    gone = before.share >= 0.5 and after.share < ASKED and share_change(before, after)[2] < 0
+    change, low, high = share_change(before, after)
+    return RoleDeath(
+        role, "unasked", gone, before.share, after.share, change, low, high, 0, len(last), None
+    )
+
+
+def became_constant(
+    first: Sequence[Episode], last: Sequence[Episode], role: str
+) -> RoleDeath | None:
+    """`constant` of one role; None for judges, and for roles with few kinds of reply at first."""
+    said = [_opening_replies(episodes, role) for episodes in (first, last)]
+    if role in JUDGES or min(map(len, said)) < FEWEST or len(set(said[0])) < KINDS:
+        return None
+    common = Counter(said[1]).most_common(1)[0][0]
+    before = max(Counter(said[0]).values()) / len(said[0])
+    shares = share_interval(before, len(said[0])), _share(reply == common for reply in said[1])
+    return _same(role, "constant", *shares)
+
+
+def became_copy(first: Sequence[Episode], last: Sequence[Episode], role: str) -> RoleDeath | None:
+    """`copy` of one role: the other role whom it repeats most."""
+    others: Counter[str] = Counter()
+    shares: list[ShareInterval] = []
+    for episodes in (first, last):
+        copied = [one for episode in episodes for one in _copies(episode, role)]
+        if len({episode["problem"] for episode in episodes}) < FEWEST or not copied:
+            return None
+        problems = min(len(copied), len({episode["problem"] for episode in episodes}))
+        others = Counter(one for one in copied if one)
+        shares.append(share_interval(sum(map(bool, copied)) / len(copied), problems))
+    found = _same(role, "copy", *shares)
+    return found._replace(other=others.most_common(1)[0][0] if others else "")
+
+
+def became_alone(first: Sequence[Episode], last: Sequence[Episode]) -> RoleDeath | None:
+    """`alone`: of the whole team, where its facts say whether a candidate was right."""
+    shares: list[ShareInterval] = []
+    for episodes in (first, last):
+        right = [
+            not episode["facts"]["any_correct"]
+            for episode in episodes
+            if episode["score"] >= 1 and episode.get("facts", {}).get("any_correct") is not None
+        ]
+        if len(right) < FEWEST:
+            return None
+        shares.append(_share(right))
+    speaker = last[0]["calls"][-1]["role"]
+    return _same("", "alone", *shares)._replace(other=speaker)
+
+
+def _same(role: str, kind: Death, before: ShareInterval, after: ShareInterval) -> RoleDeath:
+    change, low, high = share_change(before, after)
+    gone = after.share >= SAME and after.low > SAME_BOUND and before.share <= SAME / 2 and low > 0
+    missed = findable(after.of, 1 - SAME, 1 - SAME_BOUND)
+    return RoleDeath(
+        role, kind, gone, before.share, after.share, change, low, high, 0, int(after.of),
+        None if missed is None else 1 - missed,
+    )  # fmt: skip
+
+
+def _share(cases: Iterable[bool]) -> ShareInterval:
+    known = list(cases)
+    return share_interval(sum(known) / len(known), len(known))
+
+
+def _asks(episode: Episode, role: str) -> bool:
+    return any(call["role"] == role for call in episode["calls"])
+
+
+def _opening_replies(episodes: Sequence[Episode], role: str) -> list[str]:
+    """One reply a problem: that of the role's first agent, in its first turn."""
+    found: dict[str, str] = {}
+    for episode in episodes:
+        for call in episode["calls"]:
+            if call["role"] == role and not call.get("turn", 0):
+                found.setdefault(episode["problem"], _plain(call["reply"]))
+    return list(found.values())
+
+
+def _copies(episode: Episode, role: str) -> list[str]:
+    """For each call of `role` the agent whom it repeats word for word, "" where nobody."""
+    found: list[str] = []
+    said: dict[str, str] = {}
+    for call in episode["calls"]:
+        text = _plain(call["reply"])
+        if call["role"] == role:
+            whom = said.get(text, "")
+            found.append("" if whom == call["agent"] else whom)
+        said.setdefault(text, call["agent"])
+    return found
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

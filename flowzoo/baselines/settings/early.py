@@ -1,0 +1,77 @@
+"""What can be refused of a run before a library of models is loaded: names, forms and places.
+
+The rest is `flowzoo.baselines.plan`'s, which needs the learner.
+"""
+
+from __future__ import annotations
+
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.evaluation.protocol import check_selection
+from flowzoo.agents.lengths import read_lengths
+from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.baselines.settings.algorithms import algorithm_named
+from flowzoo.baselines.settings.checks import check_optimiser, check_splits
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import per_policy, policy_map
+from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs.external.workflow import make_aec_workflow
+from flowzoo.envs.settings import add_setting, read_settings
+from flowzoo.envs.tasks.task import check_split
+from flowzoo.errors import UsageError, unknown
+
+
+def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
+    """Refuse what needs no model to be refused.
+
+    Args:
+        config: the settings of a run.
+        algorithm: whether they name one.
+
+    Raises:
+        UsageError: an unknown algorithm, workflow, task, role or policy, a word of the wrong form,
+            or a pocket model that there is not.
+    """
+    check_split(config.split)
+    check_split(config.eval_split)
+    check_selection(config.eval_split)
+    check_splits(config)
+    check_optimiser(config)
+    if algorithm:
+        algorithm_named(config.algorithm)
+    workflow = make_training_workflow(config)
+    roles = workflow.role_counts()
+    policies = sorted(set(policy_map(config.policy_words, roles).values()))
+    read_lengths(config.lengths, roles)
+    read_thinking(config.thinking, policies)
+    for name in config.frozen:
+        if name not in policies:
+            raise unknown("policy", name, policies)
+    models = per_policy(config.models, policies, "models")
+    for model in {models.get(name, config.model) for name in policies}:
+        kind, _, rest = model.partition(":")
+        if kind == "pocket":
+            pocket_path(*read_pocket(rest, workflow.task.name))
+
+
+def make_training_workflow(config: TrainConfig) -> Workflow:
+    """The workflow of a run, or the one around the environment that is to be played.
+
+    Raises:
+        UsageError: settings of tasks together with an environment, or what either refuses.
+    """
+    settings = read_settings(config.options)
+    if config.env is not None:
+        for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
+            if getattr(config, name):
+                raise UsageError(
+                    f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
+                    "out, or give options of the environment as NAME=VALUE in `options`"
+                )
+        if config.model == "pocket" and not config.models:
+            raise UsageError(
+                "`model` pocket is the model of the task that is played, and `env` has no task: "
+                "name a model, e.g. pocket:math"
+            )
+        return make_aec_workflow(config.env, **settings)
+    add_setting(settings, "sandbox", config.sandbox)
+    return make_workflow(config.workflow, config.task, **settings)

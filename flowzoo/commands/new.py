@@ -1,0 +1,105 @@
+"""`flowzoo new`: a package with a workflow or a task of one's own, to begin with."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Annotated, Literal, NamedTuple
+
+from tyro import conf
+
+from flowzoo.errors import UsageError
+
+TEMPLATES = Path(__file__).parent / "templates"
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z][a-z0-9]*)*")
+_VERSION = re.compile(r"(?P<base>.+)_v(?P<number>\d+)")
+
+
+class NewNames(NamedTuple):
+    """How the parts of a new package are called."""
+
+    module: str
+    """Also the folder and the distribution."""
+    cls: str
+    entry: str
+    """What flowzoo calls it: the short name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Write a package with a workflow or a task of your own, which passes its tests as it is."""
+
+    what: Annotated[Literal["workflow", "task"], conf.Positional]
+    """What the package adds to flowzoo."""
+    name: Annotated[str, conf.Positional]
+    """Its short name in small letters, e.g. `debate`: also that of the folder and of the module."""
+    into: Path = Path()
+    """Folder that the new one is made in."""
+
+
+def run(options: Options) -> int:
+    """Write the package and say how to go on."""
+    names = names_of(options.what, options.name)
+    folder = create_package(options.what, names, options.into)
+    shown = shlex.quote(str(folder))
+    print(
+        f"{folder} holds a {options.what} that runs. Change it, and run its tests:\n"
+        f"  pip install -e {shown} && python -m pytest {shown}\n"
+        f"  flowzoo play {names.entry} --policy scripted:0.8"
+    )
+    return 0
+
+
+def names_of(what: str, name: str) -> NewNames:
+    """How the parts of a package are called for a workflow or task `name`.
+
+    Raises:
+        UsageError: it is no such name, or flowzoo or another module has it.
+    """
+    from flowzoo.envs.api.registry import workflow_names
+    from flowzoo.envs.tasks import task_names
+
+    match = _VERSION.fullmatch(name) if what == "workflow" else None
+    base, number = (match["base"], match["number"]) if match else (name, "0")
+    if not _NAME.fullmatch(base) or keyword.iskeyword(base):
+        raise UsageError(
+            f"name {name!r}: expected small letters, digits and single underscores, beginning with "
+            "a letter, e.g. debate or word_count; and no word of Python's own."
+        )
+    entry = f"{base}_v{number}" if what == "workflow" else base
+    taken = {*workflow_names(), *task_names()}
+    if entry in taken or base in taken:
+        raise UsageError(f"name {name!r}: there is a workflow or task {entry!r} already.")
+    found = importlib.util.find_spec(base)
+    if found is not None and found.origin is not None:  # a mere folder hides nothing
+        raise UsageError(
+            f"name {name!r}: there is a Python module {base!r} already, which the new one would "
+            "hide; choose another name."
+        )
+    words = "".join(part.capitalize() for part in base.split("_"))
+    return NewNames(base, words + ("Task" if what == "task" else ""), entry)
+
+
+def create_package(what: str, names: NewNames, into: Path) -> Path:
+    """Write the files of a new package into `into / MODULE`, and return that folder.
+
+    Raises:
+        UsageError: the folder is there already, or cannot be made.
+    """
+    folder = into / names.module
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise UsageError(f"{folder} is there already: choose another name, or --into.") from None
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}.") from None
+    for template in sorted((TEMPLATES / what).iterdir()):
+        text = Template(template.read_text(encoding="utf-8")).substitute(names._asdict())
+        target = template.name.removesuffix(".txt").replace("NAME", names.module)
+        (folder / target).write_text(text, encoding="utf-8")
+    return folder

@@ -1,0 +1,109 @@
+"""Workflows in TorchRL; importing this module tells it how our spaces look there.
+
+    from flowzoo.envs.api.torchrl import pettingzoo_env
+    env = pettingzoo_env(voting_v0.env())       # a PettingZooWrapper; one group per agent
+    GymWrapper(gymnasium.make("flowzoo/Voting-v0"))     # works as it is, once this is imported
+
+Texts and chats are `NonTensor` entries: `td["aggregator_0", "observation", "messages"]`. Needs the
+package torchrl, which no extra of flowzoo brings.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
+from tensordict import NonTensorData, NonTensorStack
+from torchrl.data import NonTensor
+from torchrl.envs.libs.gym import register_gym_spec_conversion
+from torchrl.envs.libs.pettingzoo import PettingZooWrapper
+
+from flowzoo.envs.api.spaces import Messages, Prose, Turns
+
+
+class TextSpec(NonTensor):
+    """Texts that TorchRL can draw at random and hand on one by one, each whole."""
+
+    prose: Prose
+    """What is drawn from: of the class, since TorchRL copies specs by their class and shape."""
+
+    def rand(self, shape: Any = None) -> Any:
+        """Texts drawn from the space, one for each element."""
+        return self._drawn(self.zero(shape))
+
+    def _drawn(self, texts: Any) -> Any:
+        if not texts.batch_dims:
+            return NonTensorData(self.prose.sample(), device=self.device)
+        return NonTensorStack(*[self._drawn(part) for part in texts.unbind(0)])
+
+    def zero(self, shape: Any = None) -> Any:
+        """The first sample of the space, for each element."""
+        return super().rand(shape)
+
+    def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
+        """The text, or an array of texts (dtype object): what PettingZooWrapper indexes."""
+        if isinstance(val, str):
+            return val
+        said = val.tolist()
+        if isinstance(said, str):
+            return said
+        texts = np.empty(len(said), dtype=object)
+        texts[:] = said
+        return texts
+
+
+@lru_cache(maxsize=64)
+def _texts_of(space: Prose) -> type[TextSpec]:
+    return type("TextSpec", (TextSpec,), {"prose": space})
+
+
+@register_gym_spec_conversion(Prose)
+def text_spec(space: Prose, device: Any = None, **_: Any) -> NonTensor:
+    """A text."""
+    return _texts_of(space)((), device=device, example_data=space.samples[0])
+
+
+@register_gym_spec_conversion(Messages)
+@register_gym_spec_conversion(Turns)
+def chat_spec(space: Messages | Turns, device: Any = None, **_: Any) -> NonTensor:
+    """A chat, or a transcript: a list of dicts."""
+    return NonTensor((), device=device, example_data=[])
+
+
+class WithoutInfos(BaseWrapper[str, Any, Any]):
+    """An AEC environment whose infos are empty: PettingZooWrapper makes a tensor of each entry."""
+
+    @property
+    def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
+        """Nothing, for every agent; `unwrapped.infos` has them."""
+        return {agent: {} for agent in self.env.infos}
+
+
+class ParallelWithoutInfos(BaseParallelWrapper[str, Any, Any]):
+    """The same for a parallel environment."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Observations, and no infos."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return observations, {agent: {} for agent in infos}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """The step without its infos."""
+        *results, infos = self.env.step(actions)
+        return (*results, {agent: {} for agent in infos})
+
+
+def pettingzoo_env(env: AECEnv | ParallelEnv, **options: Any) -> PettingZooWrapper:
+    """A workflow's AEC or parallel environment in TorchRL.
+
+    Args:
+        env: the environment. Its infos hold texts, of which TorchRL would make tensors: they stay
+            behind in `env.infos`.
+        options: of PettingZooWrapper; `use_mask` is true for an AEC environment, as it must be.
+    """
+    if isinstance(env, ParallelEnv):
+        return PettingZooWrapper(ParallelWithoutInfos(env), **options)
+    return PettingZooWrapper(WithoutInfos(env), **{"use_mask": True, **options})

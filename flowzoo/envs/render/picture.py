@@ -1,0 +1,127 @@
+"""The transcript as a picture, for `render_mode="rgb_array"` and what records it.
+
+Drawn with Pillow in a fixed-width font that matplotlib ships, DejaVu Sans Mono: the same picture on
+every machine, boards in line, and letters for mathematics, Greek and Cyrillic (Chinese, Japanese
+and Korean appear as boxes). Rich can export SVG only, which a recorder cannot take.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import episode_rewards
+from flowzoo.envs.render.remarks import remarks
+from flowzoo.envs.render.transcript import COLOURS, SHORT, facts_line, printable, verdict
+from flowzoo.errors import missing_extra
+
+if TYPE_CHECKING:
+    from PIL.ImageFont import FreeTypeFont
+
+WIDTH, HEIGHT = 960, 720
+"""Pixels of a picture: even, as video codecs want them, and the same for every episode."""
+MARGIN, SIZE, LEADING = 16, 14, 18
+"""Pixels around the text; of a letter; from line to line."""
+
+RGB = {
+    "plain": (212, 212, 212),
+    "dim": (128, 128, 128),
+    "ground": (24, 24, 27),
+    "cyan": (86, 196, 214),
+    "magenta": (214, 126, 214),
+    "yellow": (222, 196, 96),
+    "green": (120, 204, 120),
+    "blue": (120, 160, 240),
+    "red": (236, 110, 110),
+}
+
+
+class TextLine(NamedTuple):
+    """A line of a picture: what it says, and the name of its colour in `RGB`."""
+
+    text: str
+    colour: str
+
+
+@lru_cache(maxsize=1)
+def picture_font() -> FreeTypeFont:
+    """The font of all pictures.
+
+    Raises:
+        MissingExtraError: Pillow or matplotlib is not installed.
+    """
+    found = find_spec("matplotlib")
+    if find_spec("PIL") is None or found is None or not found.submodule_search_locations:
+        module = "matplotlib" if find_spec("PIL") else "PIL"
+        raise missing_extra(module, "report", 'render_mode="rgb_array"')
+    from PIL import ImageFont
+
+    folder = Path(found.submodule_search_locations[0]) / "mpl-data" / "fonts" / "ttf"
+    return ImageFont.truetype(str(folder / "DejaVuSansMono.ttf"), SIZE)
+
+
+def to_array(episode: Episode) -> np.ndarray:
+    """The newest lines of the transcript: uint8 of shape (HEIGHT, WIDTH, 3), red, green, blue.
+
+    Raises:
+        MissingExtraError: Pillow or matplotlib is not installed.
+    """
+    font = picture_font()
+    from PIL import Image, ImageDraw
+
+    columns = int((WIDTH - 2 * MARGIN) / font.getlength("M"))
+    rows = (HEIGHT - 2 * MARGIN) // LEADING
+    head, *body = [part for line in picture_lines(episode) for part in folded(line, columns)]
+    shown = [head, *body[-(rows - 1) :]]
+    picture = Image.new("RGB", (WIDTH, HEIGHT), RGB["ground"])
+    draw: Any = ImageDraw.Draw(picture)
+    for row, (text, colour) in enumerate(shown):
+        draw.text((MARGIN, MARGIN + row * LEADING), text, RGB[colour], font)
+    return np.array(picture)
+
+
+def picture_lines(episode: Episode) -> list[TextLine]:
+    """The transcript so far, in lines of any length."""
+    roles = list(episode.workflow.role_counts())
+    lines = [TextLine(f"{episode.workflow.name} · {episode.problem.id}", "dim")]
+    lines += _all(printable(episode.problem.text), "plain")
+    for turn in episode.turns:
+        if turn.slot == 0 and turn.phase > 0:
+            lines += _remarks(episode, turn.phase - 1)
+        role = episode.workflow.agents[turn.agent][0]
+        lines.append(TextLine("", "plain"))
+        lines.append(TextLine(turn.agent, COLOURS[roles.index(role) % len(COLOURS)]))
+        lines += _all(printable(turn.said), "plain", "  ") if turn.reply else [_WAITING]
+    if episode.done:
+        if episode.turns:
+            lines += _remarks(episode, episode.turns[-1].phase)
+        colour = "green" if episode_rewards(episode).score > 0 else "red"
+        lines += [TextLine("", "plain"), *_all(verdict(episode), colour)]
+        lines += _all(printable(facts_line(episode)), "dim")
+    return lines
+
+
+_WAITING = TextLine("  …", "dim")
+
+
+def _all(text: str, colour: str, indent: str = "") -> list[TextLine]:
+    return [TextLine(indent + line, colour) for line in text.split("\n")]
+
+
+def _remarks(episode: Episode, phase: int) -> list[TextLine]:
+    return [TextLine(f"  {printable(line, SHORT)}", "dim") for line in remarks(episode, phase)]
+
+
+def folded(line: TextLine, columns: int) -> list[TextLine]:
+    """A line in pieces of at most `columns` characters, its spaces kept."""
+    text = line.text.expandtabs(4)
+    if len(text) <= columns:
+        return [TextLine(text, line.colour)]
+    pieces = textwrap.wrap(text, columns, drop_whitespace=False, replace_whitespace=False)
+    return [TextLine(piece, line.colour) for piece in pieces]

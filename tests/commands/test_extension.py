@@ -1,0 +1,174 @@
+"""A package outside the repository's import path, installed with pip, that adds a workflow and a
+task by entry points (`relay_pack`), in every command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowzoo import plugins
+from flowzoo.envs.api import registry
+from flowzoo.errors import UsageError
+
+PACK = Path(__file__).with_name("relay_pack")
+
+RUN_LINES = """
+import contextlib, io, json, sys
+from flowzoo import cli
+for line in json.loads(sys.stdin.read()):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.main(line.split())
+    print(json.dumps([status, out.getvalue(), err.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed package."""
+    source = tmp_path_factory.mktemp("pack") / "source"
+    shutil.copytree(PACK, source, ignore=shutil.ignore_patterns("__pycache__"))
+    target = source.with_name("site")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--no-compile"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", target, source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def python(site: Path, words: list[str], cwd: Path, stdin: str = "") -> str:
+    """What Python prints where the package is installed."""
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def commands(site: Path, lines: list[str], cwd: Path) -> list[list]:
+    """Status, output and errors of command lines, in one process."""
+    said = python(site, ["-c", RUN_LINES], cwd, json.dumps(lines))
+    return [json.loads(row) for row in said.splitlines()]
+
+
+def test_it_is_listed_played_and_evaluated(site, tmp_path):
+    source = site / "relay_pack"
+    lines = [
+        "list --json",
+        "list",
+        "play relay --policy scripted:1 --json",
+        "play reversal --n 2",
+        "eval relay_v0 --policy scripted:1 --n 20 --options length=6",
+        "eval relay --policy scripted:0 --task relay_pack.task:ReversalTask --n 20",
+        f"eval {source}/workflow.py:Relay --task {source}/task.py:ReversalTask "
+        "--policy scripted:1 --n 20",
+        "train relay",
+        "eval relai --policy scripted:1",
+        "eval relay --task reversl",
+        "eval voting --task reversal",
+    ]
+    found = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
+    listed = [json.loads(row) for row in found["list --json"][1].splitlines()]
+    relay = next(entry for entry in listed if entry["name"] == "relay_v0")
+    assert (relay["package"], relay["default_task"]) == ("relay-pack 1.2", "reversal")
+    assert "reversal" in relay["tasks"]
+    assert all(entry["package"] is None for entry in listed if entry is not relay)
+    assert "package  relay-pack 1.2" in found["list"][1]
+    assert "task reversal: of the package relay-pack 1.2" in found["list"][1]
+    assert json.loads(found[lines[2]][1])["task"] == "reversal"
+    assert "no pocket model plays reversal: playing scripted:0.8" in found[lines[3]][2]
+    for line, last in zip(
+        lines[4:7], ("100.0 % (20/20)", "0.0 % (0/20)", "100.0 % (20/20)"), strict=True
+    ):
+        assert found[line][1].splitlines()[-1] == f"accuracy {last}", found[line]
+    for line, message in (
+        (lines[7], "no pocket model for the task 'reversal'"),
+        (lines[7], "training: --model PATH"),
+        (lines[8], "Did you mean 'relay_v0'"),
+        (lines[9], "Did you mean 'reversal'"),
+        (lines[10], "voting_v0 does not understand the answers of task 'reversal' (kind 'word')"),
+    ):
+        status, _, told = found[line]
+        assert (status, told.count("\n")) == (2, 1)
+        assert message in told
+
+
+def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
+    code = (
+        "from flowzoo.envs import make_env, make_workflow\n"
+        "from flowzoo.envs.tasks import make_task\n"
+        "from flowzoo.envs.testing import check_task, check_workflow\n"
+        "from flowzoo.commands.doctor import _plugins\n"
+        "check_task(make_task('reversal', length=3))\n"
+        "check_workflow(make_workflow('relay', length=5))\n"
+        "assert make_env('relay_v0').metadata['name'] == 'relay_v0'\n"
+        "print([(row.name, row.ok, row.detail) for row in _plugins()])"
+    )
+    said = python(site, ["-c", code], tmp_path)
+    assert "('relay-pack 1.2', True, 'workflow relay_v0, task reversal')" in said
+
+
+@pytest.mark.full
+def test_it_is_trained_compared_and_reported(site, tmp_path):
+    small = "--problems 2 --samples 2 --eval-problems 4 --steps 1 --model pocket:math-xs"
+    (tmp_path / "two.toml").write_text(
+        'seeds = [0]\n[settings]\nmodel = "pocket:math-xs"\nsteps = 1\nproblems = 2\nsamples = 2\n'
+        'eval_problems = 4\n[[cells]]\nworkflow = ["relay"]\nsharing = ["shared", "isolated"]\n'
+        "settings = { options = ['length=3'] }\n"
+    )
+    lines = [
+        f"train relay {small} --out one",
+        "report one",
+        f"train relay_pack.workflow:Relay --task relay_pack.task:ReversalTask {small}",
+        "matrix two.toml --jobs 1 --out both",
+        "report both",
+    ]
+    for line, (status, _, told) in zip(lines, commands(site, lines, tmp_path), strict=True):
+        assert status == 0, (line, told)
+    settings = json.loads((tmp_path / "one" / "run.json").read_text())["settings"]
+    assert settings["workflow"] == "relay"
+    assert (tmp_path / "one" / "report.html").stat().st_size > 0
+    assert (tmp_path / "both" / "report.html").stat().st_size > 0
+    named = next(tmp_path.glob("runs/relay_pack.workflow-Relay-*"))
+    assert (named / "summary.json").is_file()
+    cells = json.loads((tmp_path / "both" / "table.json").read_text())
+    assert "reversal" in json.dumps(cells)
+
+
+def plugin(name: str, target: str, package: str = "pack 1") -> plugins.Plugin:
+    return plugins.Plugin(name, target, package)
+
+
+@pytest.mark.parametrize(
+    ("offers", "message"),
+    [
+        ([plugin("relay_v0", "nowhere:Relay")], "relay_v0 of pack 1.*importing nowhere raised"),
+        ([plugin("relay_v0", "pathlib:Path")], "is no subclass of flowzoo's Workflow"),
+        (
+            [plugin("relay_v0", "flowzoo.envs.workflows.voting:Voting")],
+            "has the name 'voting_v0': entry point and class must have one name",
+        ),
+        (
+            [plugin("relay_v0", "a:B"), plugin("relay_v0", "c:D", "other 2")],
+            r"offered by pack 1 \(a:B\) and other 2 \(c:D\): name the one that is meant",
+        ),
+    ],
+)
+def test_packages_that_cannot_be_used_are_told_of(monkeypatch, offers, message):
+    monkeypatch.setattr(plugins, "plugins", lambda group: offers)
+    monkeypatch.setattr(registry, "plugins", lambda group: offers)
+    with pytest.raises(UsageError, match=message):
+        registry.workflow_class("relay")

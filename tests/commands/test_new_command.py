@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowzoo.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def made(tmp_path, capsys) -> Path:
+    """A folder with a workflow and a task as they are generated."""
+    for words in (["workflow", "second_opinion"], ["task", "first_word"]):
+        assert main(["new", *words, "--into", str(tmp_path)]) == 0
+    assert "flowzoo play second_opinion_v0" in capsys.readouterr().out
+    return tmp_path
+
+
+def test_a_package_passes_its_tests_as_generated(made):
+    names = {path.name for path in (made / "first_word").iterdir()}
+    assert names == {"pyproject.toml", "README.md", "first_word.py", "test_first_word.py"}
+    for path in made.rglob("*.*"):
+        assert not path.name.endswith(".txt")
+        assert "$" not in path.read_text()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=made,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "5 passed" in done.stdout
+
+
+def test_what_is_generated_is_in_the_style_of_the_house(made):
+    ruff = Path(sys.executable).with_name("ruff")
+    for words in (["check", "--ignore", "D100,D103"], ["format", "--check"]):
+        config = ["--config", str(ROOT / "pyproject.toml")]
+        done = subprocess.run([ruff, *words, *config, made], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.full
+def test_installed_they_have_their_names(made, tmp_path):
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    folders = [str(made / "second_opinion"), str(made / "first_word")]
+    subprocess.run([*install, "--target", str(site), *folders], check=True, capture_output=True)
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
+    words = ["play", "second_opinion", "--task", "first_word", "--policy", "scripted:1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "flowzoo.cli", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "score 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["workflow", "Debate"], "small letters"),
+        (["workflow", "class"], "no word of Python"),
+        (["task", "two__words"], "small letters"),
+        (["task", "../up"], "small letters"),
+        (["workflow", "voting"], "already"),
+        (["task", "math"], "already"),
+        (["workflow", "json"], "Python module 'json'"),
+        (["workflow", "mine", "--into", "/dev/null/x"], "cannot make the folder"),
+    ],
+)
+def test_a_name_that_will_not_do_is_one_line(words, said, capsys):
+    assert main(["new", *words]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert len(shown.splitlines()) == 1
+
+
+def test_nothing_is_overwritten(made, capsys):
+    assert main(["new", "task", "first_word", "--into", str(made)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_version_may_be_given(tmp_path):
+    assert main(["new", "workflow", "second_look_v3", "--into", str(tmp_path)]) == 0
+    text = (tmp_path / "second_look" / "second_look.py").read_text()
+    assert 'name = "second_look_v3"' in text
+    assert "class SecondLook(Workflow)" in text
