@@ -18,7 +18,7 @@ def key_digest(*parts: Part) -> bytes:
     """16 bytes that identify the tuple `parts`; `("a", "bc")` and `("ab", "c")` differ."""
     hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
-        if not isinstance(part, str | int) and hasattr(part, "__index__"):
+        if not isinstance(part, (str, int)) and hasattr(part, "__index__"):
             part = operator.index(part)  # an integer of NumPy is the same key
         raw = str(part).encode("utf-8", "surrogatepass")
         tag = b"i" if isinstance(part, int) else b"s"

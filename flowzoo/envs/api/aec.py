@@ -23,7 +23,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import (
     episode_rewards,
     final_infos,
-    first_info,
+    first_infos,
     fresh_info,
     record,
 )
@@ -326,10 +326,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._cumulative_rewards = dict.fromkeys(agents, 0.0)
         self.terminations = dict.fromkeys(agents, False)
         self.truncations = dict.fromkeys(agents, False)
-        self.infos = {
-            agent: first_info(role, problem, problem_id, key)
-            for agent, (role, _) in self.workflow.agents.items()
-        }
+        self.infos = first_infos(self.workflow.agents, problem, problem_id, key)
         self._answers: dict[int, Mapping[str, Any]] = {}
         self.agent_selection = agents[0]
         self._prompts: dict[str, Turn] = {}
@@ -345,7 +342,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             tell_unknown(options)
         stream, resets = self._stream, self._resets
         if seed is not None:
-            stream, resets = key_int("reset", check_seed(seed)), 0
+            number = seed if type(seed) is int else check_seed(seed)
+            stream, resets = key_int("reset", number), 0
         index = self._pick(options.get("index"), nth(stream, resets))
         sample = options.get("sample")
         number = resets if sample is None else whole(sample)

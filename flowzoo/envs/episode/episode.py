@@ -187,19 +187,22 @@ class Episode:
             )
         for effect, result in zip(effects, results, strict=True):
             if type(effect) is Grade:
-                self._note_grade(effect, result)  # type: ignore[arg-type]
+                score: Any = result[0]
+                if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
+                    score = self._checked(effect, score)
+                if effect.of is not None:
+                    self.truths[effect.of.call] = score
         self.log.extend(results)
         self.effects = ()
         self._advance(results[0] if self._lone else list(results))
 
-    def _note_grade(self, grade: Grade, graded: Graded) -> None:
-        """Check a grade where it arises, and record it as the truth of the reply it is of."""
-        fault = score_fault(graded.score)
+    def _checked(self, grade: Grade, score: Any) -> float:
+        """A score of the task's grader, refused where it arises if it is none."""
+        fault = score_fault(score)
         if fault:
             of = f"grade_batch of task {self.workflow.task.name!r} gave {grade.answer!r:.80}"
             raise self._failure(f"{of} a score that is {fault}")
-        if grade.of is not None:
-            self.truths[grade.of.call] = float(graded.score)
+        return float(score)
 
     def _commit(self, replies: dict[str, str]) -> None:
         values = []

@@ -85,19 +85,25 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
     earned: list[tuple[float, float | None]] = []
     agents: list[str] = []
     turns, payoffs, cut = answered_turns(episode), outcome.payoffs, episode.truncated
+    shared = payoffs is None and workflow.credit == "team"  # as `combine` does it, without calls
     for turn, reply in turns:
         agent = turn.agent
         readable, truth = reply.strict is not None, truths.get(turn.call)
         part = reward_parts(workflow, score, readable, truth, episode.forms.get(turn.call))
         if payoffs is not None:
             part["local"] = payoffs.returns[agent]
-        role = workflow.agents[agent][0]
         agents.append(agent)
         parts.append(part)
         if cut:
             rewards.append(0.0)
             earned.append((0.0, None))
             continue
+        if shared:
+            penalty = part.get("format", 0.0)
+            rewards.append(part["team"] + penalty)
+            earned.append((penalty, None))
+            continue
+        role = workflow.agents[agent][0]
         rewards.append(combine(workflow, role, part))
         alone = immediate(workflow, role, part)
         if payoffs is None:
@@ -187,8 +193,10 @@ def record(
     )
 
 
-def first_info(role: str, problem: Problem, problem_id: str, key: str) -> dict[str, Any]:
-    """What `info` says to an agent before it is asked: the keys that it has to the end.
+def first_infos(
+    agents: Mapping[str, tuple[str, int]], problem: Problem, problem_id: str, key: str
+) -> dict[str, dict[str, Any]]:
+    """What `info` says to each agent before it is asked: the keys that it has to the end.
 
     Of the problem and the episode: `problem` (its id), `index` in the split, `episode` (the key in
     records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
@@ -196,8 +204,8 @@ def first_info(role: str, problem: Problem, problem_id: str, key: str) -> dict[s
     `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent `truths`,
     `parts`, `strict` and `lenient` [].
     """
-    return {
-        "role": role,
+    usual: dict[str, Any] = {
+        "role": "",
         "problem": problem_id,
         "index": problem.index,
         "episode": key,
@@ -206,21 +214,31 @@ def first_info(role: str, problem: Problem, problem_id: str, key: str) -> dict[s
         "turn": -1,
         "acted": False,
         "return": 0.0,
-        "truths": [],
-        "parts": [],
-        "strict": [],
-        "lenient": [],
+        "truths": None,
+        "parts": None,
+        "strict": None,
+        "lenient": None,
         "score": 0.0,
         "answer": None,
         "truncated": False,
-        "facts": {},
+        "facts": None,
     }
+    infos: dict[str, dict[str, Any]] = {}
+    for agent, (role, _) in agents.items():
+        infos[agent] = info = usual.copy()  # cheaper than a display of as many names
+        info["role"] = role
+        info["truths"], info["parts"], info["strict"], info["lenient"] = [], [], [], []
+        info["facts"] = {}
+    return infos
 
 
 def fresh_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of an info that shares nothing with it that could be changed."""
-    empty = {"truths": [], "parts": [], "strict": [], "lenient": [], "facts": {}}
-    return {**info, **{name: type(value)(info[name]) for name, value in empty.items()}}
+    copied = dict(info)
+    for name in ("truths", "parts", "strict", "lenient"):
+        copied[name] = list(info[name])
+    copied["facts"] = dict(info["facts"])
+    return copied
 
 
 def final_infos(
@@ -228,24 +246,16 @@ def final_infos(
 ) -> dict[str, dict[str, Any]]:
     """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
 
-    `infos` is what it said last; see `first_info` for its keys.
+    `infos` is what it said last; see `first_infos` for the keys.
     """
     outcome = episode.finished()
-    found: dict[str, dict[str, Any]] = {
-        agent: {
-            **info,
-            "return": settled.returns[agent],
-            "truths": [],
-            "parts": [],
-            "strict": [],
-            "lenient": [],
-            "score": settled.score,
-            "answer": outcome.answer,
-            "truncated": episode.truncated,
-            "facts": dict(outcome.facts),
-        }
-        for agent, info in infos.items()
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for agent, info in infos.items():
+        found[agent] = last = dict(info)
+        last["return"] = settled.returns[agent]
+        last["truths"], last["parts"], last["strict"], last["lenient"] = [], [], [], []
+        last["score"], last["answer"] = settled.score, outcome.answer
+        last["truncated"], last["facts"] = episode.truncated, dict(outcome.facts)
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
         info = found[turn.agent]
         info["truths"].append(episode.truths.get(turn.call))

@@ -79,8 +79,6 @@ def is_chat(seen: object) -> bool:
 
 def score_fault(score: object) -> str:
     """What is wrong with a score, for after "a score that is"; empty if nothing is."""
-    if type(score) is float and 0.0 <= score <= 1.0:  # the usual case; never of NaN
-        return ""
     if not isinstance(score, Real):
         return f"no number, but {type(score).__name__} {score!r:.60}"
     return "" if 0 <= float(score) <= 1 else f"not from 0 to 1, but {score!r}"
@@ -91,12 +89,13 @@ def outcome_fault(outcome: Any) -> str:
     if type(outcome) is not Outcome:
         return f"a script must return an Outcome, got {type(outcome).__name__}"
     answer, score, facts, _ = outcome
-    fault = score_fault(score)
-    if fault:
-        return f"the script returned an Outcome with a score that is {fault}"
+    if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
+        fault = score_fault(score)
+        if fault:
+            return f"the script returned an Outcome with a score that is {fault}"
     if answer is not None and not isinstance(answer, str):
         return f"the answer of an Outcome must be a str or None, got {type(answer).__name__}"
-    if not isinstance(facts, Mapping):
+    if type(facts) is not dict and not isinstance(facts, Mapping):
         return f"the facts of an Outcome must be a mapping, got {type(facts).__name__}"
     return ""
 
