@@ -15,7 +15,6 @@ from flowzoo.envs.tasks import TASKS
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 
-
 MOST = 300
 """Problems that are played again, the first ones; more would take longer than the page is worth."""
 
