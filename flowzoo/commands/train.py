@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import sys
@@ -55,10 +56,13 @@ def run(options: Options) -> int:
 
     check_folder("out", options.settings.directory)
     check_early(options.settings)
+    gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
     quiet_transformers()
     from flowzoo.baselines.trainer import Trainer
     from flowzoo.commands.shared import grading_of
 
+    gc.freeze()
+    gc.enable()
     trainer = Trainer(options.settings, restart=options.restart)
     grading_of(trainer.workflow)
     note = pocket_note(trainer.workflow, options.settings.model)

@@ -128,29 +128,31 @@ def simulate_capture(
     apart: float = 1.0,
     updates: int = 100,
     replies: int = 200,
+    voters: int = 3,
 ) -> SimulatedRun:
-    """Three voters (`generator`) and an aggregator under one policy.
+    """Some `voters` (`generator`, three of them) and an aggregator under one policy.
 
-    Gradients are noise of equal size per call, so the voters have sqrt(3) / (1 + sqrt(3)) = 0.63 of
-    the mass and 0.75 of the tokens. From a fifth of the run on their mass share is 0.75 + `excess`
-    if that is not 0. Shares have noise of deviation `noise`, correlated over about ten updates.
-    Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by `moved` of the
-    way to them.
+    Gradients are noise of equal size per call, so three voters have sqrt(3) / (1 + sqrt(3)) = 0.63
+    of the mass and 0.75 of the tokens. From a fifth of the run on their mass share is their token
+    share + `excess` if that is not 0. Shares have noise of deviation `noise`, correlated over about
+    ten updates. Aggregators' replies begin `apart` from the voters' (0: alike) and have moved by
+    `moved` of the way to them.
     """
     steps = list(range(1, updates + 1))
     planted = (np.arange(updates) >= updates // 5) & (excess > 0)
-    level = np.where(planted, 0.75 + excess, math.sqrt(3) / (1 + math.sqrt(3)))
+    tokens, root = voters / (1 + voters), math.sqrt(voters)
+    level = np.where(planted, tokens + excess, root / (1 + root))
     share = np.clip(level + noise * _slow_noise(updates, rng), 0, 1)
-    voters = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
-    start = voters + apart * np.array([-0.7, 0.0, 0.0, -0.2, 1.0])
-    end = start + moved * (voters - start)
+    form = np.array([0.9, 0.0, 0.0, 0.3, 3.0])
+    start = form + apart * np.array([-0.7, 0.0, 0.0, -0.2, 1.0])
+    end = start + moved * (form - start)
     return SimulatedRun(
         mass={"generator": share.tolist(), "aggregator": (1 - share).tolist()},
-        tokens={"generator": [0.75] * updates, "aggregator": [0.25] * updates},
+        tokens={"generator": [tokens] * updates, "aggregator": [1 - tokens] * updates},
         steps=steps,
-        before={"generator": _replies(voters, replies, rng),
+        before={"generator": _replies(form, replies, rng),
                 "aggregator": _replies(start, replies, rng)},
-        after={"generator": _replies(voters, replies, rng),
+        after={"generator": _replies(form, replies, rng),
                "aggregator": _replies(end, replies, rng)},
     )  # fmt: skip
 

@@ -115,7 +115,10 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         why = "no finished run" if not cell.runs else "its seeds have different numbers of items"
         nothing = {"runs": 0, "of": 0, "seeds": [], "p_value": 1.0}
         none = {"verdict": None, "why": why}
-        return facts | {"gain": None, "cliff": none, "fell": nothing, "captures": []}
+        return facts | {
+            "gain": None, "cliff": none, "fell": nothing, "alarms": alarms(cell, notes),
+            "captures": [],
+        }  # fmt: skip
     cliff, why = cliff_of(cell.runs)
     gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in cell.runs]
     gain = paired_gain(
@@ -132,6 +135,7 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         "terminal": _terminal(cell),
         "cliff": cliff_facts(cliff, why, more_evaluations(cell.runs[0])),
         "fell": fallen_runs(cell, notes),
+        "alarms": alarms(cell, notes),
         "captures": captures(cell, notes),
         "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
         "tokens": _mean(cell, "tokens/total"),
@@ -182,6 +186,25 @@ def fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
         "of": len(judged),
         "seeds": [int(run.settings.get("seed", 0)) for run in fell],
         "p_value": at_least(len(fell), len(judged), FALSE_FALLS),
+    }
+
+
+def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
+    """What broke in how many of the cell's runs: the titles of the worst findings of their pages.
+
+    `clean` counts the runs without any, `broken` has per title the seeds of those with it.
+    """
+    judged = [run for run in cell.runs if run.name in notes]
+    broken: dict[str, list[int]] = {}
+    for run in judged:
+        for title in notes[run.name].get("alarms", ()):
+            broken.setdefault(title, []).append(int(run.settings.get("seed", 0)))
+    clean = sum(not notes[run.name].get("alarms") for run in judged)
+    order = sorted(broken.items(), key=lambda item: (-len(item[1]), item[0]))
+    return {
+        "of": len(judged),
+        "clean": clean,
+        "broken": [{"title": title, "seeds": seeds} for title, seeds in order],
     }
 
 

@@ -85,19 +85,18 @@ def _offset(steps: Any, rewards: Any, accuracy: dict[int, float]) -> float:
 
 def distance_moved(run: RunData) -> list[Finding]:
     """How far every policy moved in one iteration, where that was measured."""
-    found: list[Finding] = []
-    for row in distances(run):
-        if row["largest"] < FAR:
-            continue
-        text = (
-            f"The largest iteration moved policy {row['policy']} by {row['largest']:.2g} nats a "
-            f"token (step {row['step']}; median {row['median']:.2g} over {row['updates']} measured "
-            f"iterations), and changed the probability of a token by a factor of "
-            f"{row['ratio']:.3g}. Trust regions in use stop at 0.01 to 0.05. "
-            "--lr, or --updates where an iteration takes several optimiser steps, make it smaller."
-        )
-        found.append(Finding("warn", f"Large updates: {row['policy']}", text))
-    return found
+    far = [row for row in distances(run) if row["largest"] >= FAR]
+    if not far:
+        return []
+    said = "; ".join(
+        f"{row['policy']} by {row['largest']:.2g} nats a token at step {row['step']} (median "
+        f"{row['median']:.2g} over {row['updates']} measured iterations)" for row in far
+    )  # fmt: skip
+    text = (
+        f"One iteration moved {said}. Trust regions in use stop at 0.01 to 0.05 nats. A smaller "
+        "--lr, or fewer --updates where an iteration takes several optimiser steps, moves it less."
+    )
+    return [Finding("warn", "Large updates", text)]
 
 
 def distances(run: RunData) -> list[dict[str, Any]]:

@@ -266,6 +266,16 @@ def capture_finding(capture: Facts) -> Finding:
     return Finding(level, f"No capture found ({policy})", text)
 
 
+def capture_findings(captures: Sequence[Facts]) -> list[Finding]:
+    """One finding for each policy of several roles, and one for all others together."""
+    several = [capture for capture in captures if len(capture["roles"]) > 1]
+    found = [capture_finding(capture) for capture in several]
+    if captures and not several:
+        text = "Every policy serves one role, so there is nobody to capture."
+        found.append(Finding("good", "Capture does not apply", text))
+    return found
+
+
 def _capture_text(pair: Facts) -> str:
     return (
         f"{_mass_text(pair)} The replies of {pair['of']} came closer to the form that "

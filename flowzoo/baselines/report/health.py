@@ -66,20 +66,20 @@ def _silences(run: RunData) -> list[Finding]:
 
 def _spikes(run: RunData) -> list[Finding]:
     """Found anew from the norms, so that runs of earlier versions are judged by this one's rule."""
-    found: list[Finding] = []
+    said: list[str] = []
     for name in sorted({name for row in run.rows for name in row if name.startswith(NORM)}):
         norms = [(row["step"], row[name]) for row in run.rows if _number(row.get(name))]
         values = [norm for _, norm in norms]
-        steps = [
-            step for place, (step, norm) in enumerate(norms) if spike(norm, values[:place])
-        ]  # fmt: skip
+        steps = [step for n, (step, norm) in enumerate(norms) if spike(norm, values[:n])]
         if steps:
-            text = (
-                f"The gradient norm of policy {name.removeprefix(NORM)} rose above 5 times its "
-                f"running median at {len(steps)} of {len(norms)} steps, first at step {steps[0]}."
+            said.append(
+                f"of policy {name.removeprefix(NORM)} at {len(steps)} of {len(norms)} steps, first "
+                f"at step {steps[0]}"
             )
-            found.append(Finding("warn", "Gradient spikes", text))
-    return found
+    if not said:
+        return []
+    text = f"The gradient norm rose above 5 times its running median: {'; '.join(said)}."
+    return [Finding("warn", "Gradient spikes", text)]
 
 
 def _groups(run: RunData) -> list[Finding]:

@@ -15,12 +15,13 @@ from flowzoo.baselines.report.accuracy import (
     interval,
     more_evaluations,
 )
+from flowzoo.baselines.report.blame_facts import blame_facts, blame_finding
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distances
 from flowzoo.baselines.report.findings import (
     Finding,
-    capture_finding,
+    capture_findings,
     cliff_finding,
     gain_finding,
     role_finding,
@@ -48,12 +49,17 @@ def run_facts(run: RunData) -> dict[str, Any]:
     fell = verdict["verdict"] in FELL
     roles = role_health(run)
     gained = gain is not None and gain.get("terminal", gain["last"])["low"] > 0
+    health = role_health_findings(roles, gained)
+    blamed: list[Finding] = []
+    if len(run.roles) > 1 and (fell or any(finding.level == "bad" for finding in health)):
+        blamed.append(blame_finding(blame_facts(run, fell=fell)))
     findings = [
         gain_finding(gain),
         cliff_finding(verdict),
-        *role_health_findings(roles, gained),
+        *health,
+        *blamed,
         role_finding(changes, fell),
-        *(capture_finding(capture) for capture in captures),
+        *capture_findings(captures),
         *(swap_finding(swap) for swap in swaps(run)),
         *health_findings(run),
     ]
@@ -81,6 +87,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "shares": shares(run),
         "swaps": swaps(run),
         "distances": distances(run),
+        "alarms": [finding.title for finding in findings if finding.level == "bad"],
     }
 
 
@@ -96,6 +103,7 @@ def protocol(run: RunData) -> dict[str, Any]:
         "max_tokens": said.get("max_tokens", found["max_tokens"]),
         "prompts": said.get("prompts", ""),
         "every": found["eval_every"],
+        "at": [*run.settings.get("eval_at", ())],
     }
 
 

@@ -191,6 +191,19 @@ def test_the_pilot_is_a_part_of_the_whole_and_long_enough_for_a_rise_and_a_fall(
         assert config.steps // config.eval_every + 1 >= 15
 
 
+def test_the_zoo_has_every_failure_beside_its_remedies_and_seeds_for_a_rate() -> None:
+    zoo = load_matrix("zoo")
+    assert len(zoo.seeds) >= 6
+    groups: dict[str, list[str]] = {}
+    for cell in zoo.cells:
+        resolve(cell.config)
+        groups.setdefault(cell.label[0], []).append(cell.label)
+        assert cell.config.steps // cell.config.eval_every + 1 >= 5, "a verdict needs as many"
+    assert sorted(groups) == ["A", "B", "C", "D"]
+    assert all(len(labels) >= 4 for labels in groups.values())
+    assert {"A-n12", "B", "C", "D"} <= {cell.label for cell in zoo.cells}
+
+
 def test_settings_that_a_run_would_refuse_are_found_without_it() -> None:
     with pytest.raises(UsageError, match="trains on held-out problems"):
         resolve(replace(TrainConfig(), split="all"))

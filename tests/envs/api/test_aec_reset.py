@@ -77,7 +77,7 @@ def test_an_index_beyond_a_file_names_its_size(tmp_path):
     ("options", "message"),
     [
         ({"split": "tests"}, "unknown split 'tests'. Did you mean 'test'"),
-        ({"render_mode": "rgb_array"}, "Valid choices: ansi, human"),
+        ({"render_mode": "video"}, "Valid choices: ansi, human, rgb_array"),
         ({"max_cycles": 0}, "max_cycles: expected a whole number of at least 1, got 0"),
     ],
 )

@@ -146,10 +146,21 @@ const runsSection = (matrix) => section("runs", "Runs", `${matrix.cells.some((ce
     ["not finished", (cell) => number(cell.unfinished)],
   ], matrix.cells));
 
+// What the pages of single runs found to be bad, by cell.
+const brokenSection = (matrix) => {
+  const cells = matrix.cells.filter((cell) => cell.alarms.of);
+  return cells.length ? section("broken", "What broke", null, table("The worst findings of every run's own page, counted over the seeds of a cell; a run without any is clean.", [
+    ["cell", (cell) => bdi(cell.name), "cellname"],
+    ["clean runs", (cell) => badge(`${cell.alarms.clean} of ${cell.alarms.of}`, cell.alarms.clean === cell.alarms.of ? "good" : cell.alarms.clean ? "unknown" : "bad")],
+    ["findings", (cell) => (cell.alarms.broken.length ? h("ul", null, cell.alarms.broken.map((one) => h("li", null, bdi(one.title), h("small", null, ` ${one.seeds.length} of ${cell.alarms.of} (${one.seeds.length > 1 ? "seeds" : "seed"} ${one.seeds.join(", ")})`)))) : "–"), "left"],
+  ], cells)) : null;
+};
+
 const matrixPage = (matrix) => {
   const some = matrix.cells.some((cell) => cell.gain);
   return [
     section("verdict", "Verdict", null, findings(matrix.findings)),
+    brokenSection(matrix),
     claimSection(matrix),
     ...(some ? [
       section("gains", "Gains", null, gainMap(matrix)),

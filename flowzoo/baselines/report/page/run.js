@@ -255,7 +255,18 @@ const factSection = (run) => {
     drawn("", shares), drawn("small", facts), folded([...shares, ...facts]));
 };
 
+const smallNumber = (value) => (known(value) ? value.toPrecision(2) : "–");
+const distanceTable = (run) => (run.distances.length ? table("How far each policy moved in an iteration: KL of the weights before it to those after, nats per token, on a sample of its rows. The sum over iterations is no distance between the ends, since steps that cancel add up as well. With one optimiser step an iteration the KL to the sampling policy, the clipped tokens and the effective sample size are constants and say nothing of it.", [
+  ["policy", (row) => bdi(row.policy)],
+  ["iterations", (row) => number(row.updates)],
+  ["median", (row) => smallNumber(row.median)],
+  ["largest", (row) => [smallNumber(row.largest), h("small", null, `step ${row.step}`)]],
+  ["sum", (row) => smallNumber(row.total)],
+  ["largest change of a token's probability", (row) => (known(row.ratio) ? `× ${number(row.ratio)}` : "–")],
+], run.distances) : null);
+
 const learnerSection = (run) => section("learner", "Learner and speed", `From ${trainWords(run)}.`,
+  distanceTable(run),
   figures("small", [["loss", "Loss"], ["grad_norm", "Gradient norm"], ["kl", "KL to the sampling policy"], ["clip_fraction", "Clipped tokens"], ["ess", "Effective sample size of ratios"], ["logp_gap_max", "Largest gap of log-probabilities"], ["lr", "Learning rate"]]
     .map(([name, title]) => maybe(title, null, below(run, `learn/${name}/`), { bare: true }))
     .concat([maybe("Tokens per second", null, [{ name: "tok/s", place: 0, points: points2d(run, "perf/tok_s") }].filter((one) => one.points.length), { bare: true, least: 0 })])));
@@ -276,7 +287,7 @@ const explorerSection = (run) => {
 };
 
 const provenanceSection = (run) => section("provenance", "Protocol and provenance", null,
-  h("p", null, `Held-out figures: ${heldOutWords(run)}, every ${number(run.protocol.every)} steps${run.protocol.prompts ? `, prompts ${run.protocol.prompts}` : ""}. The same problems and the same sampling noise at every evaluation.`),
+  h("p", null, `Held-out figures: ${heldOutWords(run)}, ${run.protocol.at.length ? `after steps ${run.protocol.at.join(", ")} and at both ends` : `every ${number(run.protocol.every)} steps`}${run.protocol.prompts ? `, prompts ${run.protocol.prompts}` : ""}. The same problems and the same sampling noise at every evaluation.`),
   [["Settings", run.settings], ["Grading", run.grading], ["Software and machine", run.provenance]].map(([title, object]) =>
     h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
 

@@ -1,0 +1,97 @@
+"""Counterfactual replay of transcripts, and whom it blames where the culprit is planted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.baselines.diagnostics.blame import find_blame
+from flowzoo.baselines.diagnostics.counterfactual import Choice, Donors, from_transcript, play
+from flowzoo.baselines.diagnostics.scripted_runs import judge_skill, scripted_episodes
+from flowzoo.envs.api.registry import make_workflow
+
+LOOP = make_workflow("eval_opt", "math", level=1)
+VOTE = make_workflow("voting", "math", level=1)
+FAIR, REJECTS = judge_skill(0.7, 0.8), judge_skill(0.03, 1.0)
+
+
+def problems(count: int) -> list[Any]:
+    return distinct_problems(VOTE.task, "validation", count)
+
+
+def test_a_transcript_plays_itself_again() -> None:
+    some = problems(20)
+    saved = scripted_episodes(LOOP, some, {"generator": 0.5, "evaluator": FAIR}, 0)
+    again = play(LOOP, some, [from_transcript(one) for one in saved])
+    assert [one.score for one in again] == [one["score"] for one in saved]
+    assert [d.reply for one in again for d in one.decisions] == [
+        call["reply"] for one in saved for call in one["calls"]
+    ]
+    assert sum(one.replaced for one in again) == 0
+
+
+def test_situations_hold_what_was_known_when_an_agent_was_asked() -> None:
+    some = problems(1)
+    (one,) = play(LOOP, some, [from_transcript(scripted_episodes(
+        LOOP, some, {"generator": 0.0, "evaluator": FAIR}, 0)[0])])  # fmt: skip
+    first, second = one.decisions[:2]
+    assert first.situation[0] == ("generator", 0, (), ())
+    assert second.situation[0] == (
+        "evaluator", 0, (("generator", 0.0),), (("generator", 0.0),),
+    )  # fmt: skip
+
+
+def test_donors_are_of_the_finest_situation_that_has_enough() -> None:
+    from random import Random
+
+    some = problems(12)
+    saved = scripted_episodes(LOOP, some, {"generator": 1.0, "evaluator": FAIR}, 0)
+    donors = Donors()
+    for one in play(LOOP, some, [from_transcript(one) for one in saved]):
+        donors.add(one.decisions)
+    known = donors.draw((("generator", 0, (), ()), ("generator",)), Random(0))
+    assert known is not None
+    assert (known.truth, known.text, known.like) == (1.0, None, True)
+    coarse = donors.draw(((0,), (1,), (2,), ("generator",)), Random(0))
+    assert coarse is not None
+    assert not coarse.like
+    assert donors.draw((("nobody",),), Random(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "now", "culprit"),
+    [
+        (LOOP, {"generator": 0.5, "evaluator": FAIR}, {"generator": 0.7, "evaluator": REJECTS},
+         "evaluator"),
+        (LOOP, {"generator": 0.75, "evaluator": FAIR}, {"generator": 0.35, "evaluator": FAIR},
+         "generator"),
+        (VOTE, {"generator": 0.6, "aggregator": 0.95}, {"generator": 0.65, "aggregator": 0.4},
+         "aggregator"),
+        (VOTE, {"generator": 0.6, "aggregator": 0.8}, {"generator": 0.6, "aggregator": 0.8}, ""),
+    ],
+    ids=["evaluator, while the generator gains", "generator", "aggregator", "nobody"],
+)  # fmt: skip
+def test_the_planted_culprit_is_blamed(
+    kind: Any, before: dict[str, Any], now: dict[str, Any], culprit: str
+) -> None:
+    some = problems(200)
+    parts = [scripted_episodes(kind, some, skill, seed) for seed, skill in enumerate((before, now))]
+    found = find_blame(kind, some, *parts)
+    assert found is not None
+    assert found.fidelity == 1.0
+    assert found.blamed == culprit
+    assert {one.role for one in found.roles} == before.keys()
+    if culprit == "evaluator":  # whose oracle repairs nothing that the generator could not
+        assert found.roles[0].cost.low > 0 > found.roles[1].cost.mean
+
+
+def test_nobody_is_blamed_without_the_transcripts_or_with_few_problems() -> None:
+    some = problems(40)
+    saved = scripted_episodes(VOTE, some, {"generator": 0.6, "aggregator": 0.8}, 0)
+    assert find_blame(VOTE, some[:20], saved[:20], saved[:20]) is None
+    other = [one | {"score": 1 - one["score"]} for one in saved]  # not what the grader says
+    assert find_blame(VOTE, some, saved, other) is None
+    assert find_blame(LOOP, some, saved, saved) is None  # another workflow's
+    assert Choice("x") == ("x", False, False)
