@@ -25,6 +25,7 @@ from flowzoo.envs.tasks import TASKS, make_task, task_class
 from flowzoo.errors import UsageError
 
 RULES: dict[str, tuple[Any, ...]] = {
+    "copies": (testing.check_forks,),
     "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
     "hostile": (testing.check_hostile,),
     "leaks": (
@@ -33,7 +34,6 @@ RULES: dict[str, tuple[Any, ...]] = {
         testing.check_truth_blindness,
     ),
     "sums": (testing.check_seeds, testing.check_returns, testing.check_budget),
-    "copies": (testing.check_forks,),
     "crowds": (testing.check_isolation,),
 }
 """The checks by what they are about; each group is one test."""
