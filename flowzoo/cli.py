@@ -51,7 +51,7 @@ COMMANDS = {
     name: f"flowzoo.commands.{name}"
     for name in (
         "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
-        "export", "doctor", "sandbox",
+        "export", "new", "doctor", "sandbox",
     )
 }  # fmt: skip
 """Command -> its module."""
