@@ -22,6 +22,7 @@ COMMANDS = (
     "eval",
     "train",
     "export",
+    "new",
     "doctor",
     "sandbox build",
     "sandbox check",
