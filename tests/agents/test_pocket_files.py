@@ -191,9 +191,9 @@ def test_a_line_names_a_task_and_a_scale(words: str, played: str, found: Pocket)
         ("", r"'pocket' needs the workflow that is played"),
         ("s", r"'pocket:s' needs the workflow that is played, or pocket:TASK"),
         ("math-l", r"unknown scale of a pocket model 'l'. Valid choices: m, s, xs"),
-        ("maths", r"unknown task with a pocket model 'maths'. Did you mean 'math'"),
+        ("maths", r"no pocket model for the task 'maths', only for code, math"),
         ("plan_path-s", r"in scale s 'plan_path'. Valid choices: code, math"),
-        ("-s", r"unknown task with a pocket model ''"),
+        ("-s", r"no pocket model for the task ''"),
     ],
 )
 def test_other_lines_are_refused(words: str, message: str) -> None:

@@ -91,7 +91,7 @@ def test_nothing_is_overwritten(made, capsys):
 
 
 def test_a_version_may_be_given(tmp_path):
-    assert main(["new", "workflow", "second_look_v3", "--into", str(tmp_path)]) == 0
-    text = (tmp_path / "second_look" / "second_look.py").read_text()
-    assert 'name = "second_look_v3"' in text
-    assert "class SecondLook(Workflow)" in text
+    assert main(["new", "workflow", "another_look_v3", "--into", str(tmp_path)]) == 0
+    text = (tmp_path / "another_look" / "another_look.py").read_text()
+    assert 'name = "another_look_v3"' in text
+    assert "class AnotherLook(Workflow)" in text

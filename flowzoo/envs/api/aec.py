@@ -139,8 +139,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         Args:
             seed: seeds the drawing of problems, this one and the following.
             options: `index` picks a problem; `sample` (0, 1, …) tells episodes of one problem
-                apart, in `info["episode"]` and in records: by default it counts the resets since
-                the seed. Unknown keys are ignored, as PettingZoo asks, with a warning.
+                apart, in `info["episode_key"]` and in records: by default it counts the resets
+                since the seed. Unknown keys are ignored, as PettingZoo asks, with a warning.
 
         Raises:
             UsageError: `seed` is no integer, `index` none within the split, or `sample` none of at

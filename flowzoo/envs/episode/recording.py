@@ -198,7 +198,7 @@ def first_infos(
 ) -> dict[str, dict[str, Any]]:
     """What `info` says to each agent before it is asked: the keys that it has to the end.
 
-    Of the problem and the episode: `problem` (its id), `index` in the split, `episode` (the key in
+    Of the problem and the episode: `problem` (its id), `index` in the split, `episode_key` (as in
     records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
     yet), `acted` (it has been asked). What only the end tells is empty until then: `return` and
     `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent `truths`,
@@ -208,7 +208,7 @@ def first_infos(
         "role": "",
         "problem": problem_id,
         "index": problem.index,
-        "episode": key,
+        "episode_key": key,  # Gymnasium writes statistics under "episode"
         "phase": -1,
         "slot": -1,
         "turn": -1,

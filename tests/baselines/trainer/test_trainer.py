@@ -230,7 +230,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"policy_lr": ("shared=much",)}, "`policy_lr shared` must be a number, got 'much'"),
     ({"policy_lr": ("shared=0",)}, "`policy_lr shared` must be greater than 0"),
     ({"device": "tpu"}, "device 'tpu' cannot be used here .*: use auto or cpu"),
-    ({"model": "pocket:writing"}, "unknown task with a pocket model 'writing'"),
+    ({"model": "pocket:writing"}, "no pocket model for the task 'writing'"),
 ]
 
 

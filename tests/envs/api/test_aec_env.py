@@ -285,7 +285,7 @@ def test_info_while_live_and_at_the_end_is_fresh_and_plain():
     for agent, info in env.infos.items():
         assert list(info) == keys
         assert (info["problem"], info["index"]) == (problem.id, problem.index)
-        assert info["episode"] == f"{problem.id}#0"
+        assert info["episode_key"] == f"{problem.id}#0"
         assert agent.startswith(info["role"])
     assert [env.infos["aggregator_0"][name] for name in place] == ["aggregator", -1, -1, -1, False]
     assert [env.last()[4][name] for name in place] == ["generator", 0, 0, 0, True]

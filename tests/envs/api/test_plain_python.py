@@ -65,7 +65,7 @@ def test_episodes_of_one_problem_have_keys_of_their_own():
     keys = []
     for options in ({}, {}, {"sample": 7}):
         env.reset(options={"index": 3, **options})
-        keys.append(env.last()[4]["episode"])
+        keys.append(env.last()[4]["episode_key"])
     assert keys == [f"math/train/0/level-1:3#{sample}" for sample in (0, 1, 7)]
     assert env.unwrapped.episode.key == keys[-1]
 
