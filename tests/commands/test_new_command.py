@@ -75,7 +75,7 @@ def test_installed_they_have_their_names(made, tmp_path):
         (["workflow", "voting"], "already"),
         (["task", "math"], "already"),
         (["workflow", "json"], "Python module 'json'"),
-        (["workflow", "mine", "--into", "/dev/null/x"], "cannot make the folder"),
+        (["workflow", "a_word_of_mine", "--into", "/dev/null/x"], "cannot make the folder"),
     ],
 )
 def test_a_name_that_will_not_do_is_one_line(words, said, capsys):

@@ -225,7 +225,7 @@ from flowzoo import cli
 HEAVY = ("torch", "transformers", "vllm", "datasets")
 
 def tree():
-    files = [path for path in Path(".").rglob("*") if path.is_file()]
+    files = [path for path in Path(".").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     return sorted((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
 
 lines, before, loaded = json.loads(sys.stdin.read()), tree(), set()
