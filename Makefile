@@ -52,7 +52,7 @@ PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
 # file share engines.
 OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
 
-test: env ## Run the tests that cover every room once (some minutes on 2 cores)
+test: env ## Run the tests that cover every room once (about 8 minutes on 2 cores)
 	$(PARALLEL) -m "not full and not vllm"
 	@if $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'; \
 	  then $(OF_VLLM) -m "vllm and not full"; \

@@ -20,10 +20,12 @@ round; printed are the median round and the range. `padded` is this project's le
 padded as TRL pads them: what is left of the ratio without common prefixes. Peak memory is that of
 the whole process, libraries (about 450 MiB) included.
 
-Measured on one thread of a shared two-core machine, TRL 1.16.0, ratios in CPU-seconds: `single`
-2.4, 4.2 and 5.8 with 8, 32 and 128 rows in a micro-batch; `voting` 7.7 and 9.0 with 32 and 128;
-`whole` 3.3. No weight differed after the first step. How much rows share decides: these are eight
-short replies to a prompt, many of them alike.
+Measured on one thread of a two-core machine, TRL 1.16.0, ratios in CPU-seconds, median of five
+rounds: `single` 2.2, 3.5 and 5.1 with 8, 32 and 128 rows in a micro-batch; `voting` 4.4 and 6.5
+with 8 and 32. `single` with 128 is 7.5 without `learn/update_kl`, whose two forward passes weigh
+most where an update is small. `whole` was 3.3 before that was measured. No weight differed after
+the first step. How much rows share decides: these are eight short replies to a prompt, many of them
+alike.
 """
 
 from __future__ import annotations
