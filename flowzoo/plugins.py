@@ -12,11 +12,15 @@ flowzoo's own, whose names nobody else can take.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from importlib import metadata
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flowzoo.errors import UsageError
+from flowzoo.functions import load_class
+
+C = TypeVar("C")
 
 WORKFLOW_GROUP = "flowzoo.workflows"
 TASK_GROUP = "flowzoo.tasks"
@@ -51,6 +55,37 @@ def _plugins(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
 
 def _package(point: metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package"
+
+
+def with_packages(own: Collection[str], group: str) -> dict[str, str]:
+    """Flowzoo's `own` names and those of plugins, each with the package that brings it, or ""."""
+    others = {plugin.name: plugin.package for plugin in plugins(group)}
+    return dict.fromkeys(own, "") | {k: v for k, v in others.items() if k not in own}
+
+
+def load_plugin(
+    word: str, plugin: Plugin, base: type[C], complete: Callable[[str, type[C]], type[C]]
+) -> type[C]:
+    """The class of a plugin, a subclass of `base`.
+
+    Args:
+        word: what it is, as messages begin.
+        plugin: where it is.
+        base: what it derives from.
+        complete: refuses a class that lacks something, with what messages begin with.
+
+    Raises:
+        UsageError: it cannot be loaded, lacks something, or has another name than its entry point.
+    """
+    setting = f"{word} {plugin.name} of {plugin.package}:"
+    found = complete(setting, load_class(setting, plugin.target, base))
+    name = getattr(found, "name", None)
+    if name != plugin.name:
+        raise UsageError(
+            f"{setting} its class {plugin.target} has the name {name!r}: entry point and class "
+            "must have one name."
+        )
+    return found
 
 
 def plugin_named(group: str, name: str) -> Plugin | None:

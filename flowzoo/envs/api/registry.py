@@ -11,7 +11,7 @@ from typing import Any
 
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.functions import load_class
-from flowzoo.plugins import WORKFLOW_GROUP, plugin_named, plugins
+from flowzoo.plugins import WORKFLOW_GROUP, load_plugin, plugin_named, plugins, with_packages
 
 WORKFLOWS: dict[str, str] = {
     "voting_v0": "flowzoo.envs.workflows.voting:Voting",
@@ -78,14 +78,7 @@ def workflow_class(name: str) -> Any:
     if plugin is None:
         choices = [*WORKFLOWS, *others]
         raise unknown("workflow", name, choices, "a class of yours is named module:Class")
-    setting = f"workflow {plugin.name} of {plugin.package}:"
-    found = _complete(setting, load_class(setting, plugin.target, Workflow))
-    if found.name != plugin.name:
-        raise UsageError(
-            f"{setting} its class {plugin.target} has the name {found.name!r}: entry point and "
-            "class must have one name."
-        )
-    return found
+    return load_plugin("workflow", plugin, Workflow, _complete)
 
 
 def highest_version(name: str, known: Iterable[str]) -> str | None:
@@ -120,8 +113,7 @@ def _complete(setting: str, found: Any) -> Any:
 
 def workflow_names() -> dict[str, str]:
     """Every workflow by its versioned name, with the package that brings it; "" for our own."""
-    others = {plugin.name: plugin.package for plugin in plugins(WORKFLOW_GROUP)}
-    return dict.fromkeys(WORKFLOWS, "") | {k: v for k, v in others.items() if k not in WORKFLOWS}
+    return with_packages(WORKFLOWS, WORKFLOW_GROUP)
 
 
 def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, split_of, task_failure
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.functions import load_class
-from flowzoo.plugins import TASK_GROUP, plugin_named, plugins
+from flowzoo.plugins import TASK_GROUP, load_plugin, plugin_named, plugins, with_packages
 
 __all__ = [
     "SPLITS",
@@ -72,14 +72,7 @@ def task_class(name: str) -> type[Task]:
     if plugin is None:
         others = [other.name for other in plugins(TASK_GROUP)]
         raise unknown("task", name, [*TASKS, *others], "a class of yours is named module:Class")
-    setting = f"task {name} of {plugin.package}:"
-    found = _complete(setting, load_class(setting, plugin.target, Task))
-    if found.name != name:
-        raise UsageError(
-            f"{setting} its class {plugin.target} has the name {found.name!r}: entry point and "
-            "class must have one name."
-        )
-    return found
+    return load_plugin("task", plugin, Task, _complete)
 
 
 def _complete(setting: str, found: type[Task]) -> type[Task]:
@@ -101,8 +94,7 @@ def _complete(setting: str, found: type[Task]) -> type[Task]:
 
 def task_names() -> dict[str, str]:
     """Every task by its short name, with the package that brings it; "" for flowzoo's own."""
-    others = {plugin.name: plugin.package for plugin in plugins(TASK_GROUP)}
-    return dict.fromkeys(TASKS, "") | {k: v for k, v in others.items() if k not in TASKS}
+    return with_packages(TASKS, TASK_GROUP)
 
 
 def tasks_of(kinds: Sequence[str]) -> list[str]:
