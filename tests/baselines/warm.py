@@ -7,18 +7,17 @@ which can be killed. The runs that a matrix starts are forks of the matrix.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import runpy
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from flowzoo.baselines.matrix.forks import run_module
 
 HELD = Path(__file__).parent / "held" / "sitecustomize.py"
 
@@ -44,7 +43,7 @@ class Fork:
                 os.dup2(stderr.fileno(), 2)
                 os.environ.clear()
                 os.environ.update(env)
-                code = run(words[2:])
+                code = run_module(words[2:])
             finally:
                 os._exit(code)
 
@@ -77,27 +76,6 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
-def run(words: Sequence[str]) -> int:
-    """`python -m` with these words; returns the status."""
-    sys.argv = list(words)
-    warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
-    code: Any = 0
-    try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        code = end.code or 0
-        if isinstance(code, str):
-            sys.stderr.write(f"{code}\n")
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        code = 1
-    with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code if isinstance(code, int) else 1
-
-
 def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: str) -> int:
     """Let this fork be the command; its output goes to two files."""
     for number, path in ((1, out), (2, err)):
@@ -111,7 +89,7 @@ def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: 
     jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     if "FLOWZOO_TEST_HOLD" in os.environ:
         runpy.run_path(str(HELD))
-    return run(words)
+    return run_module(words)
 
 
 if __name__ == "<run_path>":

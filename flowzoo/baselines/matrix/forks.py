@@ -204,14 +204,14 @@ def _become(job: Mapping[str, Any], connection: socket.socket, server: int) -> i
             os.dup2(log, number)
         os.environ.clear()
         os.environ.update(job["environment"])
-        return _run(job["words"])
+        return run_module(job["words"])
     except BaseException as error:  # whatever it is, the fork must not become a second server
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
 
 
-def _run(words: Sequence[str]) -> int:
-    """`python -m` with these words."""
+def run_module(words: Sequence[str]) -> int:
+    """`python -m` with these words, in this process; its exit status."""
     sys.argv = list(words)
     warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
     code: Any = 0
