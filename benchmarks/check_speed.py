@@ -116,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tiers", nargs="+", default=usable_tiers())
     parser.add_argument("--before", type=Path, help="another checkout, for the same measurement")
+    parser.add_argument("--calls", type=int, nargs="+", default=CALLS)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     checkouts = {"now": HERE} | ({"before": options.before.resolve()} if options.before else {})
@@ -127,7 +128,7 @@ def main() -> None:
         for one in served.values():
             one.run("loop", 1)  # starts the box of the test's half
         for kind in ("lines", "loop"):
-            for calls in CALLS:
+            for calls in options.calls:
                 alone, found = [], {name: [] for name in served}
                 for _ in range(options.rounds):
                     alone.append(run_alone(kind, calls))

@@ -38,6 +38,8 @@ from flowzoo.sandbox.runner.wire import (
     WALL_PER_CPU,
     Frame,
     FrameError,
+    find_messages,
+    pack_messages,
 )
 
 SLACK = 10.0
@@ -117,8 +119,8 @@ class CheckSession:
         other = self.checker if sender is self.box else self.box
         if frame.head.get("id") != self.ids[sender] or sender not in self.running:
             raise BoxError("it sent a frame of another job")
-        if frame.kind == DATA and frame.blobs:
-            await self._forward(sender, other, frame.blobs)
+        if frame.kind == DATA and len(frame.blobs) == 1:
+            await self._forward(sender, other, frame.blobs[0])
         elif frame.kind == CASE and sender not in self.outcomes:
             self.outcomes[sender] = outcome_of(frame)
             if other in self.running and other not in self.outcomes:
@@ -132,48 +134,60 @@ class CheckSession:
     async def _tell_end(self, sender: Box, other: Box) -> None:
         """One half has ended: the program is stopped, the test may have what was answered."""
         if sender is self.box and self.answers:
-            await other.send(DATA, {"id": self.ids[other]}, [NO_MORE])
+            await other.send(DATA, self._data_head(other, 1), [pack_messages([NO_MORE])])
         else:
             await other.send(STOP, {"id": self.ids[other]})
 
-    async def _forward(self, sender: Box, other: Box, messages: list[bytes]) -> None:
+    def _data_head(self, box: Box, count: int) -> dict[str, Any]:
+        return {"id": self.ids[box], "count": count}
+
+    async def _forward(self, sender: Box, other: Box, data: bytes) -> None:
         """Pass calls on to the program, or answers to the test's code."""
         if self.ended is not None or self.departed or self.checker in self.outcomes:
             return  # on its way before its sender was told to stop
-        look = self._look_at_call if sender is self.checker else self._look_at_answer
-        for message in messages:
-            look(message)
-            if self.ended is not None or self.departed:
-                for box in self.running:
-                    await box.send(STOP, {"id": self.ids[box]})
-                return
+        places = find_messages(data, len(data))
+        if not places or places[-1][1] != len(data):
+            raise BoxError("it sent what are no messages")
+        messages = [data[start:end] for start, end in places]
+        if sender is self.checker:
+            self._look_at_calls(messages)
+        else:
+            self._look_at_answers(messages)
+        if self.ended is not None or self.departed:
+            for box in self.running:
+                await box.send(STOP, {"id": self.ids[box]})
+            return
         if other in self.running and other not in self.outcomes:
-            await other.send(DATA, {"id": self.ids[other]}, messages)
+            await other.send(DATA, self._data_head(other, len(places)), [data])
 
-    def _look_at_call(self, message: bytes) -> None:
-        """Count a call; the test's half may also say why it cannot go on."""
-        self.calls += 1
-        if message == DEPARTED and self.ahead:
+    def _look_at_calls(self, messages: list[bytes]) -> None:
+        """Count calls; the test's half may also say, last, why it cannot go on."""
+        self.calls += len(messages)
+        largest = max(map(len, messages))
+        if messages[-1] == DEPARTED and self.ahead:
             self.departed = True
-        elif message[:1] != CALL:
+        elif {message[:1] for message in messages} != {CALL}:
             self.ended = UNREADABLE_CASE
-        elif len(message) > MOST_MESSAGE:
-            self.ended = Case("OLE", f"a call of {len(message)} bytes")
+        elif largest > MOST_MESSAGE:
+            self.ended = Case("OLE", f"a call of {largest} bytes")
         elif self.calls > MOST_CALLS:
             self.ended = Case("OLE", f"more than {MOST_CALLS} calls")
 
-    def _look_at_answer(self, message: bytes) -> None:
-        """Count an answer, which may be anything that a program makes up."""
-        self.answers += 1
-        kind = message[:1]
-        if len(message) > MOST_MESSAGE:
-            self.ended = Case("OLE", f"a result of {len(message)} bytes")
+    def _look_at_answers(self, messages: list[bytes]) -> None:
+        """Count answers, which may be anything that a program makes up."""
+        self.answers += len(messages)
+        largest = max(map(len, messages))
+        kinds = {message[:1] for message in messages}
+        if largest > MOST_MESSAGE:
+            self.ended = Case("OLE", f"a result of {largest} bytes")
         elif self.answers > self.calls:
             self.ended = Case("RE", "it answered a call that nobody had made")
-        elif kind == RAISED:
-            self._note_raised(message[1:])
-        elif kind not in (RETURNED, UNPLAIN):
+        elif not kinds <= {RETURNED, UNPLAIN, RAISED}:
             self.ended = UNREADABLE_CASE
+        elif RAISED in kinds:
+            for message in messages:
+                if message[:1] == RAISED:
+                    self._note_raised(message[1:])
 
     def _note_raised(self, content: bytes) -> None:
         try:

@@ -13,7 +13,6 @@ import codec
 from inside import (
     HEARS,
     JOB,
-    LENGTH,
     PEAK,
     describe,
     one_line,
@@ -21,10 +20,12 @@ from inside import (
     print_trace,
     say,
 )
-from wire import RAISED, RETURNED, UNPLAIN
+from wire import RAISED, RECORD, RETURNED, UNPLAIN
 
 _heard, _place = b"", 0
 """What has been read of the session's messages, and where the next one begins."""
+_CONTENT = RECORD.size + 1
+"""Bytes of a record before its content."""
 DICTS = (dict, Counter, OrderedDict, defaultdict)
 """What a program may return for a dict: the library's own, which equal one of the same items."""
 
@@ -100,11 +101,14 @@ def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
 def hear() -> bytes:
     """The next message of the session."""
     global _heard, _place
-    end = _place + LENGTH.size
-    while len(_heard) < end or len(_heard) < end + LENGTH.unpack_from(_heard, _place)[0]:
+    while True:
+        start = _place + _CONTENT
+        if start <= len(_heard):
+            end = start - 1 + RECORD.unpack_from(_heard, _place)[0]
+            if end <= len(_heard):
+                _place = end
+                return _heard[start:end]
         part = os.read(HEARS, 1 << 20)
         if not part:
             os._exit(0)
-        _heard, _place, end = _heard[_place:] + part, 0, LENGTH.size
-    start, _place = end, end + LENGTH.unpack_from(_heard, _place)[0]
-    return _heard[start:_place]
+        _heard, _place = _heard[_place:] + part, 0

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 import codec
 from calls import hear
 from foresee import Foresight, lenient_code
-from inside import LENGTH, PROGRAM, SAYS, compile_program, one_line, print_trace, say
-from wire import CALL, DEPARTED, NO_MORE, RAISED, RETURNED, UNPLAIN, UNREADABLE
+from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
+from wire import CALL, DEPARTED, NO_MORE, RAISED, RETURNED, UNPLAIN, UNREADABLE, pack_messages
 
-ALONE = 3
-"""Calls that a test makes one by one before its next ones are looked for: most tests end there."""
+ALONE = 1
+"""Calls that a test makes one by one before its next ones are looked for: many have no more."""
 
 
 def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool) -> None:
@@ -133,8 +133,7 @@ class Caller:
     def _send_calls(self, calls: list[bytes]) -> None:
         """Send calls, and note that their answers will come."""
         self._sent.extend(calls)
-        parts = [part for one in calls for part in (LENGTH.pack(1 + len(one)), b"Q", one)]
-        data = memoryview(b"".join(parts))
+        data = memoryview(pack_messages(calls))
         while data:
             data = data[os.write(SAYS, data) :]
 

@@ -12,14 +12,16 @@ import random
 import resource
 import signal
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 MOST_CALLS = 20_000
 """Calls that are looked for at a time."""
-AT_ONCE = 64
-"""Calls that are handed on together: the program works on them while more are looked for."""
+AT_ONCE, MOST_AT_ONCE = 64, 1024
+"""Calls that are handed on together, first and at most, doubling: the program works on them while
+more are looked for."""
 MOST_SOURCE = 200_000
 """Bytes of a test beyond which it is not read as a tree, which takes seconds."""
 _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
@@ -123,6 +125,7 @@ class _Listener:
         self.calls: list[bytes] = []
         self.told = self.start = len(known)
         self.ended = False
+        self._at_once = AT_ONCE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         place = len(self.calls)
@@ -140,8 +143,9 @@ class _Listener:
             self.calls.append(call)
             return self.read(self.known[place][1])
         self.calls.append(call)
-        if place >= self.told + AT_ONCE:
+        if place >= self.told + self._at_once:
             self.tell_rest()
+            self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
         return _STAND_IN
 
     def tell_rest(self) -> None:
@@ -165,7 +169,8 @@ class Foresight:
 
     def look(self, known: Sequence[tuple[bytes, bytes]], tell: Tell) -> None:
         """Find the calls that come after the `known` ones."""
-        now = _random_states()
+        now, sleep = _random_states(), time.sleep
+        time.sleep = _do_not_sleep
         told: list[bytes] = []
 
         clock = _Clock()
@@ -198,8 +203,13 @@ class Foresight:
                 listener.tell_rest()
             if ended:
                 break
+        time.sleep = sleep
         for restore, state in now:
             restore(state)
+
+
+def _do_not_sleep(seconds: float) -> None:
+    """In the place of `time.sleep`: the wall's clock does not stand still for a look ahead."""
 
 
 class _Clock:

@@ -32,8 +32,8 @@ from os import getpid
 from typing import Any
 
 from fork_hooks import random, threading
+from wire import RECORD
 
-LENGTH = struct.Struct("<I")
 START = struct.Struct("<Idd")
 """Process id, and by its clocks: CPU seconds used so far, the time on the wall."""
 PEAK = struct.Struct("<Q")
@@ -53,7 +53,7 @@ ENVIRONMENT = {"HOME": "/tmp", "LANG": "C", "PATH": "/usr/bin:/bin"}
 
 def say(kind: bytes, content: bytes = b"") -> None:
     """Send a record to the runner."""
-    data = LENGTH.pack(1 + len(content)) + kind + content
+    data = RECORD.pack(1 + len(content)) + kind + content
     while data:
         data = data[os.write(SAYS, data) :]
 

@@ -6,14 +6,13 @@ import fcntl
 import os
 import re
 import signal
-import time
 
 from channel import ByteBuffer, HostChannel, make_file, write_all
 from confine import ConfinementPlan, job_limits
-from inside import LENGTH, PEAK, START
+from inside import PEAK, START
 from monitor import PEAK_UNIT, STDERR_KEPT, ProcessMonitor
 from task import pack_head
-from wire import CALL, CASE, DATA, STOP, FrameError
+from wire import CASE, DATA, STOP, FrameError
 from workspace import OomKills
 from zygote import Zygote
 
@@ -22,8 +21,11 @@ _PLAIN_TEXT = re.compile(rb"(?:[ !#-\[\]-~]|\\u[0-9a-f]{4})*")
 _DIED_EARLY = "the process ended before it was confined"
 _PARTS = 16
 """Parts of a job that are written at once."""
-_GATHER = 0.002
-"""Seconds for which answers gather while more of them are to come: a frame costs more than many."""
+QUIET = 0.02
+"""Seconds for which nobody looks at what a stdin program says: most have ended by then."""
+_GATHER_EACH, _GATHER_MOST = 20e-6, 0.002
+"""Seconds for which answers gather, for each call that is under way and at most: a frame costs more
+than many answers."""
 _MOST_CALL = 1 << 24
 """Bytes of a call that a test makes."""
 
@@ -94,8 +96,8 @@ class RunnerJob:
         self._loaded = False
         self._over = False
         self._stopping = False
-        self._messages: list[bytes] = []
-        """To be sent to the host."""
+        self._messages = bytearray()
+        """Records to be sent to the host."""
         self._under_way = 0
         """Calls that wait for their answer."""
         self.clean = True
@@ -131,8 +133,10 @@ class RunnerJob:
             os.close(fd)
         watch = ProcessMonitor(
             self.box.zygote, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers,
-            quiet=self.style == "stdin", largest=_MOST_CALL if self.is_test else 0,
+            _MOST_CALL if self.is_test else 0,
         )  # fmt: skip
+        if self.style == "stdin":
+            watch.gather(QUIET)
         self._started = self._compiled = self._loaded = False
         try:
             self._follow(watch)
@@ -155,8 +159,6 @@ class RunnerJob:
         """Send the cases of this process as they come."""
         first = self.index
         while watch.status is None and not watch.fault and not self._over:
-            if self._under_way > 1 and not self.is_test:
-                time.sleep(_GATHER)
             if self.channel.waiting or watch.step(self.channel.source):
                 self._from_host(watch)
             if self._take_records(watch):
@@ -171,8 +173,8 @@ class RunnerJob:
     def _take_records(self, watch: ProcessMonitor) -> bool:
         """Deal with the records that are there; whether nothing more is to come."""
         while not self._over and self.index < self.tests:
-            if self.session and (found := watch.messages()):
-                self._take_messages(watch, found)
+            if self.session:
+                self._take_messages(watch)
             record = watch.record()
             if record is None:
                 break
@@ -182,23 +184,24 @@ class RunnerJob:
         self._send_messages()
         return self._over or self.index >= self.tests
 
-    def _take_messages(self, watch: ProcessMonitor, found: list[bytes]) -> None:
+    def _take_messages(self, watch: ProcessMonitor) -> None:
         """Calls of a test, or answers to them."""
+        found, count = watch.messages()
         self._messages += found
         if self.is_test:
-            self._count(watch, sum(one[:1] == CALL for one in found))
-        else:
-            if self._loaded and len(found) <= self._under_way:  # no clock for what nobody asked
+            self._count(watch, count)
+        elif count:
+            if self._loaded and count <= self._under_way:  # no clock for what nobody asked
                 watch.begin_call()
-            self._count(watch, -len(found))
+            self._count(watch, -count)
 
     def _send_messages(self) -> None:
         """Send what gathered; who has been told to stop has nothing more to say."""
         if self._stopping:
-            self._messages = []
+            self._messages = bytearray()
         if self._messages:
-            self.channel.send(DATA, {"id": self.id}, [memoryview(one) for one in self._messages])
-            self._messages = []
+            self.channel.send(DATA, {"id": self.id}, [memoryview(self._messages)])
+            self._messages = bytearray()
 
     def _take(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
         """Deal with one record."""
@@ -221,6 +224,8 @@ class RunnerJob:
     def _count(self, watch: ProcessMonitor, calls: int) -> None:
         """Calls were made, or answered; the clock stands still for the half that waits."""
         self._under_way += calls
+        if calls and self._under_way > 1 and not self.is_test:
+            watch.gather(min(_GATHER_EACH * self._under_way, _GATHER_MOST))
         if self._loaded and self.session and (self._under_way > 0) == self.is_test:
             watch.rest()
         else:
@@ -334,16 +339,13 @@ class RunnerJob:
         if frame is None:
             raise FrameError("the stream ended within a job")
         kind, head, sizes = frame
-        if kind == DATA and sizes and head.get("id") == self.id and self.session:
+        if kind == DATA and len(sizes) == 1 and head.get("id") == self.id and self.session:
             _, _, _, outbox = self.box.buffers
-            content, place, parts = b"".join(self.channel.read_blob(sum(sizes))), 0, []
-            for size in sizes:
-                parts += LENGTH.pack(size), content[place : place + size]
-                place += size
-            data = b"".join(parts)
-            outbox.ensure(outbox.size + len(data))
-            outbox.append(data)
-            self._count(watch, -len(sizes) if self.is_test else len(sizes))
+            outbox.ensure(outbox.size + sizes[0])
+            for part in self.channel.read_blob(sizes[0]):
+                outbox.append(part)
+            count = int(head["count"])
+            self._count(watch, -count if self.is_test else count)
             watch.send()
         elif kind == STOP and not sizes:
             if head.get("id") == self.id:

@@ -9,21 +9,17 @@ import sys
 import time
 
 from channel import BLOCK, ByteBuffer
-from wire import WALL_PER_CPU
+from wire import RECORD, WALL_PER_CPU, find_messages
 from zygote import Zygote
 
 STDERR_KEPT = 2048
 STDERR_MOST = 4 * 2**20
 """Bytes a program may print to stderr: all are read, and a flood costs the box its time."""
-RECORD, MESSAGE = 4, ord("Q")
-"""Bytes of a record's length; the kind of a record that is a message of a session."""
+_LENGTH = RECORD.size
 SLACK = 8192
 """Bytes a record may have beyond the output allowed."""
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit of `ru_maxrss`."""
-QUIET = 0.02
-"""Seconds for which nobody looks at the pipes of a process that only has to run to its end: most
-have ended by then, and being woken by each thing it says costs more than what it says."""
 
 
 def cpu_clock(pid: int) -> int:
@@ -42,14 +38,12 @@ class ProcessMonitor:
         hears: of the messages to it, or -1.
         limits: of the job.
         buffers: for stdout, stderr, records and messages.
-        quiet: its records can wait.
         largest: bytes of its largest record, where that is more than the output allowed.
     """
 
     def __init__(
         self, zygote: Zygote, out: int, err: int, says: int, hears: int, limits: dict,
-        buffers: tuple[ByteBuffer, ByteBuffer, ByteBuffer, ByteBuffer], quiet: bool,
-        largest: int = 0,
+        buffers: tuple[ByteBuffer, ByteBuffer, ByteBuffer, ByteBuffer], largest: int = 0,
     ) -> None:  # fmt: skip
         self.zygote = zygote
         self.limits = limits
@@ -79,7 +73,8 @@ class ProcessMonitor:
         self._fds = {fd: buffer for fd, buffer in ((out, self.out), (err, self.err)) if fd >= 0}
         self._fds[says] = self.records
         self._poll = select.poll()
-        self._poll.register(self._end, select.POLLIN)
+        for fd in (self._end, *self._fds):
+            self._poll.register(fd, select.POLLIN)
         for fd in self._fds:
             os.set_blocking(fd, False)
         if hears >= 0:
@@ -89,9 +84,8 @@ class ProcessMonitor:
         """What had been used when the last call was answered."""
         self._rests = 0.0
         """Since when it waits for somebody else; 0: it does not."""
-        self._quiet = quiet
-        if not quiet:
-            self._listen()
+        self._deaf_until = 0.0
+        """Until when nobody looks at its pipes; 0: they are looked at."""
 
     def begin(self, pid: int, cpu: float, at: float) -> None:
         """The process has said that it starts: its id and its clocks at that time."""
@@ -133,35 +127,47 @@ class ProcessMonitor:
                 self._cpu_total = time.clock_gettime(cpu_clock(self._pid))
         return self._cpu_total
 
+    def gather(self, seconds: float) -> None:
+        """Do not look for so long at what it says: being woken for each thing costs more."""
+        self._deaf_until = self._deaf_until or time.monotonic() + seconds
+
     def step(self, host: int = -1) -> bool:
         """Wait for something to happen and deal with it; whether the descriptor `host` is readable.
 
         Afterwards `fault` may be set and the process killed, or `status` set and all its output
         read, or there are more records.
         """
-        if host >= 0:
-            self._poll.register(host, select.POLLIN)
-        events = dict(self._poll.poll(1000 * (QUIET if self._quiet else self._patience())))
-        if host >= 0:
-            self._poll.unregister(host)
-        if self._end in events:
+        ready = self._wait_deaf(host) if self._deaf_until else self._wait(host)
+        if self._end in ready:
             self._take_end()
-            return host in events
-        if self._quiet and not events:
-            self._listen()
-        for fd in self._fds.keys() & events.keys():
+            return host in ready
+        for fd in self._fds.keys() & ready:
             self._read(fd)
-        if self._hears in events:
+        if self._hears in ready:
             self._write()
         if not self.fault:
             self._check_clocks()
-        return host in events
+        return host in ready
 
-    def _listen(self) -> None:
-        """From now on, wake up for what it says."""
-        self._quiet = False
-        for fd in self._fds:
-            self._poll.register(fd, select.POLLIN)
+    def _wait(self, host: int) -> set[int]:
+        """The descriptors that are ready, once there are any or a clock may have run out."""
+        if host >= 0:
+            self._poll.register(host, select.POLLIN)
+        events = self._poll.poll(1000 * self._patience())
+        if host >= 0:
+            self._poll.unregister(host)
+        return {fd for fd, _ in events}
+
+    def _wait_deaf(self, host: int) -> set[int]:
+        """The same, but its pipes count as ready once the time has come, and not before."""
+        left = max(0.0, self._deaf_until - time.monotonic())
+        sources = (self._end,) if host < 0 else (self._end, host)
+        targets = (self._hears,) if self.outbox.size else ()
+        readable, writable, _ = select.select(sources, targets, (), left)
+        if readable or writable:
+            return {*readable, *writable}
+        self._deaf_until = 0.0
+        return set(self._fds)
 
     def _patience(self) -> float:
         """Seconds until a clock could run out."""
@@ -226,36 +232,38 @@ class ProcessMonitor:
 
     def _record_size(self) -> int:
         """Bytes of the first record with its length; 0 while that is not known."""
-        if self.records.size < RECORD:
+        if self.records.size < _LENGTH:
             return 0
-        return RECORD + int.from_bytes(self.records.bytes[:RECORD], "little")
+        return _LENGTH + RECORD.unpack_from(self.records.bytes)[0]
 
     def record(self) -> tuple[bytes, memoryview] | None:
         """Kind and content of the next whole record; call `next_record` when done with it."""
         size = self._record_size()
-        if size <= RECORD or self.records.size < size:
+        if size <= _LENGTH or self.records.size < size:
             return None
-        return bytes(self.records.bytes[RECORD : RECORD + 1]), self.records.view(RECORD + 1, size)
+        start = _LENGTH + 1
+        return bytes(self.records.bytes[_LENGTH:start]), self.records.view(start, size)
 
-    def messages(self) -> list[bytes]:
-        """Contents of the records of messages that come next, which are dropped."""
-        data, place, found = self.records.bytes, 0, []
-        while self.records.size - place > RECORD and data[place + RECORD] == MESSAGE:
-            end = place + RECORD + int.from_bytes(data[place : place + RECORD], "little")
-            if not place + RECORD < end <= self.records.size:
-                break
-            found.append(bytes(data[place + RECORD + 1 : end]))
-            place = end
-        self.records.drop(place)
-        return found
+    def messages(self) -> tuple[bytes, int]:
+        """The records of messages that come next, which are dropped, and how many they are."""
+        records = self.records
+        places = find_messages(records.bytes, records.size)
+        if not places:
+            return b"", 0
+        end = places[-1][1]
+        with records.view(0, end) as view:
+            found = bytes(view)
+        records.drop(end)
+        return found, len(places)
 
     def next_record(self) -> None:
         """Drop the record that `record` gave, whose view has been released."""
         self.records.drop(self._record_size())
 
     def send(self) -> None:
-        """Begin to send what stands in `outbox`."""
+        """Send what stands in `outbox`, as far as it fits; `step` sends the rest."""
         self._poll.register(self._hears, select.POLLOUT)
+        self._write()
 
     def _write(self) -> None:
         try:
@@ -293,8 +301,7 @@ class ProcessMonitor:
 
     def _close(self, fd: int) -> None:
         del self._fds[fd]
-        if not self._quiet:
-            self._poll.unregister(fd)
+        self._poll.unregister(fd)
         os.close(fd)
 
     def close(self) -> None:

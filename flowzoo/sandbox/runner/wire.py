@@ -7,7 +7,7 @@ pickle, no paths, no expected value.
 | kind | direction | head | blobs |
 |---|---|---|---|
 | JOB | to the box | `id style entry tests stop limits` | source, then one per test |
-| DATA | both ways | `id` | messages of a session |
+| DATA | both ways | `id`; to the box also `count` | messages of a session, so many |
 | STOP | to the box | `id` | |
 | READY | from the box | facts about the confinement | |
 | CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory truncated` | output, stderr |
@@ -19,7 +19,9 @@ Styles: `stdin` (a blob per test: its stdin; a fresh fork each), `call` (a blob 
 `serve` (the program) and `check` (blobs: setup, code, call), or `lockstep`, which is a `check` that
 sends no call before the one in front of it has been answered.
 
-The messages of a session begin with a byte that says what they are:
+The messages of a session are one blob: each a record `length: u32 little endian, Q, message`, as
+processes write and read them, so that runners hand on what they get without taking it apart. They
+begin with a byte that says what they are:
 
 | message | from | content |
 |---|---|---|
@@ -53,6 +55,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 
 JOB, DATA, STOP = 1, 2, 3
 READY, CASE, DONE, BROKEN = 16, 17, 18, 19
@@ -68,6 +71,13 @@ HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")
 LARGEST = 64 * 2**20
 """Most bytes in a body; a longer one is a broken stream."""
+
+
+RECORD = struct.Struct("<I")
+"""Length of a record: its kind and its content. See `inside` for the kinds."""
+MESSAGE = b"Q"
+"""Kind of a record that is a message of a session."""
+_KIND, _CONTENT = RECORD.size, RECORD.size + 1
 
 
 class FrameError(Exception):
@@ -118,6 +128,28 @@ def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
     if place != len(body):
         raise FrameError(f"a body of {len(body)} bytes with {place} bytes of content")
     return Frame(kind, head, blobs)
+
+
+def pack_messages(messages: Iterable[bytes]) -> bytes:
+    """The records of messages."""
+    parts = []
+    for message in messages:
+        parts += RECORD.pack(1 + len(message)), MESSAGE, message
+    return b"".join(parts)
+
+
+def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
+    """Start and end of the messages in the first `size` bytes of `data`, which are records, up to
+    one that is no message, or not whole."""
+    places, place = [], 0
+    kind, read_length = MESSAGE[0], RECORD.unpack_from
+    while place + _CONTENT <= size and data[place + _KIND] == kind:
+        end = place + RECORD.size + read_length(data, place)[0]
+        if not place + _CONTENT <= end <= size:
+            break
+        places.append((place + _CONTENT, end))
+        place = end
+    return places
 
 
 class FrameDecoder:
