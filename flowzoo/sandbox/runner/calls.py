@@ -108,7 +108,7 @@ def hear() -> bytes:
             if end <= len(_heard):
                 _place = end
                 return _heard[start:end]
-        part = os.read(HEARS, 1 << 20)
+        part = os.read(HEARS, 1 << 16)
         if not part:
             os._exit(0)
         _heard, _place = _heard[_place:] + part, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import os
 import sys
 import types
@@ -12,12 +13,16 @@ from typing import Any, NoReturn
 
 import codec
 from calls import hear
-from foresee import Foresight, lenient_code
+from foresee import MOST_CALLS, Foresight, lenient_code
 from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
 from wire import CALL, DEPARTED, NO_MORE, RAISED, RETURNED, UNPLAIN, UNREADABLE, pack_messages
 
 ALONE = 1
 """Calls that a test makes one by one before its next ones are looked for: many have no more."""
+
+
+SCALARS = frozenset((int, str))
+"""Types of arguments that are equal only where their messages are."""
 
 
 def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool) -> None:
@@ -138,13 +143,23 @@ class Caller:
             data = data[os.write(SAYS, data) :]
 
 
-def encode_call(args: Any, kwargs: dict[str, Any]) -> bytes:
+def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     """The message of a call.
 
     Raises:
         UnsupportedTypeError: an argument is no plain data.
     """
-    return CALL + codec.encode([tuple(args), kwargs] if kwargs else tuple(args))
+    if kwargs:
+        return CALL + codec.encode([args, kwargs])
+    return (
+        encode_scalars(args) if SCALARS.issuperset(map(type, args)) else CALL + codec.encode(args)
+    )
+
+
+@functools.lru_cache(MOST_CALLS)
+def encode_scalars(args: tuple[int | str, ...]) -> bytes:
+    """The message of a call that may have been foreseen, so that it is made twice."""
+    return CALL + codec.encode(args)
 
 
 def read_answer(answer: bytes) -> Any:

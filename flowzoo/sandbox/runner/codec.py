@@ -8,9 +8,9 @@ compares equal to everything. Aliases come out as copies. `decode` is safe on ho
 time and memory are bounded by their number, and it raises ValueError and nothing else.
 
 A value is a tag byte and its content: `J` an int in 8 bytes, `I` a longer one, as a length and its
-bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S` and `B`: a length and bytes; `L` list, `U`
-tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a count and the members; `N`, `T`, `F`: nothing
-more; `Q` Fraction: a tuple of two ints; `X` Decimal and `Y` builtin type: its text; `O`: what the
+bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S` and `B`: a
+length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a count and the
+members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X` Decimal and `Y` builtin type: its text; `O`: what the
 other side has under a name, or makes by calling it: the tuple (name, arguments or None, keywords).
 """
 
@@ -34,6 +34,7 @@ _SHORT_INT, _J = struct.Struct("<cq"), ord("J")
 _LEAST_SHORT, _MOST_SHORT = -(2**63), 2**63 - 1
 _DOUBLE = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
+_MOST = 2**32 - 1
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 _SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z", deque: b"K"}
 _MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset, b"K": deque}
@@ -73,12 +74,12 @@ class EncodingTooLargeError(Exception):
     """The encoded value has more bytes than allowed."""
 
 
-def encode(value: Any, most: int = 2**32 - 1, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
+def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
     """The bytes of a plain value of at most `most` bytes.
 
     Args:
         value: plain data.
-        most: bytes allowed.
+        most: bytes allowed, no more than the default.
         dicts: types whose values are encoded as the dicts they equal.
 
     Raises:
@@ -87,7 +88,7 @@ def encode(value: Any, most: int = 2**32 - 1, dicts: tuple[type[dict], ...] = (d
         EncodingTooLargeError: more than `most` bytes.
     """
     out = bytearray()
-    _put(out, value, 0, min(most, 2**32 - 1), dicts)
+    _put(out, value, 0, most, dicts)
     if len(out) > most:
         raise EncodingTooLargeError
     return bytes(out)
@@ -189,16 +190,10 @@ def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
 
 def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, int]:
     """The value at `place`, and the place after it."""
+    if data[place] == _J:  # also below, without a call
+        return _SHORT_INT.unpack_from(data, place)[1], place + 9
     tag = data[place : place + 1]
     place += 1
-    if tag == b"J":  # also below, without a call
-        return _SHORT_INT.unpack_from(data, place - 1)[1], place + 8
-    if tag == b"I":
-        (size,) = _LENGTH.unpack_from(data, place)
-        end = place + 4 + size
-        if end > len(data):
-            raise ValueError(f"an int of {size} bytes with {len(data) - place - 4} left")
-        return int.from_bytes(data[place + 4 : end], "little", signed=True), end
     if tag in _CONSTANTS:
         return _CONSTANTS[tag], place
     if tag == b"D":
@@ -214,7 +209,7 @@ def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, 
     place += 4
     if size > len(data) - place:  # also of containers: a member has one byte at least
         raise ValueError(f"a length of {size} with {len(data) - place} bytes left")
-    if tag in (b"S", b"B", b"X", b"Y"):
+    if tag in (b"S", b"B", b"I", b"X", b"Y"):
         return _scalar(tag, data[place : place + size]), place + size
     if depth >= DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
@@ -250,6 +245,8 @@ def _scalar(tag: bytes, content: bytes) -> Any:
         return _TYPES[content.decode("ascii")]
     if tag == b"X":
         return _decimal(content)
+    if tag == b"I":
+        return int.from_bytes(content, "little", signed=True)
     return content.decode("utf-8", "surrogatepass") if tag == b"S" else content
 
 

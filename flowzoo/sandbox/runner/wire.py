@@ -139,8 +139,10 @@ def pack_messages(messages: Iterable[bytes]) -> bytes:
 
 
 def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
-    """Start and end of the messages in the first `size` bytes of `data`, which are records, up to
-    one that is no message, or not whole."""
+    """Start and end of the messages in the first `size` bytes of `data`, which are records.
+
+    It ends before one that is no message, or not whole.
+    """
     places, place = [], 0
     kind, read_length = MESSAGE[0], RECORD.unpack_from
     while place + _CONTENT <= size and data[place + _KIND] == kind:
