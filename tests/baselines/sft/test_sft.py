@@ -114,9 +114,8 @@ def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(whole: Pat
     assert {"eval/loss/generator", "eval/loss/aggregator", "eval/scores"} <= kept[0].keys()
 
 
-@pytest.mark.parametrize(
-    "sharing", [pytest.param(("shared",), marks=pytest.mark.full), ("isolated",)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
 def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
     tmp_path: Path, sharing: tuple[str, ...]
 ) -> None:

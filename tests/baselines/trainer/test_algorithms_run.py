@@ -80,6 +80,7 @@ SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
 """Every kind of sampling, groups within and across roles, and a running mean."""
 
 
+@pytest.mark.usual(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
@@ -111,6 +112,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         assert last[f"version/{policy}"] == rows(tmp_path)[1][f"learn/steps/{policy}"]
 
 
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -168,6 +170,7 @@ CASES: dict[str, dict[str, Any]] = {
 FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
 
 
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )
