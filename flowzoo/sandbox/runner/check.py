@@ -149,11 +149,9 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     Raises:
         UnsupportedTypeError: an argument is no plain data.
     """
-    if kwargs:
-        return CALL + codec.encode([args, kwargs])
-    return (
-        encode_scalars(args) if SCALARS.issuperset(map(type, args)) else CALL + codec.encode(args)
-    )
+    if not kwargs and SCALARS.issuperset(map(type, args)):
+        return encode_scalars(args)
+    return CALL + codec.encode([args, kwargs] if kwargs else args)
 
 
 @functools.lru_cache(MOST_CALLS)

@@ -10,8 +10,9 @@ time and memory are bounded by their number, and it raises ValueError and nothin
 A value is a tag byte and its content: `J` an int in 8 bytes, `I` a longer one, as a length and its
 bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S` and `B`: a
 length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a count and the
-members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X` Decimal and `Y` builtin type: its text; `O`: what the
-other side has under a name, or makes by calling it: the tuple (name, arguments or None, keywords).
+members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X` Decimal and `Y` builtin
+type: its text; `O`: what the other side has under a name, or makes by calling it: the tuple (name,
+arguments or None, keywords).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
 """CPU seconds a look ahead may take beyond what the test has taken so far; at most; and until it is
 told again, where the code swallows what ends it."""
 
-Call = Callable[[Sequence[Any], dict[str, Any]], bytes]
+Call = Callable[[tuple[Any, ...], dict[str, Any]], bytes]
 """Encodes a call; raises where an argument is no plain data, as stand-ins are none."""
 Read = Callable[[bytes], Any]
 """What an answer means: a result, or an exception that is raised."""
