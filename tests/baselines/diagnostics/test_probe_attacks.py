@@ -34,7 +34,7 @@ Batch = tuple[list[Call], list[float]]
 
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 4, "samples": 4, "eval_problems": 2, "eval_every": 1,
-    "checkpoint_every": 1, "threads": 1, "lr": 2e-3,
+    "checkpoint_every": 1, "threads": 1, "lr": 2e-3, "model": "pocket:xs",
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from flowzoo.envs import Call
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 2, "eval_problems": 2, "eval_every": 2, "checkpoint_every": 1,
     "transcripts_every": 1, "threads": 1, "warmup": 0, "lr": 5e-3, "max_tokens": 24,
+    "model": "pocket:xs",
 }  # fmt: skip
 Learnt = list[tuple[int, str, Call, float]]
 

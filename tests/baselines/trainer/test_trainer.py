@@ -20,6 +20,7 @@ from flowzoo.errors import UsageError
 pytestmark = pytest.mark.xdist_group("trainer")  # they share a run
 
 SMALL: dict[str, Any] = {
+    "model": "pocket:xs",
     "steps": 4,
     "problems": 2,
     "samples": 4,
