@@ -1,10 +1,10 @@
 """A check: the program serves calls in one box, the test's code makes them in another.
 
 Round trips between boxes cost milliseconds, so the test's half looks ahead (`runner.foresee`): its
-first calls go one by one, then those it is going to make are found, and sent together. Their
-answers wait for the test, which makes each call as if nothing had been foreseen; it sees results in
-its own order only, and where it makes another call than the foreseen one, the check is thrown away
-and made again call by call. What it expects stays in its box.
+first call goes alone, then those it is going to make are found, and sent many at a time, as do
+their answers. These wait for the test, which makes each call as if nothing had been foreseen; it
+sees results in its own order only, and where it makes another call than the foreseen one, the check
+is thrown away and made again call by call. What it expects stays in its box.
 """
 
 from __future__ import annotations

@@ -165,6 +165,8 @@ CHECKS = {
     "    except ValueError:\n        assert f(n) == n",
     "state of the test": "seen = []\nfor n in range(50):\n    seen.append(f(n))\n"
     "    assert len(seen) == n + 1",
+    "sleeps": "import time\nstart = time.monotonic()\nfor n in range(3):\n    assert f(n) == n\n"
+    "    time.sleep(0.02)\nassert time.monotonic() - start > 0.05",
     "a thing of the test": "class A:\n    made = 0\n    def __init__(self):\n        A.made += 1\n"
     "for n in range(50):\n    A()\n    assert f(A.made) == n + 1",
     "an endless loop of stand-ins": "n = 0\nwhile f(0) == 0 and n < 50:\n    n += 1\n"
