@@ -1,7 +1,7 @@
 """What tests that call a program many times cost, beside one subprocess that runs both together.
 
     python benchmarks/check_speed.py                              # every tier of this machine
-    python benchmarks/check_speed.py --tiers docker --before ../main --rounds 9
+    python benchmarks/check_speed.py --tiers docker --calls 1000 --before ../main --rounds 9
 
 For 1, 3, 100 and 1,000 calls of a trivial function, a test of as many asserts (`lines`) or of a
 loop (`loop`) is judged by the sandbox, one program at a time, and run by `python -I` with the
