@@ -85,7 +85,7 @@ def test_measuring_changes_neither_weights_nor_random_streams(
 
     metrics, weights, stream, measured = trained()
     assert measured == 2
-    monkeypatch.setattr(Learner, "_effect", lambda self, rows: None)
+    monkeypatch.setattr(Learner, "_effect", lambda self, rows, parts: None)
     other, others, stream_after, none = trained()
     assert none == 0
     assert metrics == other
@@ -129,7 +129,7 @@ def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(
     learner = Learner(model, CONFIG)
     made = make_rows(rows, ADVANTAGES, CONFIG)
     effect = UpdateEffect(learner._forward, model, made, key=1)
-    assert len(effect._places) == 5
+    assert len(effect._places) == sum(map(len, effect._own.values())) == 5
     assert effect.metrics(model) == {"learn/update_kl": 0.0, "learn/update_ratio_max": 1.0}
     with torch.no_grad():
         for parameter in model.parameters():
