@@ -28,7 +28,8 @@ def config(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**settings, **changes})
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rank", [0, 4])
 def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     rank: int, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
