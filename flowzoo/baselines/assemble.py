@@ -14,10 +14,12 @@ from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, TransformersEngi
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import PLAIN
 from flowzoo.envs import Problem, Workflow
+from flowzoo.envs.tasks.task import Task
 
 CANDIDATES = 4
 """Candidates per decision, where the settings leave it to the algorithm."""
@@ -33,6 +35,13 @@ def make_learners(
         for name, one in trained.items()
         if not one.frozen
     }
+
+
+def trainable(config: TrainConfig, task: Task) -> list[int] | None:
+    """Indices of the problems whose pass rate is within the settings' bounds; None: all."""
+    if not config.difficulty:
+        return None
+    return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 
 
 def learner_notes(learners: Mapping[str, Learner]) -> list[str]:

@@ -90,6 +90,26 @@ def pass_chances(right: Sequence[int], samples: int, k: int) -> list[float]:
     return [pass_at(samples, count, k) for count in right]
 
 
+def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
+    """First, best and last evaluation of a run, and the paired gain of the last over the first.
+
+    Args:
+        evaluations: rows with an evaluation, at least one, in the order of the steps.
+        samples: episodes of a problem in each.
+    """
+    first, last = evaluations[0], evaluations[-1]
+    best = max(evaluations, key=lambda row: row["eval/reward/mean"])
+    return {
+        "steps": last["step"],
+        "accuracy_before": first["eval/reward/mean"],
+        "accuracy_after": last["eval/reward/mean"],
+        "accuracy_best": best["eval/reward/mean"],
+        "best_step": best["step"],
+        "gain": paired_gain(first["eval/scores"], last["eval/scores"])._asdict(),
+        "attempts": attempt_gains(first, last, samples),
+    }
+
+
 def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str, MetricRow]:
     """What several episodes of every problem say of two evaluations; nothing of one each.
 

@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
@@ -46,6 +45,7 @@ from flowzoo.baselines.assemble import (
     make_learners,
     make_sampler,
     open_engines,
+    trainable,
 )
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
@@ -58,13 +58,12 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.metrics import (
     MetricRow,
     advantage_metrics,
-    attempt_gains,
     evaluation_metrics,
+    progress,
     role_metrics,
     spike,
 )
 from flowzoo.baselines.plan import resolve
-from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
 from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
@@ -73,7 +72,6 @@ from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
 from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, Workflow
 from flowzoo.seeding import key_int
 
@@ -104,7 +102,7 @@ class Trainer:
         check_loggers(config)
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
-        self.stream = ProblemStream(config.split, config.seed, self._trainable())
+        self.stream = ProblemStream(config.split, config.seed, trainable(config, task))
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
         self.baselines = RunningMean()
@@ -341,10 +339,6 @@ class Trainer:
     def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
         config = self.config
-        evals = self._evaluations()
-        first, last = evals[0], evals[-1]
-        gain = paired_gain(first["eval/scores"], last["eval/scores"])
-        best = max(evals, key=lambda row: row["eval/reward/mean"])
         return {
             "workflow": self.workflow.name,
             "task": self.workflow.task.name,
@@ -352,13 +346,7 @@ class Trainer:
             "algorithm": config.algorithm,
             "seed": config.seed,
             "protocol": self.evaluation.protocol(self.plan.roster(self.engines.judges)),
-            "steps": last["step"],
-            "accuracy_before": first["eval/reward/mean"],
-            "accuracy_after": last["eval/reward/mean"],
-            "accuracy_best": best["eval/reward/mean"],
-            "best_step": best["step"],
-            "gain": gain._asdict(),
-            "attempts": attempt_gains(first, last, config.eval_samples),
+            **progress(self._evaluations(), config.eval_samples),
             "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(learner.steps for learner in self.learners.values()),
@@ -383,14 +371,6 @@ class Trainer:
     def _evaluations(self) -> list[MetricRow]:
         """The rows of metrics that have an evaluation."""
         return [row for row in self.history if "eval/scores" in row]
-
-    def _trainable(self) -> list[int] | None:
-        """Indices of the problems whose pass rate is within the settings' bounds; None: all."""
-        config = self.config
-        if not config.difficulty:
-            return None
-        path = Path(config.difficulty)
-        return training_indices(path, self.workflow.task, config.split, *config.pass_rates)
 
     def _versions(self) -> dict[str, int]:
         """Policy -> optimiser steps so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -97,6 +98,25 @@ def own_logps(row_logps: Callable[..., Any]) -> Callable[..., list[Call]]:
         return found
 
     return record
+
+
+@pytest.fixture(scope="session")
+def repeated_rows() -> Callable[[Path], list[dict[str, Any]]]:
+    """`repeated_rows(root)`: the metrics of a run, less what depends on the machine's speed.
+
+    None before its first row.
+    """
+    from flowzoo.baselines.run.directory import VOLATILE
+
+    def read(root: Path) -> list[dict[str, Any]]:
+        path = root / "metrics.jsonl"
+        rows = map(json.loads, path.read_bytes().splitlines()) if path.exists() else ()
+        return [
+            {name: value for name, value in row.items() if not name.startswith(VOLATILE)}
+            for row in rows
+        ]
+
+    return read
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.logps import output_states, scatter, token_logps
-from flowzoo.baselines.learner.output_head import head_of
+from flowzoo.baselines.learner.hidden_states import last_hidden
+from flowzoo.baselines.learner.logps import logps_at, scatter
+from flowzoo.baselines.learner.output_head import OutputHead, head_of
 from flowzoo.baselines.learner.renormalise import (
     KeptTokens,
     concat_kept_tokens,
@@ -33,6 +34,8 @@ class ForwardOutput(NamedTuple):
     entropies: Tensor | None
     kept: KeptTokens | None
     """Under `renormalise`: the kept sets, of the output tokens one after another."""
+    states: Tensor
+    """(states, hidden): the last hidden states at `positions` of the batch, without gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,16 @@ class ForwardPass:
 
         `kept` are the sets to renormalise over; without them those of `model` are found.
         """
-        lower = self.config.compute == "bfloat16"
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=lower):
+        with self._autocast():
+            states, head = last_hidden(model, batch)[batch.positions], head_of(model)
             if self.config.correction == "none":
-                logps, entropies = token_logps(
-                    model, batch, self.config.temperature, entropy=entropy,
+                logps, entropies = logps_at(
+                    states, head, batch, self.config.temperature, entropy=entropy,
                     chunk=self.config.vocabulary_chunk,
                 )  # fmt: skip
-                return ForwardOutput(logps, entropies, None)
-            return self._renormalised(model, batch, entropy, kept)
+            else:
+                logps, entropies, kept = self._renormalised(states, head, batch, entropy, kept)
+        return ForwardOutput(logps, entropies, kept, states.detach())
 
     def old_logps(self, model: PreTrainedModel, rows: Sequence[SampledTokens]) -> list[OldLogps]:
         """What later steps need to know about `rows`; the weights are those of now."""
@@ -94,22 +98,35 @@ class ForwardPass:
         return [OldLogps(*parts) for parts in zip(logps, kept, strict=True)]
 
     @torch.no_grad()
-    def distributions(self, model: PreTrainedModel, batch: MicroBatch, places: Tensor) -> Tensor:
-        """Log-probs of the whole vocabulary at some output tokens of `batch`: (places, vocabulary).
+    def states(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+        """The last hidden states at `batch.positions`, (states, hidden)."""
+        with self._autocast():
+            return last_hidden(model, batch)[batch.positions]
 
-        At the temperature, before any cut by top-k or top-p. The places (places,) count the output
-        tokens row by row.
+    @torch.no_grad()
+    def distributions(self, model: PreTrainedModel, states: Tensor) -> Tensor:
+        """Log-probs of the whole vocabulary at `states` (states, hidden): (states, vocabulary).
+
+        At the temperature, before any cut by top-k or top-p.
         """
-        lower = self.config.compute == "bfloat16"
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=lower):
-            states = output_states(model, batch)[places]
+        with self._autocast():
             scores = head_of(model)(states).float() / self.config.temperature
         return scores.log_softmax(-1)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a row's numbers are the same up to float32 rounding, whatever is beside it."""
+        return self.config.compute == self.config.weights == "float32"
+
+    def _autocast(self) -> torch.autocast:
+        lower = self.config.compute == "bfloat16"
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=lower)
+
     def _renormalised(
-        self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
-    ) -> ForwardOutput:
-        states, head = output_states(model, batch), head_of(model)
+        self, states: Tensor, head: OutputHead, batch: MicroBatch, entropy: Entropy,
+        kept: KeptTokens | None,
+    ) -> tuple[Tensor, Tensor | None, KeptTokens]:  # fmt: skip
+        states = states[batch.sources]
         chunk = chunk_of(head.linear.out_features, self.config.vocabulary_chunk)
         if kept is None:
             kept = find_kept_tokens(states.detach(), batch.targets, head, self._sampling, chunk)
@@ -117,9 +134,9 @@ class ForwardPass:
             states, batch.targets, head, self.config.temperature, kept, chunk
         )
         if entropy == "none":
-            return ForwardOutput(scatter(logps, batch.mask), None, kept)
+            return scatter(logps, batch.mask), None, kept
         entropies = entropies if entropy == "grad" else entropies.detach()
-        return ForwardOutput(scatter(logps, batch.mask), scatter(entropies, batch.mask), kept)
+        return scatter(logps, batch.mask), scatter(entropies, batch.mask), kept
 
 
 def stack_old_logps(

@@ -7,6 +7,7 @@ function. Here the flag says only that a layer is to be checkpointed; inside, it
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,11 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from flowzoo.errors import UsageError
+
+_checkpointed: weakref.WeakKeyDictionary[PreTrainedModel, list[GradientCheckpointingLayer]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Model -> its layers. Asking the model walks through all its modules, at every forward pass."""
 
 
 def layers_of(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
@@ -44,12 +50,13 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
         )
     for layer in layers:
         layer.__dict__["_gradient_checkpointing_func"] = partial(_again, layer)
+    _checkpointed[model] = layers
 
 
 @contextmanager
 def checkpointing(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, layers checkpoint if that is on and a gradient will be asked for."""
-    layers = layers_of(model) if model.is_gradient_checkpointing and torch.is_grad_enabled() else []
+    """Inside, layers checkpoint if `enable_checkpointing` said so and a gradient is asked for."""
+    layers = _checkpointed.get(model, []) if torch.is_grad_enabled() else []
     for layer in layers:
         layer.training = True
     try:

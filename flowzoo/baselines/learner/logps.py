@@ -9,7 +9,7 @@ from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.gradient_checkpointing import enable_checkpointing, layers_of
 from flowzoo.baselines.learner.hidden_states import last_hidden, reads_packed_rows, use_packed_rows
-from flowzoo.baselines.learner.output_head import head_of
+from flowzoo.baselines.learner.output_head import OutputHead, head_of
 from flowzoo.baselines.learner.vocabulary import Entropy, target_logps
 
 
@@ -37,18 +37,24 @@ def token_logps(
         UsageError: the batch is packed, and the model did not go through `prepare`.
     """
     states = last_hidden(model, batch)[batch.positions]
-    found = target_logps(
-        states, head_of(model), batch.sources, batch.targets, temperature, entropy, chunk
-    )
+    return logps_at(states, head_of(model), batch, temperature, entropy=entropy, chunk=chunk)
+
+
+def logps_at(
+    states: Tensor,
+    head: OutputHead,
+    batch: MicroBatch,
+    temperature: float,
+    *,
+    entropy: Entropy = "none",
+    chunk: int = 0,
+) -> tuple[Tensor, Tensor | None]:
+    """What `token_logps` returns, from the states at `batch.positions`, (states, hidden)."""
+    found = target_logps(states, head, batch.sources, batch.targets, temperature, entropy, chunk)
     logps = scatter(found.logps, batch.mask)
     if entropy == "none":
         return logps, None
     return logps, scatter(found.entropies[batch.sources], batch.mask)
-
-
-def output_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
-    """The last hidden state that predicts each output token, (tokens, hidden), row by row."""
-    return last_hidden(model, batch)[batch.positions[batch.sources]]
 
 
 def scatter(flat: Tensor, mask: Tensor) -> Tensor:

@@ -41,14 +41,17 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
         return torch.optim.Adafactor(groups, lr=config.lr, weight_decay=config.weight_decay)
     if config.optimizer == "sgd":  # without momentum its decay is decoupled, as AdamW's is
         return torch.optim.SGD(groups, lr=config.lr, weight_decay=config.weight_decay)
-    kind = torch.optim.AdamW if wanted == torch.float32 else StochasticAdamW
-    return kind(
-        groups,
-        lr=config.lr,
-        betas=(config.beta1, config.beta2),
-        eps=config.adam_eps,
-        weight_decay=config.weight_decay,
-    )
+    choices: dict[str, Any] = {
+        "lr": config.lr,
+        "betas": (config.beta1, config.beta2),
+        "eps": config.adam_eps,
+        "weight_decay": config.weight_decay,
+    }
+    if wanted != torch.float32:
+        return StochasticAdamW(groups, **choices)
+    # On the CPU torch would otherwise step one parameter after another, ten passes over each.
+    fused = True if all(one.device.type == "cpu" for one in parameters) else None
+    return torch.optim.AdamW(groups, **choices, fused=fused)
 
 
 def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]]:

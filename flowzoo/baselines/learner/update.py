@@ -141,8 +141,8 @@ class Learner:
         parts = split(rows, self.config)
         with self.weights.active():
             before = self._look_ahead(parts[1:])
-            effect = self._effect(rows)
-            steps = [self._step(part, before) for part in parts]
+            effect = self._effect(rows, parts)
+            steps = [self._step(part, before, effect) for part in parts]
             moved = {} if effect is None else effect.metrics(self.model)
         done = [step for step in steps if step is not None]
         self.steps += len(done)
@@ -229,15 +229,22 @@ class Learner:
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
         return found
 
-    def _effect(self, rows: Sequence[TrainingRow]) -> UpdateEffect | None:
+    def _effect(
+        self, rows: Sequence[TrainingRow], parts: Sequence[Sequence[TrainingRow]]
+    ) -> UpdateEffect | None:
         """What this update will be measured by; None where it will change nothing."""
-        if not any(row.trained for row in rows):
+        first = next((part for part in parts if any(row.trained for row in part)), None)
+        if first is None:
             return None
-        seen = sample(rows, self.iteration, self.config.microbatch_tokens)
-        return UpdateEffect(self._forward, self.model, seen, self.iteration)
+        chosen = sample(rows, self.iteration, self.config.microbatch_tokens)
+        coming = {row.place for row in first if row.computed}
+        return UpdateEffect(self._forward, self.model, chosen, self.iteration, coming)
 
     def _step(
-        self, rows: Sequence[TrainingRow], before: Mapping[int, OldLogps]
+        self,
+        rows: Sequence[TrainingRow],
+        before: Mapping[int, OldLogps],
+        effect: UpdateEffect | None,
     ) -> OptimiserStep | None:
         """One optimiser step; None where no row has a part in the gradient."""
         if not any(row.trained for row in rows):
@@ -245,7 +252,7 @@ class Learner:
         totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
         rows = weigh_roles(rows, self.config)
         with self._clean_gradients():
-            by_role, gram = self._gradient(rows, totals, before)
+            by_role, gram = self._gradient(rows, totals, before, effect)
             norm = float(
                 nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm or math.inf)
             )
@@ -257,21 +264,29 @@ class Learner:
         return OptimiserStep(sum(by_role.values(), TokenSums()), norm, gram, known, coherence)
 
     def _gradient(
-        self, rows: Sequence[TrainingRow], totals: LossNormaliser, before: Mapping[int, OldLogps]
+        self,
+        rows: Sequence[TrainingRow],
+        totals: LossNormaliser,
+        before: Mapping[int, OldLogps],
+        effect: UpdateEffect | None,
     ) -> tuple[dict[str, TokenSums], RoleGramMatrix | None]:
         """Gather the gradient of the loss of `rows` in the parameters."""
         sums: dict[str, TokenSums] = {}
         roles = RoleGradients(self.parameters) if self.config.role_gradients else None
         for role, batches in micro_batches(rows, self.config, self.layout).items():
             sums[role] = sum(
-                (self._backward(part, totals, before) for part in batches), TokenSums()
+                (self._backward(part, totals, before, effect) for part in batches), TokenSums()
             )
             if roles is not None:
                 roles.take(role, sum(row.call.role == role for row in rows))
         return sums, None if roles is None else roles.merge()
 
     def _backward(
-        self, rows: Sequence[TrainingRow], totals: LossNormaliser, before: Mapping[int, OldLogps]
+        self,
+        rows: Sequence[TrainingRow],
+        totals: LossNormaliser,
+        before: Mapping[int, OldLogps],
+        effect: UpdateEffect | None = None,
     ) -> TokenSums:
         """Add the gradient of some rows to the parameters'."""
         batch = self._forward.batch([row.call for row in rows], [row.advantage for row in rows])
@@ -279,6 +294,8 @@ class Learner:
         old, kept = stack_old_logps(seen, batch)
         entropy: Entropy = "grad" if self.config.loss.entropy_coef else "value"
         scores = self._forward(self.model, batch, entropy=entropy, kept=kept)
+        if effect is not None:
+            effect.take(self.model, rows, batch, scores.states)
         loss, sums = self._loss(rows, batch, scores, old, totals)
         loss.backward()
         return sums

@@ -1,8 +1,10 @@
 """What an update did to a policy: its divergence from the weights before, on a sample of rows.
 
 With one optimiser step an iteration the ratios to the sampler are all 1 while the loss is taken,
-whatever the step then does. So some rows go through the model once more before the first step and
-once after the last.
+whatever the step then does. So some rows go through the model once more after the last step. What
+their distributions were before the first is taken from that step's own forward pass, as far as it
+computes them; the others go through the model once more before it, too. In bfloat16 all of them do,
+since there a row's numbers depend on the rows beside it by more than a small step moves them.
 
 The divergence is exact over the vocabulary, KL(before || after) = sum of p (e^d - 1 - d) with d the
 difference of log-probs: every term is at least 0 and of second order, so that nothing cancels,
@@ -13,12 +15,15 @@ the very tokens that the step pushed. What is estimated is the mean over context
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.forward import ForwardPass
 from flowzoo.baselines.learner.rows import TrainingRow
 from flowzoo.baselines.learner.vocabulary import CHUNK_ELEMENTS
@@ -54,22 +59,70 @@ class UpdateEffect:
     """The distributions over a sample of rows before an update, to be held against those after."""
 
     def __init__(
-        self, forward: ForwardPass, model: PreTrainedModel, rows: Sequence[TrainingRow], key: int
+        self,
+        forward: ForwardPass,
+        model: PreTrainedModel,
+        rows: Sequence[TrainingRow],
+        key: int,
+        coming: Collection[int] = (),
     ) -> None:
         """Measure `rows`, at least one of which has output tokens, with the weights of now.
 
-        `key` picks the tokens where their distributions together would take more memory than
-        one chunk of the output head.
+        Args:
+            forward: how the learner computes.
+            model: with the weights before the update.
+            rows: the sample.
+            key: picks the tokens where their distributions together would take more memory than
+                one chunk of the output head.
+            coming: places of rows that the first step will compute. They need not be measured
+                here, and `take` must be given that step's forward passes.
         """
-        self._forward = forward
-        self._batch = forward.batch([row.call for row in rows], [0.0] * len(rows))
+        self._forward, self._rows = forward, rows
         vocabulary = model.config.get_text_config().vocab_size
-        tokens, most = len(self._batch.targets), max(1, CHUNK_ELEMENTS // vocabulary)
-        places: Sequence[int] = range(tokens)
+        lengths = [len(row.call.output_ids) for row in rows]
+        tokens, most = sum(lengths), max(1, CHUNK_ELEMENTS // vocabulary)
+        self._places: Sequence[int] = range(tokens)
+        """The tokens that are measured, counted row by row over the sample."""
         if tokens > most:
-            places = sorted(key_rng("update effect, tokens", key).sample(places, most))
-        self._places = torch.tensor(places, device=self._batch.targets.device)
-        self._before = forward.distributions(model, self._batch, self._places)
+            self._places = sorted(key_rng("update effect, tokens", key).sample(range(tokens), most))
+        self._own: dict[int, list[int]] = {}
+        """The same of each row, by its place: counted in the row."""
+        for row, size, end in zip(rows, lengths, accumulate(lengths), strict=True):
+            first, last = (bisect_left(self._places, edge) for edge in (end - size, end))
+            self._own[row.place] = [at - end + size for at in self._places[first:last]]
+        self._before: dict[int, Tensor] = {}
+        now = [row for row in rows if not forward.is_exact or row.place not in coming]
+        if now:
+            batch = self._batch(now)
+            self.take(model, now, batch, forward.states(model, batch))
+
+    def take(
+        self,
+        model: PreTrainedModel,
+        rows: Sequence[TrainingRow],
+        batch: MicroBatch,
+        states: Tensor,
+    ) -> None:
+        """Keep the distributions of those of `rows` that are still missing.
+
+        Args:
+            model: with the weights before the update.
+            rows: of a micro-batch, in its order.
+            batch: that micro-batch.
+            states: (states, hidden), the last hidden states at its `positions`.
+        """
+        found: dict[int, list[int]] = {}
+        start = 0
+        for row in rows:
+            if row.place in self._own and row.place not in self._before:
+                found[row.place] = [start + at for at in self._own[row.place]]
+            start += len(row.call.output_ids)
+        if not found:
+            return
+        tokens = torch.tensor([at for own in found.values() for at in own], device=states.device)
+        parts = self._forward.distributions(model, states[batch.sources[tokens.long()]])
+        sizes = [len(own) for own in found.values()]
+        self._before |= dict(zip(found, parts.split(sizes), strict=True))
 
     def metrics(self, model: PreTrainedModel) -> dict[str, float]:
         """How far the weights of now are from those before.
@@ -77,16 +130,23 @@ class UpdateEffect:
         `learn/update_kl` is in nats per token; `learn/update_ratio_max` is the largest factor by
         which the probability of a sampled token rose or fell.
         """
-        after = self._forward.distributions(model, self._batch, self._places)
-        chosen = self._batch.targets[self._places, None]
-        moved = (after.gather(-1, chosen) - self._before.gather(-1, chosen)).abs().max()
+        batch = self._batch(self._rows)
+        places = torch.tensor(self._places, device=batch.targets.device)
+        states = self._forward.states(model, batch)[batch.sources[places]]
+        after = self._forward.distributions(model, states)
+        before = torch.cat([self._before[row.place] for row in self._rows])
+        chosen = batch.targets[places, None]
+        moved = (after.gather(-1, chosen) - before.gather(-1, chosen)).abs().max()
         size = max(1, _AT_ONCE // after.shape[-1])
-        parts = zip(self._before.split(size), after.split(size), strict=True)
+        parts = zip(before.split(size), after.split(size), strict=True)
         divergences = torch.cat([_divergence(*part) for part in parts])
         return {
             "learn/update_kl": float(divergences.mean()),
             "learn/update_ratio_max": math.exp(min(float(moved), 700.0)),
         }
+
+    def _batch(self, rows: Sequence[TrainingRow]) -> MicroBatch:
+        return self._forward.batch([row.call for row in rows], [0.0] * len(rows))
 
 
 def _divergence(before: Tensor, after: Tensor) -> Tensor:

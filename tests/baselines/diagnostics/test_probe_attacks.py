@@ -23,7 +23,6 @@ from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossConfig, NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import train
@@ -235,11 +234,6 @@ def test_a_poisoned_batch_is_refused_with_its_rows(
     assert all(parameter.grad is None for parameter in learner.parameters)
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in found]
-
-
 def probed(name: str) -> bool:
     return name.startswith(("gram/", "grad/amplification"))
 
@@ -266,7 +260,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
-    variant: str, tmp_path: Path
+    variant: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
     settings = {**SMALL, **VARIANTS[variant], "eval_every": 2}
     without, whole, halves = (tmp_path / name for name in ("without", "whole", "halves"))
@@ -279,12 +273,14 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     train(TrainConfig(**settings, probe_every=0, out=str(without)))
     train(TrainConfig(**settings, probe_every=1, out=str(whole)), stop)
     train(TrainConfig(**settings, probe_every=1, out=str(halves)))
-    plain = [{k: v for k, v in row.items() if not probed(k)} for row in rows(whole)]
-    assert rows(without) == plain
+    plain = [{k: v for k, v in row.items() if not probed(k)} for row in repeated_rows(whole)]
+    assert repeated_rows(without) == plain
     assert weights(without) == weights(whole)
-    assert rows(halves) == rows(whole)
-    assert not any(probed(name) for row in rows(without) for name in row)
-    grams = {name: row[name] for row in rows(whole) for name in row if name.startswith("gram/")}
+    assert repeated_rows(halves) == repeated_rows(whole)
+    assert not any(probed(name) for row in repeated_rows(without) for name in row)
+    grams = {
+        name: row[name] for row in repeated_rows(whole) for name in row if name.startswith("gram/")
+    }
     policy = {"shared": "shared", "two policies of one role": "y"}.get(variant, "generator")
     assert set(grams) == {f"gram/generator/{policy}"}
     gram = grams[f"gram/generator/{policy}"]
@@ -294,9 +290,11 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     assert gram["applied"] is not None
 
 
-def test_a_run_probes_when_it_is_due(tmp_path: Path) -> None:
+def test_a_run_probes_when_it_is_due(tmp_path: Path, repeated_rows: Callable[[Path], Any]) -> None:
     # So slowly that the groups of the fourth step still differ: without rows there is no probe.
     few = {"eval_every": 4, "steps": 4, "probe_every": 3, "lr": 1e-6}
     train(TrainConfig(**{**SMALL, **few}, out=str(tmp_path)))
-    due = [row["step"] for row in rows(tmp_path) if any(name[:5] == "gram/" for name in row)]
+    due = [
+        row["step"] for row in repeated_rows(tmp_path) if any(name[:5] == "gram/" for name in row)
+    ]
     assert due == [1, 4]

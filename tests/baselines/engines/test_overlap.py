@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
 
@@ -29,14 +29,6 @@ def config(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**SMALL, **changes, "out": str(root)})
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    lines = (root / "metrics.jsonl").read_text().splitlines()
-    return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
-        for line in lines
-    ]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that sampled ahead, and `parts`: what it was on the disk at step 2."""
@@ -50,8 +42,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_batch_is_sampled_by_the_weights_of_one_step_before(whole: Path) -> None:
-    kept = rows(whole)[1:]
+def test_every_batch_is_sampled_by_the_weights_of_one_step_before(
+    whole: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    kept = repeated_rows(whole)[1:]
     steps = [row["learn/steps/shared"] for row in kept]
     assert steps == [1.0] * 4  # else the next line says little
     assert [row["version/shared"] for row in kept] == [0, 0, 1, 2]
@@ -67,12 +61,14 @@ def test_every_batch_is_sampled_by_the_weights_of_one_step_before(whole: Path) -
     assert all(row["learn/logp_gap_max/shared"] > 1e-3 for row in kept[1:])
 
 
-def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(whole: Path) -> None:
+def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(
+    whole: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     parts = whole.parent / "parts"
     assert (parts / "checkpoints" / "step-00000002" / "ahead.json").is_file()
     assert not (whole / "checkpoints" / "step-00000004" / "ahead.json").exists()
     train(config(parts))
-    assert rows(parts) == rows(whole)
+    assert repeated_rows(parts) == repeated_rows(whole)
 
 
 def test_an_engine_that_dies_beside_the_learner_is_started_again(

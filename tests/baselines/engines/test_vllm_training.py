@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.engines.sync import SyncError
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.errors import UsageError
@@ -33,16 +32,6 @@ def config(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**SMALL, **changes, "out": str(root)})
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    if not (root / "metrics.jsonl").exists():
-        return found
-    for line in (root / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        found.append({k: v for k, v in row.items() if not k.startswith(VOLATILE)})
-    return found
-
-
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the small settings to which nothing happened, only to be read."""
@@ -51,9 +40,9 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def check_agreement(root: Path, names: list[str]) -> None:
+def check_agreement(rows: list[dict[str, Any]], names: list[str]) -> None:
     """The engines had the learners' weights in every step."""
-    kept = rows(root)[1:]
+    kept = rows[1:]
     assert len(kept) == 3
     for row in kept:
         for name in names:
@@ -63,15 +52,19 @@ def check_agreement(root: Path, names: list[str]) -> None:
 
 
 @pytest.mark.vllm
-def test_engine_and_learner_agree_after_every_step(calm: Path) -> None:
-    check_agreement(calm, ["shared"])
+def test_engine_and_learner_agree_after_every_step(
+    calm: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    check_agreement(repeated_rows(calm), ["shared"])
 
 
 @pytest.mark.vllm
 @pytest.mark.full
-def test_engine_and_learner_agree_for_an_adapter_that_moves_far(tmp_path: Path) -> None:
+def test_engine_and_learner_agree_for_an_adapter_that_moves_far(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     train(config(tmp_path, lora_rank=8, lr=5e-3, problems=4))
-    check_agreement(tmp_path, ["shared"])
+    check_agreement(repeated_rows(tmp_path), ["shared"])
 
 
 @pytest.mark.vllm
@@ -136,38 +129,44 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int, times: int, error: Base
 @pytest.mark.vllm
 @pytest.mark.full
 def test_a_step_whose_engine_dies_is_repeated_and_gives_the_same_numbers(
-    calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    calm: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    repeated_rows: Callable[[Path], Any],
 ) -> None:
     crash_at(monkeypatch, step=2, times=2, error=RuntimeError("injected fault"))
     train(config(tmp_path))
     said = [r.getMessage() for r in caplog.records if "started again" in r.getMessage()]
     assert len(said) == 2
     assert "injected fault" in said[0]
-    assert rows(tmp_path) == rows(calm)
-    assert rows(calm)[2]["learn/rows/shared"] == 2 * 4 * 4
+    assert repeated_rows(tmp_path) == repeated_rows(calm)
+    assert repeated_rows(calm)[2]["learn/rows/shared"] == 2 * 4 * 4
 
 
 @pytest.mark.vllm
 @pytest.mark.full
 def test_too_many_deaths_and_lack_of_memory_stop_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated_rows: Callable[[Path], Any]
 ) -> None:
     with monkeypatch.context() as patch:
         crash_at(patch, step=1, times=9, error=RuntimeError("again and again"))
         with pytest.raises(EngineDeadError, match="again and again") as caught:
             train(config(tmp_path / "a", engine_restarts=1))
         assert "engine_restarts" in caught.value.__notes__[0]
-    assert all("learn/rows/shared" not in row for row in rows(tmp_path / "a"))
+    assert all("learn/rows/shared" not in row for row in repeated_rows(tmp_path / "a"))
     crash_at(monkeypatch, step=1, times=1, error=torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(EngineOutOfMemoryError, match="lower --max-batch, --engine-memory"):
         train(config(tmp_path / "b"))
-    assert all("learn/rows/shared" not in row for row in rows(tmp_path / "b"))
+    assert all("learn/rows/shared" not in row for row in repeated_rows(tmp_path / "b"))
 
 
 @pytest.mark.vllm
 @pytest.mark.full
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_a_resumed_run_has_the_same_numbers(tmp_path: Path, lora_rank: int) -> None:
+def test_a_resumed_run_has_the_same_numbers(
+    tmp_path: Path, lora_rank: int, repeated_rows: Callable[[Path], Any]
+) -> None:
     changes: dict[str, Any] = {"lora_rank": lora_rank, "sharing": ("isolated",), "eval_every": 2}
 
     def stop(row: MetricRow) -> None:
@@ -177,15 +176,17 @@ def test_a_resumed_run_has_the_same_numbers(tmp_path: Path, lora_rank: int) -> N
 
     train(config(tmp_path / "whole", **changes), stop)
     train(config(tmp_path / "parts", **changes))
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
-    check_agreement(tmp_path / "whole", ["aggregator", "generator"])
+    assert repeated_rows(tmp_path / "parts") == repeated_rows(tmp_path / "whole")
+    check_agreement(repeated_rows(tmp_path / "whole"), ["aggregator", "generator"])
 
 
 @pytest.mark.vllm
 @pytest.mark.full
-def test_requests_may_leave_as_they_come(tmp_path: Path) -> None:
+def test_requests_may_leave_as_they_come(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     train(config(tmp_path, deterministic=False, steps=1, workflow="eval_opt"))
-    assert all(row["learn/logp_gap_max/shared"] < 1e-3 for row in rows(tmp_path)[1:])
+    assert all(row["learn/logp_gap_max/shared"] < 1e-3 for row in repeated_rows(tmp_path)[1:])
 
 
 def test_an_engine_that_is_not_there_is_an_error_and_not_another_engine(

@@ -26,7 +26,8 @@ from transformers import (
 
 from flowzoo.baselines.learner.batch import micro_batches, tensors
 from flowzoo.baselines.learner.choices import RowLayout
-from flowzoo.baselines.learner.logps import output_states, prepare, scatter, token_logps
+from flowzoo.baselines.learner.hidden_states import last_hidden
+from flowzoo.baselines.learner.logps import prepare, scatter, token_logps
 from flowzoo.baselines.learner.loss import LossConfig, LossNormaliser, policy_loss
 from flowzoo.errors import UsageError
 
@@ -132,7 +133,7 @@ def test_logps_equal_those_of_single_rows(family: str, layout: RowLayout) -> Non
     batch = tensors(rows, [0.0] * len(rows), layout)
     with torch.no_grad():
         logps, entropies = token_logps(model, batch, 0.7, entropy="value")
-        states = scatter(output_states(model, batch)[:, 0], batch.mask)
+        states = scatter(last_hidden(model, batch)[batch.positions[batch.sources], 0], batch.mask)
         assert entropies is not None
         for place, row in enumerate(rows):
             length = len(row.output_ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,9 @@ pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 import torch
 
 from flowzoo.baselines.learner import update_effect
+from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.rows import make_rows
+from flowzoo.baselines.learner.rows import TrainingRow, make_rows
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.envs import Call
@@ -85,12 +86,35 @@ def test_measuring_changes_neither_weights_nor_random_streams(
 
     metrics, weights, stream, measured = trained()
     assert measured == 2
-    monkeypatch.setattr(Learner, "_effect", lambda self, rows: None)
+    monkeypatch.setattr(Learner, "_effect", lambda self, rows, parts: None)
     other, others, stream_after, none = trained()
     assert none == 0
     assert metrics == other
     assert torch.equal(stream, stream_after)
     assert all(torch.equal(weights[name], others[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"), [({}, [3, 8]), ({"skip_idle_rows": False}, [8]),
+                            ({"updates_per_iteration": 2}, [5, 8]),
+                            ({"compute": "bfloat16"}, [8, 8])],
+)  # fmt: skip
+def test_rows_of_the_first_step_are_not_computed_twice_before_it(
+    tiny_model: Callable[..., Any], rows: list[Call], changes: dict[str, Any], passes: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(update_effect, "FEWEST_ROWS", len(rows))
+    measured: list[int] = []
+    batch = UpdateEffect._batch
+
+    def counted(self: UpdateEffect, some: Sequence[TrainingRow]) -> MicroBatch:
+        measured.append(len(some))
+        return batch(self, some)
+
+    monkeypatch.setattr(UpdateEffect, "_batch", counted)
+    advantages = [1.0, -1.0, 0.5, 0.0, 0.0, -0.5, 1.0, 0.0]
+    Learner(tiny_model(), replace(CONFIG, **changes)).update(rows, advantages)
+    assert measured == passes
 
 
 def test_an_update_without_a_row_to_train_on_has_no_effect_to_measure(
@@ -129,7 +153,7 @@ def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(
     learner = Learner(model, CONFIG)
     made = make_rows(rows, ADVANTAGES, CONFIG)
     effect = UpdateEffect(learner._forward, model, made, key=1)
-    assert len(effect._places) == 5
+    assert len(effect._places) == sum(map(len, effect._own.values())) == 5
     assert effect.metrics(model) == {"learn/update_kl": 0.0, "learn/update_ratio_max": 1.0}
     with torch.no_grad():
         for parameter in model.parameters():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +119,8 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase)
 
 @pytest.mark.full
 def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
-    tmp_path: Path,
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
-    def rows(root: Path) -> list[dict[str, Any]]:
-        import json
-
-        lines = (root / "metrics.jsonl").read_text().splitlines()
-        return [
-            {k: v for k, v in json.loads(line).items() if not k.startswith(("time/", "perf/"))}
-            for line in lines
-        ]
-
     def run(name: str, steps: int) -> None:
         sharing, out = ("isolated",), str(tmp_path / name)
         train(TrainConfig(**{**SMALL, "steps": steps, "sharing": sharing, "out": out}))
@@ -136,7 +128,7 @@ def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
     run("whole", 3)
     run("parts", 1)
     run("parts", 3)
-    assert rows(tmp_path / "parts")[2:] == rows(tmp_path / "whole")[2:]
+    assert repeated_rows(tmp_path / "parts")[2:] == repeated_rows(tmp_path / "whole")[2:]
     trainer = Trainer(
         TrainConfig(
             **{**SMALL, "steps": 3, "sharing": ("isolated",), "out": str(tmp_path / "whole")}

@@ -22,7 +22,6 @@ from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute, training_jobs
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.trainer import train
@@ -49,14 +48,6 @@ options = ["level=1"]
 workflow = ["single"]
 algorithm = ["grpo", "dr_mas"]
 """
-
-
-def rows(root: Path) -> list[dict[str, Any]]:
-    """The metrics of a run without what depends on the machine's speed."""
-    return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
-        for line in (root / "metrics.jsonl").read_text().splitlines()
-    ]
 
 
 def made(table: Mapping[str, Any]) -> list[str]:
@@ -309,7 +300,10 @@ def in_use(folder: Path) -> bool:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
 @pytest.mark.full
 def test_what_was_killed_goes_on_and_what_is_finished_stays(
-    tmp_path: Path, hold_before: Callable[[Path], Path], warm: Callable[..., Any]
+    tmp_path: Path,
+    hold_before: Callable[[Path], Path],
+    warm: Callable[..., Any],
+    repeated_rows: Callable[[Path], Any],
 ) -> None:
     """A worker, started as people do, is killed, then the whole matrix, which leaves no worker."""
     (tmp_path / "two.toml").write_text(TABLE)
@@ -352,9 +346,9 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     assert json.loads((out / "table.json").read_text()) == table
     assert "2 finished runs took" in (out / "table.md").read_text()
     assert (runs[1].folder / "summary.json").stat().st_mtime_ns == finished
-    assert [row["step"] for row in rows(victim.folder)] == [0, 1, 2, 3, 4]
+    assert [row["step"] for row in repeated_rows(victim.folder)] == [0, 1, 2, 3, 4]
     assert again[0].newest()["step"] == 4
-    assert rows(victim.folder) == rows(tmp_path / "alone")
+    assert repeated_rows(victim.folder) == repeated_rows(tmp_path / "alone")
 
     named_otherwise = training_jobs(matrix, Path(os.path.relpath(out)))
     assert [run.state for run in named_otherwise] == ["finished", "finished"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,18 +68,19 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory, small_run: Callable[...
 
 
 @pytest.fixture(scope="session")
-def repeated_rows() -> Callable[[Path], list[dict[str, Any]]]:
-    """`repeated_rows(root)`: the metrics of a run, less what depends on the machine's speed."""
-    from flowzoo.baselines.run.directory import VOLATILE
+def largest_file() -> Callable[[int], AbstractContextManager[None]]:
+    """`with largest_file(size)`: inside, no file of this process may grow beyond `size` bytes."""
 
-    def read(root: Path) -> list[dict[str, Any]]:
-        rows = map(json.loads, (root / "metrics.jsonl").read_bytes().splitlines())
-        return [
-            {name: value for name, value in row.items() if not name.startswith(VOLATILE)}
-            for row in rows
-        ]
+    @contextmanager
+    def limit(size: int) -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    return read
+    return limit
 
 
 @dataclass(frozen=True)

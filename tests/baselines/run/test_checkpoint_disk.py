@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +25,6 @@ from flowzoo.baselines.run.manifest import checkpoints, latest
 from flowzoo.errors import DataError, SaveError, UsageError
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Inside, no file of this process may grow beyond `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def files(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
@@ -45,7 +32,11 @@ def files(root: Path) -> dict[str, bytes]:
 # The weights take 16 kB and the optimiser's moments twice that.
 @pytest.mark.parametrize("limit", [100, 4096, 20_000])
 def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
-    limit: int, tmp_path: Path, tiny_model: Callable[..., Any], role_rows: Callable[..., Any]
+    limit: int,
+    tmp_path: Path,
+    tiny_model: Callable[..., Any],
+    role_rows: Callable[..., Any],
+    largest_file: Callable[[int], Any],
 ) -> None:
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2))
     learner.update(role_rows(), [1.0] * 9)

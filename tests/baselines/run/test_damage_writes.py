@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +17,6 @@ from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import SaveError
 
 pytestmark = pytest.mark.xdist_group("damage")  # they share runs
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Inside, no file of this process may grow beyond `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 FULL = [
@@ -53,6 +40,7 @@ def test_a_disk_that_is_full(
     small_runs: Path,
     repeated_rows: Callable[[Path], Any],
     what_was_measured: Callable[[Path], Any],
+    largest_file: Callable[[int], Any],
 ) -> None:
     """The run stops with one line that names the file, and goes on when there is room again."""
     root = tmp_path / "run"

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -26,7 +27,7 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.directory import VOLATILE, plain
+from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
@@ -48,14 +49,6 @@ PLAY = ScriptedPlay("train", 3, 1, 0)
 
 def run(root: Path, **changes: Any) -> dict[str, Any]:
     return warm_start(SftConfig(**{**SMALL, **changes, "out": str(root)}))
-
-
-def rows(root: Path) -> list[dict[str, Any]]:
-    lines = (root / "metrics.jsonl").read_text().splitlines()
-    return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
-        for line in lines
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +91,9 @@ def row_maker(sharing: str = "shared") -> RowMaker:
 # -- the run -------------------------------------------------------------------------------------
 
 
-def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(whole: Path) -> None:
+def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(
+    whole: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["loss_after"] < summary["loss_before"]
     assert summary["data"]["trained"] > 0 < summary["data"]["held_out"]
@@ -111,16 +106,19 @@ def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(whole: Pat
     card = (whole.parent / "exported" / "README.md").read_text(encoding="utf-8")
     assert "Trained with sft from pocket" in card
     assert "| before training | 0 |" in card
-    kept = rows(whole)
+    kept = repeated_rows(whole)
     assert [row["step"] for row in kept if "eval/loss/mean" in row] == [0, 2, 4]
     assert {"eval/loss/generator", "eval/loss/aggregator", "eval/scores"} <= kept[0].keys()
 
 
-def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(tmp_path: Path) -> None:
+def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     changes: dict[str, Any] = {"epochs": 5, "stop_patience": 1, "eval_problems": 2, "lr": 0.05,
                                "model": "pocket:xs", "schedule": "constant"}  # fmt: skip
     summary = run(tmp_path / "short", **changes)
-    losses = [row["eval/loss/mean"] for row in rows(tmp_path / "short") if "eval/loss/mean" in row]
+    found = repeated_rows(tmp_path / "short")
+    losses = [row["eval/loss/mean"] for row in found if "eval/loss/mean" in row]
     assert len(losses) < 6
     assert losses[-1] >= min(losses[:-1])
     assert all(later < earlier for earlier, later in itertools.pairwise(losses[:-1]))
@@ -141,7 +139,7 @@ def weights_of(folder: Path) -> bytes:
 @pytest.mark.full
 @pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
 def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
-    tmp_path: Path, sharing: tuple[str, ...]
+    tmp_path: Path, sharing: tuple[str, ...], repeated_rows: Callable[[Path], Any]
 ) -> None:
     changes: dict[str, Any] = {"sharing": sharing, "epochs": 3, "eval_problems": 1}
 
@@ -154,18 +152,20 @@ def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
     config = SftConfig(**{**SMALL, **changes, "out": str(tmp_path / "whole")})
     SupervisedTrainer(config).train(stop)
     run(tmp_path / "parts", **changes)
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert repeated_rows(tmp_path / "parts") == repeated_rows(tmp_path / "whole")
     for path in (tmp_path / "whole" / "models").rglob("*.safetensors"):
         twin = tmp_path / "parts" / path.relative_to(tmp_path / "whole")
         assert twin.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.full
-def test_two_runs_are_equal_and_another_seed_is_not(whole: Path, tmp_path: Path) -> None:
+def test_two_runs_are_equal_and_another_seed_is_not(
+    whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     run(tmp_path / "again")
     run(tmp_path / "other", seed=1)
-    assert rows(tmp_path / "again") == rows(whole)
-    assert rows(tmp_path / "other")[1:] != rows(whole)[1:]
+    assert repeated_rows(tmp_path / "again") == repeated_rows(whole)
+    assert repeated_rows(tmp_path / "other")[1:] != repeated_rows(whole)[1:]
 
 
 def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path: Path) -> None:

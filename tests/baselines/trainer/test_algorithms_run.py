@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
@@ -55,14 +54,6 @@ def learnt_by(root: Path, **changes: Any) -> tuple[Learnt, Trainer]:
     return trainer.__dict__["learnt"], trainer
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    """The metrics of a run without what depends on the machine's speed."""
-    return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
-        for line in (root / "metrics.jsonl").read_text().splitlines()
-    ]
-
-
 def calls_of(root: Path, name: str) -> list[list[dict[str, Any]]]:
     """The calls of every episode in a transcript."""
     lines = (root / "transcripts" / f"{name}.jsonl").read_text().splitlines()
@@ -87,7 +78,7 @@ SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
     [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
 )
 def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
     sampling = ALGORITHMS[name].sampling
     changes = {"samples": 3} if sampling == "episodes" else {"candidates": 3, "leaves": 6}
@@ -104,13 +95,13 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
     assert branched == {sampling != "episodes"}
     for calls in calls_of(tmp_path, "eval-000002"):
         assert all(call["node"] == "" and call["candidate"] == 0 for call in calls)
-    last = rows(tmp_path)[-1]
+    last = repeated_rows(tmp_path)[-1]
     for policy in policies:
         assert last[f"learn/rows/{policy}"] == sum(
             step == 2 and named == policy for step, named, *_ in learnt
         )
         # Weights at the time of sampling: after the optimiser steps of step 1.
-        assert last[f"version/{policy}"] == rows(tmp_path)[1][f"learn/steps/{policy}"]
+        assert last[f"version/{policy}"] == repeated_rows(tmp_path)[1][f"learn/steps/{policy}"]
 
 
 @pytest.mark.usual(2)
@@ -136,7 +127,9 @@ def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
     assert any(advantage for group in groups for _, advantage in group)
 
 
-def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(tmp_path: Path) -> None:
+def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     learnt, _ = learnt_by(tmp_path, algorithm="at_grpo", candidates=3, sharing=("isolated",))
     for group in grouped(learnt, lambda call: call.node):
         calls = [call for call, _ in group]
@@ -147,7 +140,7 @@ def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(tmp_path: Pa
         assert taken[0].value == max(call.value or 0.0 for call in calls)
     # Three generators, then one aggregator: four decisions an episode, of the executed calls.
     assert [len(calls) for calls in calls_of(tmp_path, "train-000001")] == [4, 4]
-    assert rows(tmp_path)[-1]["tree/value_tokens"] == 0
+    assert repeated_rows(tmp_path)[-1]["tree/value_tokens"] == 0
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -176,7 +169,7 @@ FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )
 def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
-    case: str, tmp_path: Path
+    case: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
     settings = {"workflow": "single", **CASES[case], "steps": 3, "problems": 1, "eval_every": 3}
 
@@ -189,7 +182,7 @@ def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
     resumed: list[int] = []
     train(config(tmp_path / "late", **settings), lambda row: resumed.append(row["step"]))
     assert resumed == [3]
-    assert rows(tmp_path / "late") == rows(tmp_path / "whole")
+    assert repeated_rows(tmp_path / "late") == repeated_rows(tmp_path / "whole")
     final = "checkpoints/step-00000003/policies"
     weights = sorted((tmp_path / "whole" / final).glob("*/*.safetensors"))
     assert weights

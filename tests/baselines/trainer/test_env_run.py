@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from pettingzoo import AECEnv
 
 from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.report.write import write_report
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.cli import main
@@ -85,14 +84,6 @@ def make() -> Any:
     return TextEnv(Digits(), scored=("second_0",), score_range=(-1, 1))
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    """The metrics of a run without what depends on the machine's speed."""
-    return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
-        for line in (root / "metrics.jsonl").read_text().splitlines()
-    ]
-
-
 def weights(root: Path) -> list[bytes]:
     """The files of weights in the last checkpoint of a run."""
     last = max((root / "checkpoints").glob("step-*"))
@@ -135,15 +126,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_a_run_that_is_resumed_has_the_same_numbers(whole: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_has_the_same_numbers(
+    whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     run(tmp_path, steps=1)
     run(tmp_path)
-    assert rows(tmp_path) == rows(whole)
+    assert repeated_rows(tmp_path) == repeated_rows(whole)
     assert weights(tmp_path) == weights(whole)
 
 
-def test_metrics_transcripts_and_summary_name_agents_and_roles(whole: Path) -> None:
-    first = rows(whole)[0]
+def test_metrics_transcripts_and_summary_name_agents_and_roles(
+    whole: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    first = repeated_rows(whole)[0]
     assert {"eval/reward/first", "eval/strict/second", "eval/fact/return/second_0"} <= set(first)
     scores = first["eval/fact/return/second_0"]
     assert first["eval/reward/mean"] == pytest.approx((scores + 1) / 2)
@@ -275,13 +270,15 @@ def tictactoe(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**settings, **changes})
 
 
-def test_a_classic_game_of_pettingzoo_trains_and_resumes(tmp_path: Path) -> None:
+def test_a_classic_game_of_pettingzoo_trains_and_resumes(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
     quick: dict[str, Any] = {"problems": 2, "samples": 4, "eval_problems": 8, "eval_every": 1}
     train(tictactoe(tmp_path / "whole", steps=2, checkpoint_every=1, **quick))
     train(tictactoe(tmp_path / "parts", steps=1, checkpoint_every=1, **quick))
     train(tictactoe(tmp_path / "parts", steps=2, checkpoint_every=1, **quick))
-    assert rows(tmp_path / "whole") == rows(tmp_path / "parts")
+    assert repeated_rows(tmp_path / "whole") == repeated_rows(tmp_path / "parts")
     assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
     line = (tmp_path / "whole/transcripts/eval-000000.jsonl").read_text().splitlines()[0]
     episode = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import train
 from flowzoo.commands.train import Options, print_summary
@@ -27,19 +27,14 @@ def make_config(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**SMALL, **changes, "out": str(root)})
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    lines = (root / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [
-        {k: v for k, v in json.loads(line).items() if not k.startswith(VOLATILE)} for line in lines
-    ]
-
-
 def test_several_episodes_of_a_problem_change_the_evaluations_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
 ) -> None:
     train(make_config(tmp_path / "one", steps=1))
     summary = train(make_config(tmp_path / "three", steps=1, eval_samples=3))
-    for one, three in zip(rows(tmp_path / "one"), rows(tmp_path / "three"), strict=True):
+    for one, three in zip(
+        repeated_rows(tmp_path / "one"), repeated_rows(tmp_path / "three"), strict=True
+    ):
         training = {name: value for name, value in one.items() if not name.startswith("eval/")}
         assert training == {name: three[name] for name in training}
         assert len(three["eval/scores"]) == len(one["eval/scores"]) == 6
@@ -65,14 +60,14 @@ def test_several_episodes_of_a_problem_change_the_evaluations_alone(
 
 
 def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
 ) -> None:
     still = {"steps": 3, "lr": 1e-12, "checkpoint_every": 3}  # a run that gets no better
     train(make_config(tmp_path / "whole", **still))
     summary = train(make_config(tmp_path / "short", **still, stop_patience=2))
     assert summary["steps"] == 2
     assert "none of the 2 evaluations since step 0 was better" in summary["stopped"]
-    assert rows(tmp_path / "short") == rows(tmp_path / "whole")[:3]
+    assert repeated_rows(tmp_path / "short") == repeated_rows(tmp_path / "whole")[:3]
     assert (tmp_path / "short" / "checkpoints" / "step-00000002" / "checkpoint.json").is_file()
 
     capsys.readouterr()
@@ -82,11 +77,11 @@ def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
     assert f"is finished after step 2 ({summary['stopped']})" in said
     assert "without --stop-patience, --stop-at and --stop-on it goes on" in said
     assert f"stopped after step 2: {summary['stopped']}" in said
-    assert len(rows(tmp_path / "short")) == 3, "nothing more is played"
+    assert len(repeated_rows(tmp_path / "short")) == 3, "nothing more is played"
 
     # Without it the run goes on, to the numbers of the one that never stopped.
     train(make_config(tmp_path / "short", **still))
-    assert rows(tmp_path / "short") == rows(tmp_path / "whole")
+    assert repeated_rows(tmp_path / "short") == repeated_rows(tmp_path / "whole")
 
 
 def test_a_run_that_is_good_enough_ends(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.metrics import MetricRow
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
@@ -29,18 +28,10 @@ def config(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**settings, **changes})
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    lines = (root / "metrics.jsonl").read_text().splitlines()
-    return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith(VOLATILE)}
-        for line in lines
-    ]
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
 def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
-    rank: int, tmp_path: Path
+    rank: int, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
 
@@ -51,8 +42,8 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
 
     train(config(whole, lora_rank=rank), stop)
     train(config(parts, lora_rank=rank))
-    last = rows(whole)[-1]
-    assert rows(parts)[2:] == rows(whole)[2:]
+    last = repeated_rows(whole)[-1]
+    assert repeated_rows(parts)[2:] == repeated_rows(whole)[2:]
     assert last["learn/rows/solver"] > 0
     assert last["learn/reference_kl/solver"] > 0
     assert last["version/solver"] >= 1

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.run.directory import VOLATILE
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.trainer import Trainer, train
@@ -32,15 +31,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-def rows(root: Path) -> list[dict[str, Any]]:
-    """The metrics of a run without what depends on the machine's speed."""
-    found = []
-    for line in (root / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        found.append({k: v for k, v in row.items() if not k.startswith(VOLATILE)})
-    return found
-
-
 def run(root: Path, **changes: Any) -> dict[str, Any]:
     """Train small in `root`."""
     return train(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
@@ -54,10 +44,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(whole: Path) -> None:
-    assert [row["step"] for row in rows(whole)] == [0, 1, 2, 3, 4]
-    assert "eval/reward/mean" in rows(whole)[2]
-    assert "eval/reward/mean" not in rows(whole)[3]
+def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(
+    whole: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    assert [row["step"] for row in repeated_rows(whole)] == [0, 1, 2, 3, 4]
+    assert "eval/reward/mean" in repeated_rows(whole)[2]
+    assert "eval/reward/mean" not in repeated_rows(whole)[3]
     names = {path.name for path in (whole / "transcripts").iterdir()}
     saved = {f"eval-{step:06d}.jsonl" for step in (0, 2, 4)}
     assert names == saved | {f"train-{step:06d}.jsonl" for step in (2, 4)}
@@ -74,8 +66,10 @@ def test_the_summary_is_returned_and_written(tmp_path: Path) -> None:
     assert summary["gain"]["n"] == 4
 
 
-def test_sampler_and_learner_agree_on_log_probs(whole: Path) -> None:
-    gaps = [value for row in rows(whole) for key, value in row.items()
+def test_sampler_and_learner_agree_on_log_probs(
+    whole: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    gaps = [value for row in repeated_rows(whole) for key, value in row.items()
             if key.startswith("learn/logp_gap_max")]  # fmt: skip
     assert gaps
     assert max(gaps) < 1e-3
@@ -84,18 +78,20 @@ def test_sampler_and_learner_agree_on_log_probs(whole: Path) -> None:
 @pytest.mark.parametrize(
     "sharing", [("shared",), pytest.param(("isolated",), marks=pytest.mark.full)]
 )
-def test_two_runs_of_one_command_are_equal(tmp_path: Path, sharing: tuple[str, ...]) -> None:
+def test_two_runs_of_one_command_are_equal(
+    tmp_path: Path, sharing: tuple[str, ...], repeated_rows: Callable[[Path], Any]
+) -> None:
     for name in ("a", "b"):
         run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt", steps=2)
-    assert rows(tmp_path / "a") == rows(tmp_path / "b")
-    assert any("learn/loss" in key for row in rows(tmp_path / "a") for key in row)
+    assert repeated_rows(tmp_path / "a") == repeated_rows(tmp_path / "b")
+    assert any("learn/loss" in key for row in repeated_rows(tmp_path / "a") for key in row)
 
 
 def test_another_seed_gives_other_problems_but_the_same_evaluation(
-    whole: Path, tmp_path: Path
+    whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
     run(tmp_path / "1", seed=1, steps=2)
-    first, second = rows(whole), rows(tmp_path / "1")
+    first, second = repeated_rows(whole), repeated_rows(tmp_path / "1")
     assert first[0] == second[0]
     assert first[1] != second[1]
 
@@ -105,15 +101,16 @@ def test_kill_9_in_the_middle_then_the_same_command_gives_the_same_numbers(
     tmp_path: Path,
     warm: Callable[..., Any],
     kill_before: Callable[[list[str], Path], None],
+    repeated_rows: Callable[[Path], Any],
 ) -> None:
     killed = tmp_path / "killed"
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in SMALL.items()]
     command = ["flowzoo.cli", "train", "voting", *flags, f"--out={killed}"]
     # In the middle of the second checkpoint: two steps have to be dropped and redone.
     kill_before(command, killed / "checkpoints" / "step-00000004")
-    assert [row["step"] for row in rows(killed)][-1] >= 3
+    assert [row["step"] for row in repeated_rows(killed)][-1] >= 3
     assert warm(command).finish().returncode == 0
-    assert rows(killed) == rows(whole)
+    assert repeated_rows(killed) == repeated_rows(whole)
 
 
 def test_resuming_with_other_settings_is_refused(whole: Path) -> None:
@@ -121,22 +118,26 @@ def test_resuming_with_other_settings_is_refused(whole: Path) -> None:
         run(whole, lr=1e-3)
 
 
-def test_more_steps_continue_a_finished_run(whole: Path, tmp_path: Path) -> None:
+def test_more_steps_continue_a_finished_run(
+    whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     run(tmp_path / "short", steps=2)
     run(tmp_path / "short")
-    assert rows(tmp_path / "short") == rows(whole)
+    assert repeated_rows(tmp_path / "short") == repeated_rows(whole)
 
 
 @pytest.mark.full
-def test_a_run_goes_on_beyond_its_curve_only_as_asked(tmp_path: Path) -> None:
+def test_a_run_goes_on_beyond_its_curve_only_as_asked(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     small: dict[str, Any] = {"workflow": "single", "schedule": "linear", "warmup": 1}
     run(tmp_path / "straight", **small, schedule_steps=2)
     run(tmp_path / "longer", **small, steps=2)
     with pytest.raises(UsageError, match="goes beyond the 2 over which the linear schedule"):
         run(tmp_path / "longer", **small)
     run(tmp_path / "longer", **small, schedule_steps=2)
-    assert rows(tmp_path / "longer") == rows(tmp_path / "straight")
-    rates = [row["learn/lr/shared"] for row in rows(tmp_path / "longer")[1:]]
+    assert repeated_rows(tmp_path / "longer") == repeated_rows(tmp_path / "straight")
+    rates = [row["learn/lr/shared"] for row in repeated_rows(tmp_path / "longer")[1:]]
     assert rates == [2e-4, 2e-4, 0.0, 0.0]
     with pytest.raises(UsageError, match="`schedule_steps` is a setting of the schedules linear"):
         run(tmp_path / "constant", workflow="single", schedule_steps=2)
@@ -196,12 +197,14 @@ def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.full
-def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(tmp_path: Path) -> None:
+def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     summary = run(tmp_path / "a", steps=3, workflow="single")
-    needed = rows(tmp_path / "a")[2]["tokens/total"]
+    needed = repeated_rows(tmp_path / "a")[2]["tokens/total"]
     short = run(tmp_path / "b", steps=3, workflow="single", token_budget=needed)
     assert (summary["steps"], short["steps"], short["training_tokens"]) == (3, 2, needed)
-    assert "eval/reward/mean" in rows(tmp_path / "b")[-1]
+    assert "eval/reward/mean" in repeated_rows(tmp_path / "b")[-1]
     again = run(tmp_path / "b", steps=3, workflow="single", token_budget=needed)
     assert again["training_tokens"] == needed, "a finished run plays nothing more"
 
@@ -255,12 +258,19 @@ def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> No
 
 
 @pytest.mark.full
-def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path: Path) -> None:
+def test_listed_steps_are_evaluated_and_have_checkpoints(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
     tiny["workflow"] = "single"
     run(tmp_path / "parts", steps=1, **tiny, eval_at=(1,))
     run(tmp_path / "whole", steps=5, **tiny, eval_at=(3, 1))
-    assert [row["step"] for row in rows(tmp_path / "whole") if "eval/scores" in row] == [0, 1, 3, 5]
+    assert [row["step"] for row in repeated_rows(tmp_path / "whole") if "eval/scores" in row] == [
+        0,
+        1,
+        3,
+        5,
+    ]
     saved = sorted(path.name for path in (tmp_path / "whole" / "checkpoints").iterdir())
     assert {"step-00000003", "step-00000005"} <= set(saved)
     settings = json.loads((tmp_path / "whole" / "run.json").read_text())["settings"]
@@ -272,9 +282,10 @@ def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path: Path) -> None
 @pytest.mark.full
 def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued(
     tmp_path: Path,
+    repeated_rows: Callable[[Path], Any],
 ) -> None:
     def evaluated() -> list[int]:
-        return [row["step"] for row in rows(tmp_path) if "eval/scores" in row]
+        return [row["step"] for row in repeated_rows(tmp_path) if "eval/scores" in row]
 
     tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
     tiny |= {"workflow": "single", "model": "pocket:xs", "max_tokens": 8}
@@ -301,10 +312,12 @@ def test_choices_of_the_advantage_are_read_as_words() -> None:
 
 
 @pytest.mark.full
-def test_agents_of_one_role_may_have_policies_of_their_own(tmp_path: Path) -> None:
+def test_agents_of_one_role_may_have_policies_of_their_own(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
     sharing = ("generator_0=a", "generator_1=b", "generator_2=b", "aggregator=judge")
     summary = run(tmp_path, steps=1, sharing=sharing, frozen=("judge",), max_prompt=400)
-    last = rows(tmp_path)[-1]
+    last = repeated_rows(tmp_path)[-1]
     assert (last["learn/rows/a"], last["learn/rows/b"]) == (8, 16)
     assert "learn/rows/judge" not in last
     assert set(summary["protocol"]["policies"].values()) == {"a", "b", "judge"}

@@ -1,0 +1,49 @@
+"""What all tables of `diagnostics_truth.py` share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv
+
+Floats = npt.NDArray[np.float64]
+EVALUATIONS = 20
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is simulated."""
+
+    parts: tuple[
+        Literal[
+            "cliff", "falls", "checkers", "dead", "blame", "spikes", "amplification", "capture"
+        ], ...
+    ] = (
+        "cliff", "falls", "checkers", "dead", "blame", "spikes", "amplification", "capture",
+    )  # fmt: skip
+    """Tables to print."""
+    simulations: int = 1000
+    """Cells of each row of noise; runs of each row of the other tables."""
+    power_simulations: int = 300
+    """Cells of each other row of the cliff table."""
+    blames: int = 20
+    """Pairs of transcripts of each row of the table of blame; a second or two each."""
+    items: tuple[int, ...] = (60, 160, 500, 1412)
+    """Held-out items of the cliff table."""
+    seed: int = 0
+    """Of everything random."""
+
+
+def upper_bound(found: int, of: int) -> float:
+    """Upper end of the exact two-sided 95 % interval of a rate."""
+    return float(betaincinv(found + 1, of - found, 0.975)) if found < of else 1.0
+
+
+def error(values: Floats) -> str:
+    """Mean with its standard error, in points."""
+    return f"{100 * values.mean():+6.2f} +-{100 * values.std(ddof=1) / math.sqrt(len(values)):5.2f}"

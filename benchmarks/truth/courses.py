@@ -1,0 +1,188 @@
+"""Tables of accuracies over time: `cliff` and `falls`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, get_args
+
+import numpy as np
+from truth.common import EVALUATIONS, RESAMPLES, Floats, Options, error, upper_bound
+
+from flowzoo.baselines.diagnostics.cliff import FELL, LAST, Cliff, CliffVerdict, find_cliff
+from flowzoo.baselines.diagnostics.collapse import find_collapse
+from flowzoo.baselines.diagnostics.cross_fit import ends_after
+from flowzoo.baselines.diagnostics.simulation import (
+    course,
+    simulate,
+    simulate_seeds,
+)
+
+Truth = Callable[[np.random.Generator], Sequence[Floats]]
+
+
+class Row(NamedTuple):
+    """One row of the cliff table before it is simulated."""
+
+    name: str
+    seeds: int
+    truth: Truth
+
+
+def noise_rows() -> list[Row]:
+    """Nothing but the noise of the items."""
+    flat = np.full(EVALUATIONS, 0.6)
+    rising = np.linspace(0.4, 0.6, EVALUATIONS)
+    noise = {"constant": flat, "rises and stays": course(0.0, EVALUATIONS), "rises": rising}
+    return [
+        Row(name, seeds, lambda _, s=seeds, c=accuracy: [c] * s)
+        for seeds in (1, 3)
+        for name, accuracy in noise.items()
+    ]
+
+
+def falling_rows() -> list[Row]:
+    """A true fall."""
+    return [
+        Row(f"falls by {drop:.0%}", seeds, lambda _, s=seeds, d=drop: _falling(s, d))
+        for seeds in (1, 3)
+        for drop in (0.05, 0.10, 0.15, 0.20)
+    ]
+
+
+def differing_rows() -> list[Row]:
+    """No fall on average, but more than the noise of the items."""
+    rows = [Row(f"seeds differ by {d:.0%}", 3, _differing(d)) for d in (0.05, 0.1)]
+    return rows + [Row(f"wobbles by {d:.0%}", 1, _wobbling(d)) for d in (0.01, 0.02, 0.03)]
+
+
+def _falling(seeds: int, drop: float) -> list[Floats]:
+    return [course(drop, EVALUATIONS)] * seeds
+
+
+def _differing(deviation: float) -> Truth:
+    """Three seeds that rise, stay, and end higher or lower."""
+    return lambda rng: [
+        course(float(np.clip(fall, -0.35, 0.55)), EVALUATIONS)
+        for fall in deviation * rng.standard_normal(3)
+    ]
+
+
+def _wobbling(deviation: float) -> Truth:
+    """A plateau whose true accuracy differs from evaluation to evaluation."""
+    return lambda rng: [0.6 + deviation * rng.standard_normal(EVALUATIONS)]
+
+
+def cliff_table(options: Options) -> None:
+    """Print the table."""
+    resamples_check(options)
+    print(
+        f"\n{'items':>5} {'seeds':>5} {'truth':20} {'cliffs':>11} {'rate':>6} {'<':>6} "
+        f"{'untold':>6} {'peak error':>14} {'naive peak':>14} {'se':>6} {'true':>6} {'covers':>6}"
+    )
+    for rows, count in (
+        (noise_rows(), options.simulations),
+        (falling_rows(), options.power_simulations),
+        (differing_rows(), options.power_simulations),
+    ):
+        for items in options.items:
+            for row in rows:
+                rng = np.random.default_rng([options.seed, items])
+                print(cliff_line(row, items, count, rng), flush=True)
+
+
+def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator) -> str:
+    """One row of the table."""
+    cells: list[Cliff] = []
+    tops: list[float] = []
+    falls: list[float] = []
+    for number in range(simulations):
+        truth = row.truth(rng)
+        tops.append(float(np.mean([np.max(one) for one in truth])))
+        falls.append(float(np.mean([true_drop(one) for one in truth])))
+        scores = simulate_seeds(truth, items, rng)
+        cells.append(find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=number))
+    found = sum(cell.verdict in FELL for cell in cells)
+    untold = sum(cell.verdict.startswith("not enough") for cell in cells)
+    peak = np.array([cell.peak for cell in cells]) - tops
+    naive = np.array([cell.naive_peak for cell in cells]) - tops
+    drops = np.array([cell.drop for cell in cells])
+    covers = np.mean([c.low <= fall <= c.high for c, fall in zip(cells, falls, strict=True)])
+    return (
+        f"{items:5} {row.seeds:5} {row.name:20} {found:5}/{simulations:<5} "
+        f"{found / simulations:6.1%} {upper_bound(found, simulations):6.1%} "
+        f"{untold / simulations:6.1%} {error(peak)} {error(naive)} "
+        f"{np.mean([cell.se for cell in cells]):6.2%} {drops.std(ddof=1):6.2%} {covers:6.1%}"
+    )
+
+
+def true_drop(course: Floats) -> float:
+    """What a course loses after its peak, by the definition of the verdict."""
+    return float(course.max() - course @ ends_after(len(course), LAST)[:, course.argmax()])
+
+
+def resamples_check(options: Options) -> None:
+    """Print the standard error from few resamples beside that from as many as a verdict takes."""
+    rng = np.random.default_rng(options.seed)
+    for items in options.items:
+        scores = simulate_seeds([course(0.05, EVALUATIONS)], items, rng)
+        start = time.process_time()
+        full = [find_cliff(scores, range(EVALUATIONS), seed=n).se for n in range(10)]
+        middle = time.process_time()
+        few = [
+            find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=n).se
+            for n in range(10)
+        ]
+        end = time.process_time()
+        print(
+            f"{items} items, 1 seed: se {np.mean(full):.3%} +- {np.std(full):.3%} in "
+            f"{100 * (middle - start):.0f} ms with 2000 resamples, {np.mean(few):.3%} +- "
+            f"{np.std(few):.3%} in {100 * (end - middle):.0f} ms with {RESAMPLES}"
+        )
+
+
+COURSES: dict[str, Sequence[float]] = {
+    "flat, 3 evaluations": [0.6] * 3,
+    "rises, 3 evaluations": [0.4, 0.6, 0.7],
+    "flat, 5 evaluations": [0.6] * 5,
+    "rises, 5 evaluations": [0.40, 0.46, 0.59, 0.73, 0.78],
+    "flat, 7 evaluations": [0.6] * 7,
+    "flat at 10 %": [0.1] * 7,
+    "3: falls by 30": [0.4, 0.7, 0.4],
+    "5: falls by 25 at the end": [0.77, 0.75, 0.72, 0.58, 0.52],
+    "5: falls by 27 in one": [0.26, 0.60, 0.79, 0.70, 0.52],
+    "5: 82 to 18": [0.82, 0.6, 0.4, 0.25, 0.18],
+    "7: falls by 17 and stays": [0.4, 0.6, 0.7, 0.6, 0.53, 0.53, 0.53],
+    "7: dips by 25 and recovers": [0.4, 0.6, 0.7, 0.45, 0.7, 0.7, 0.7],
+}
+"""True courses of single runs; those after the sixth fall."""
+
+
+def falls_table(options: Options) -> None:
+    """Print the table."""
+    print(
+        f"\n{'items':>5} {'truth':28} {'cliff':>6} {'falling':>8} {'fell':>6} {'<':>6} "
+        f"{'too few evaluations':>20} {'items':>6} {'none':>6} {'online':>7}"
+    )
+    count = options.power_simulations
+    for items in (60, 160):
+        for place, (name, course_of) in enumerate(COURSES.items()):
+            rng = np.random.default_rng([options.seed, items, place])
+            verdicts: list[str] = []
+            online = 0
+            for number in range(count):
+                scores = simulate(course_of, items, rng)
+                steps = range(len(scores))
+                found = find_cliff([scores], steps, resamples=RESAMPLES, seed=number)
+                verdicts.append(found.verdict)
+                rows = [{"step": n, "eval/scores": one.tolist()} for n, one in enumerate(scores)]
+                online += any(find_collapse(rows[: end + 1]) for end in steps)
+            fell = sum(verdict in FELL for verdict in verdicts)
+            share = {name: verdicts.count(name) / count for name in get_args(CliffVerdict)}
+            print(
+                f"{items:5} {name:28} {share['cliff']:6.1%} {share['falling']:8.1%} "
+                f"{fell / count:6.1%} {upper_bound(fell, count):6.1%} "
+                f"{share['not enough evaluations']:20.1%} {share['not enough items']:6.1%} "
+                f"{share['no cliff']:6.1%} {online / count:7.1%}",
+                flush=True,
+            )

@@ -1,0 +1,215 @@
+"""Tables of roles: `checkers`, `dead` and `blame`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from truth.common import EVALUATIONS, Options, upper_bound
+
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.baselines.diagnostics.blame import find_blame
+from flowzoo.baselines.diagnostics.checkers import chooser, judges
+from flowzoo.baselines.diagnostics.collapse import find_collapse
+from flowzoo.baselines.diagnostics.dead_roles import (
+    became_alone,
+    became_constant,
+    became_copy,
+    lost_skill,
+    no_longer_asked,
+)
+from flowzoo.baselines.diagnostics.scripted_runs import judge_skill, scripted_episodes
+from flowzoo.baselines.diagnostics.simulation import (
+    simulate_team,
+)
+from flowzoo.envs.api.registry import make_workflow
+
+JUDGED_SHARES: dict[str, tuple[float, float, float, float]] = {
+    "no change": (0.58, 0.58, 0.9, 0.9),
+    "at chance throughout": (0.5, 0.5, 0.5, 0.5),
+    "half as many": (0.6, 0.3, 0.9, 0.95),
+    "TPR .58 to .35": (0.58, 0.35, 0.9, 0.9),
+    "never accepted": (0.1, 0.1, 0.9, 0.9),
+    "TPR .58 to .15": (0.58, 0.15, 0.9, 0.95),
+    "TPR .58 to .08": (0.58, 0.08, 0.9, 1.0),
+    "TPR 1 to 0": (1.0, 0.0, 0.7, 1.0),
+    "TNR .6 to .08": (0.89, 0.95, 0.6, 0.08),
+}
+"""True TPR before and at the end, TNR likewise; the last four are collapses."""
+
+
+def checkers_table(options: Options) -> None:
+    """Print the tables of judges and of choosers."""
+    print(f"\n{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6} {'online':>7}")
+    count = options.simulations
+    for items in (60, 160):
+        for place, (name, (tpr, end_tpr, tnr, end_tnr)) in enumerate(JUDGED_SHARES.items()):
+            rng = np.random.default_rng([options.seed, items, place])
+            verdicts: list[str] = []
+            online = 0
+            for _ in range(count):
+                rows = judged_rows((tpr, end_tpr), (tnr, end_tnr), items, rng)
+                verdicts += [one.verdict for one in judges(rows)]
+                online += find_collapse(rows) is not None
+            bad = sum(verdict.endswith("everything") for verdict in verdicts)
+            print(
+                f"{items:8} {name:24} {verdicts.count('rejects everything') / count:8.1%} "
+                f"{verdicts.count('accepts everything') / count:8.1%} "
+                f"{upper_bound(bad, count):6.1%} {online / count:7.1%}",
+                flush=True,
+            )
+    print(f"\n{'problems':>8} {'share of one place':24} {'collapsed':>9} {'<':>6} {'always':>7}")
+    for items in (60, 160):
+        for before, after in ((1 / 3, 1 / 3), (0.7, 0.7), (0.7, 0.8), (0.33, 0.97), (0.97, 0.97)):
+            rng = np.random.default_rng([options.seed, items, round(100 * after)])
+            found = [
+                chooser(choosing_team(items, before, rng), choosing_team(items, after, rng))
+                for _ in range(count)
+            ]
+            bad = sum(one is not None and one.collapsed for one in found)
+            always = sum(one is not None and one.always for one in found)
+            print(
+                f"{items:8} {f'{before:.0%} to {after:.0%}':24} {bad / count:9.1%} "
+                f"{upper_bound(bad, count):6.1%} {always / count:7.1%}",
+                flush=True,
+            )
+
+
+def judged_rows(
+    tpr: tuple[float, float], tnr: tuple[float, float], items: int, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Rows of five evaluations; half of the items are right, one verdict each."""
+    rows: list[dict[str, Any]] = []
+    for place, way in enumerate((0.0, 0.3, 0.6, 1.0, 1.0)):
+        row: dict[str, Any] = {"step": place, "eval/scores": [0.5, 0.5] * (items // 2)}
+        for kind, (start, end) in (("tpr", tpr), ("tnr", tnr)):
+            hits = rng.binomial(items // 2, start + way * (end - start))
+            row[f"eval/share/evaluator_{kind}"] = hits / (items // 2)
+            row[f"eval/share_of/evaluator_{kind}"] = items // 2
+        rows.append(row)
+    return rows
+
+
+def choosing_team(items: int, share: float, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Episodes in which place 2 has this share of the choices."""
+    fixed = simulate_team(items, rng, place=2)
+    other = simulate_team(items, rng)
+    for episode in other:
+        episode["facts"]["chosen"] = int(rng.choice([0, 2]))
+    return [one if rng.random() < share else two for one, two in zip(fixed, other, strict=True)]
+
+
+TEAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing changes": ({}, {}),
+    "nothing, at 10 %": ({"skill": 0.1}, {"skill": 0.1}),
+    "all gain": ({"skill": 0.4}, {"skill": 0.6}),
+    "skill 50 to 40 %": ({"skill": 0.5}, {"skill": 0.4}),
+    "skill 38 to 2 %, alone": ({"skill": 0.38}, {"skill": 0.02, "alone": 0.7}),
+    "skill 60 to 25 %": ({"skill": 0.6}, {"skill": 0.25}),
+    "same reply": ({}, {"constant": True}),
+    "copies": ({}, {"copies": True}),
+}
+"""What `simulate_team` plants before and at the end; the last four are deaths."""
+
+
+def dead_table(options: Options) -> None:
+    """Print the table."""
+    print(
+        f"\n{'planted':24} {'skill':>7} {'alone':>7} {'constant':>8} {'copy':>7} {'any':>7} "
+        f"{'<':>6}"
+    )
+    count = options.power_simulations
+    for place, (name, (before, after)) in enumerate(TEAMS.items()):
+        rng = np.random.default_rng([options.seed, place])
+        kinds: list[str] = []
+        teams = 0
+        for _ in range(count):
+            first, last = simulate_team(200, rng, **before), simulate_team(200, rng, **after)
+            tests = [became_alone(first, last)]
+            for role in ("generator", "aggregator"):
+                # The aggregator's truth is the team's, which other verdicts are about.
+                if role == "generator":
+                    tests.append(lost_skill(first, last, role, 0, 2 * (EVALUATIONS - 1)))
+                tests += [became_constant(first, last, role), became_copy(first, last, role)]
+                tests.append(no_longer_asked(first, last, role))
+            found = {test.kind for test in tests if test is not None and test.found}
+            kinds += found
+            teams += bool(found)
+        rates = [kinds.count(kind) / count for kind in ("skill", "alone", "constant", "copy")]
+        print(
+            f"{name:24} {rates[0]:7.1%} {rates[1]:7.1%} {rates[2]:8.1%} {rates[3]:7.1%} "
+            f"{teams / count:7.1%} {upper_bound(teams, count):6.1%}",
+            flush=True,
+        )
+
+
+FAIR, COLLAPSED = judge_skill(0.6, 0.8), judge_skill(0.05, 1.0)
+STAMP = judge_skill(0.97, 0.05)
+SEARCH = {"verifier": 0.95, "searcher": 0.85, "answerer": 0.9}
+PLANTED: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("eval_opt", "nothing", {"generator": 0.6, "evaluator": FAIR},
+     {"generator": 0.6, "evaluator": FAIR}, ""),
+    ("eval_opt", "the generator gains", {"generator": 0.4, "evaluator": FAIR},
+     {"generator": 0.7, "evaluator": FAIR}, ""),
+    ("eval_opt", "the evaluator rejects all, the generator gains",
+     {"generator": 0.4, "evaluator": FAIR}, {"generator": 0.65, "evaluator": COLLAPSED},
+     "evaluator"),
+    ("eval_opt", "the evaluator accepts all", {"generator": 0.5, "evaluator": FAIR},
+     {"generator": 0.5, "evaluator": STAMP}, "evaluator"),
+    ("eval_opt", "the generator falls", {"generator": 0.7, "evaluator": FAIR},
+     {"generator": 0.35, "evaluator": FAIR}, "generator"),
+    ("voting", "nothing", {"generator": 0.6, "aggregator": 0.8},
+     {"generator": 0.6, "aggregator": 0.8}, ""),
+    ("voting", "the aggregator falls, the generators gain", {"generator": 0.55, "aggregator": 0.95},
+     {"generator": 0.65, "aggregator": 0.45}, "aggregator"),
+    ("voting", "the generators fall", {"generator": 0.7, "aggregator": 0.8},
+     {"generator": 0.3, "aggregator": 0.8}, "generator"),
+    ("orch_workers", "the synthesizer falls",
+     {"orchestrator": 0.9, "worker": 0.6, "synthesizer": 0.8},
+     {"orchestrator": 0.9, "worker": 0.6, "synthesizer": 0.5}, "synthesizer"),
+    ("search_team", "the answerer falls", SEARCH, SEARCH | {"answerer": 0.55}, "answerer"),
+    ("search_team", "the searcher falls", SEARCH, SEARCH | {"searcher": 0.15}, "searcher"),
+]  # fmt: skip
+"""Workflow, what is planted, skills before and now, and the culprit."""
+
+
+def blame_table(options: Options) -> None:
+    """Print the table."""
+    print(
+        f"\n{'workflow':13} {'planted':48} {'culprit':12} {'right':>6} {'other':>6} {'nobody':>7} "
+        f"{'cost':>6}"
+    )
+    right_of = wrong_of = planted_of = 0
+    for name, what, before, now, culprit in PLANTED:
+        task = "search" if name == "search_team" else "math"
+        workflow = make_workflow(name, task, level=1)
+        problems = distinct_problems(workflow.task, "validation", 200)
+        blamed: list[str] = []
+        costs: list[float] = []
+        for number in range(options.blames):
+            parts = [
+                scripted_episodes(workflow, problems, skills, 2 * number + place)
+                for place, skills in enumerate((before, now))
+            ]
+            found = find_blame(workflow, problems, *parts)
+            assert found is not None
+            blamed.append(found.blamed)
+            costs += [one.cost.mean for one in found.roles if one.role == culprit]
+        right, nobody = blamed.count(culprit), blamed.count("")
+        other = len(blamed) - right - (nobody if culprit else 0)
+        if culprit:
+            planted_of, right_of = planted_of + len(blamed), right_of + right
+        wrong_of += other
+        print(
+            f"{name:13} {what:48} {culprit or '-':12} {right / len(blamed):6.1%} "
+            f"{other / len(blamed):6.1%} {nobody / len(blamed):7.1%} "
+            f"{100 * float(np.mean(costs)) if costs else math.nan:6.1f}",
+            flush=True,
+        )
+    total = options.blames * len(PLANTED)
+    print(
+        f"planted culprits blamed: {right_of} of {planted_of} ({right_of / planted_of:.1%}); "
+        f"somebody blamed wrongly: {wrong_of} of {total} (upper bound "
+        f"{upper_bound(wrong_of, total):.1%})"
+    )
