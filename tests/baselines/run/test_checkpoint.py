@@ -306,6 +306,7 @@ for step in itertools.count(1):
 """
 
 
+@pytest.mark.full
 def test_kill_in_the_middle_of_saving(tmp_path: Path, fork_server: Any) -> None:
     """A process that does nothing but save is killed; what it said was saved is there, whole."""
     outside, tmp_path = tmp_path, tmp_path / "checkpoints"

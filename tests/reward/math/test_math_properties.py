@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
@@ -63,6 +63,7 @@ def equal(a: str, b: str) -> bool:
 @given(st.data(), NUMBERS)
 def test_spellings_of_a_number_are_equal_both_ways(data: st.DataObject, number: Fraction) -> None:
     a, b = data.draw(written(number)), data.draw(written(number))
+    assume(not ("cm" in a + b and "\\$" in a + b))  # other units: other quantities
     assert equal(a, b), (a, b)
     assert equal(b, a), (b, a)
 

@@ -228,6 +228,7 @@ def test_every_canonical_solution_is_accepted(sandbox, problems, part, is_first)
     assert not failed
 
 
+@pytest.mark.full
 @pytest.mark.of_host
 @parts
 def test_no_mutant_is_accepted(sandbox, problems, part, is_first):
