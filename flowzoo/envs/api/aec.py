@@ -7,7 +7,6 @@ and get 0 with `info["acted"]` false.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import warnings
 from collections.abc import Mapping
@@ -174,6 +173,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """Finish a step whose effects are pending; does nothing otherwise."""
         if not self._busy:
             return
+        import asyncio  # its user has it already; others never wait for it
+
         if self._settling:
             raise EnvironmentBusyError(
                 "this environment is being settled already: one environment, one owner"
