@@ -60,6 +60,21 @@ def test_options_are_integers_and_unknown_ones_are_told_of_once(monkeypatch):
         env.reset(options={"sample": 1.5})
 
 
+VIEWS = {
+    "env": voting_v0.env, "raw_env": voting_v0.raw_env, "parallel_env": code_pair_v0.parallel_env,
+    "aec_to_parallel": lambda: aec_to_parallel(code_pair_v0.env()),
+    "gymnasium": lambda: gymnasium.make("flowzoo/Single-v0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_warning_shows_the_line_of_the_user_through_every_view(view, monkeypatch):
+    monkeypatch.setattr(draw, "_TOLD", {"options"})
+    with pytest.warns(UserWarning, match="no option 'idx'") as told:
+        VIEWS[view]().reset(options={"idx": 3})
+    assert [one.filename for one in told] == [__file__]
+
+
 def test_episodes_of_one_problem_have_keys_of_their_own():
     env = voting_v0.env()
     keys = []
