@@ -51,21 +51,27 @@ PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
 # file share engines.
 OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
+HAS_VLLM := $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'
+NO_VLLM := echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"
+# tests(others, of vLLM): a selection of each, the second beside the first.
+define tests
+@said=$$(mktemp); failed=0; \
+if $(HAS_VLLM); then \
+  echo "the tests of vLLM run beside the others and are printed at the end"; \
+  $(OF_VLLM) -m $(2) >$$said 2>&1 & \
+else $(NO_VLLM) >$$said & fi; vllm=$$!; \
+trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
+$(PARALLEL) -m $(1) || failed=1; \
+wait $$vllm || failed=1; \
+cat $$said; exit $$failed
+endef
 
-test: env ## Run the tests that cover every room once (about 8 minutes on 2 cores)
-	$(PARALLEL) -m "not full and not vllm"
-	@if $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'; \
-	  then $(OF_VLLM) -m "vllm and not full"; \
-	  else echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"; fi
+test: env ## Run the tests that cover every room once (at most 6 minutes on 2 cores)
+	$(call tests,"not full and not vllm","vllm and not full")
 
+test-all: export FLOWZOO_REQUIRE_VLLM := 1
 test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
-	@echo "the tests of vLLM run beside the others and are printed at the end"; \
-	said=$$(mktemp); failed=0; \
-	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm >$$said 2>&1 & vllm=$$!; \
-	trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
-	$(PARALLEL) -m "not vllm" || failed=1; \
-	wait $$vllm || failed=1; \
-	cat $$said; exit $$failed
+	$(call tests,"not vllm","vllm")
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting

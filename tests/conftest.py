@@ -55,6 +55,21 @@ def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before -m
+def of_the_usual_cases(items: list[pytest.Item]) -> None:
+    """`usual(n)`: n cases of a test, spread over all of them, are usual, and the others full."""
+    cases: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("usual") and not item.get_closest_marker("full"):
+            cases.setdefault(getattr(item, "function", item), []).append(item)
+    for those in cases.values():
+        count = those[0].get_closest_marker("usual").args[0]  # type: ignore[union-attr]
+        kept = {len(those) * number // count for number in range(count)}
+        for place, item in enumerate(those):
+            if place not in kept:
+                item.add_marker(pytest.mark.full)
+
+
 @pytest.hookimpl(trylast=True)  # after -m has taken out what is not to be run, and xdist's groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups of xdist hold; what needs vLLM is skipped where it is not installed."""

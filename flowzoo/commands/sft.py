@@ -118,6 +118,8 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         )
         print(f"measured on {protocol_line(summary['protocol'])}")
     print(f"{summary['steps']} steps, {summary['minutes']:.1f} minutes")
+    if summary["stopped"]:
+        print(f"ended early: {summary['stopped']}; the models are those of that step")
     print(f"metrics   {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     for name, folder in summary["models"].items():
         print(f"model     {folder} (policy {name})")
@@ -132,7 +134,7 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
 
 def overfitted(summary: Mapping[str, Any]) -> str:
     """A remark where the held-out loss has risen again."""
-    if summary["least_step"] == summary["steps"]:
+    if summary["least_step"] == summary["steps"] or summary["stopped"]:
         return ""
     return (
         f"; it was lowest, {summary['loss_least']:.3f}, at step {summary['least_step']}: fewer "

@@ -120,6 +120,7 @@ LAST = dict(PLAYED)
 """The workflow of each task that `make test` plays."""
 
 
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     ("task", "name"),
     [

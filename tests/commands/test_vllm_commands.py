@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo.cli import main
 from flowzoo.commands import doctor
 from flowzoo.commands.shared import PolicyOptions, build_roster
 from flowzoo.envs import make_workflow
@@ -29,15 +31,28 @@ def run(*words: str) -> str:
     return done.stdout
 
 
+def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *words: str) -> None:
+    """A script of benchmarks/gpu as it runs by itself, in this process."""
+    path = ROOT / "benchmarks" / "gpu" / script
+    monkeypatch.syspath_prepend(path.parent)
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(path), run_name="__main__")
+
+
 @pytest.mark.vllm
 @pytest.mark.full
-def test_eval_and_train_with_vllm_end_with_status_0(tmp_path: Path) -> None:
-    words = ("--engine", "vllm", "--max-tokens", "40")
-    out = run("-m", "flowzoo.cli", "eval", "voting", "--n", "8", *words)
-    assert out.splitlines()[-1].startswith("accuracy ")
-    words = (*words, "--steps=1", "--problems=2", "--samples=2", "--eval-problems=4")
-    out = run("-m", "flowzoo.cli", "train", "voting", *words, "--out", str(tmp_path / "run"))
-    assert "held-out accuracy" in out
+def test_eval_with_vllm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "voting", "--n=8", "--engine=vllm", "--max-tokens=40"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("accuracy ")
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+def test_a_process_that_trains_with_vllm_ends_with_status_0(tmp_path: Path) -> None:
+    words = ("--steps=1", "--problems=2", "--samples=2", "--eval-problems=4", "--engine=vllm")
+    words = (*words, "--max-tokens=40", f"--out={tmp_path / 'run'}")
+    assert "held-out accuracy" in run("-m", "flowzoo.cli", "train", "voting", *words)
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert row["sync/gap_max/shared"] < 1e-3
 
@@ -52,10 +67,10 @@ def test_eval_and_train_with_vllm_end_with_status_0(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_gpu_scripts_run_here_at_tiny_size(
-    tmp_path: Path, script: str, words: tuple[str, ...], key: str
+    tmp_path: Path, script: str, words: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "out.json"
-    run(f"benchmarks/gpu/{script}", *words, "--max-tokens=8", f"--json={file}")
+    run_here(monkeypatch, script, *words, "--max-tokens=8", f"--json={file}")
     found = json.loads(file.read_text())
     assert found["machine"]["versions"]["torch"]
     assert found[key]
@@ -64,10 +79,12 @@ def test_gpu_scripts_run_here_at_tiny_size(
 
 
 @pytest.mark.full
-def test_the_learner_script_runs_here_at_tiny_size(tmp_path: Path) -> None:
+def test_the_learner_script_runs_here_at_tiny_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     file = tmp_path / "out.json"
-    run("benchmarks/gpu/learner.py", "--rows=4", "--updates=1", "--lora", f"--json={file}")
+    run_here(monkeypatch, "learner.py", "--rows=4", "--updates=1", "--lora", f"--json={file}")
     found = json.loads(file.read_text())
     assert 0 < found["trained_parameters"] < found["parameters"]
     assert found["tokens_per_second"] > 0

@@ -20,7 +20,8 @@ Taught = Literal["right", "readable", "all"]
 _POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
              "microbatch_tokens", "clip_norm", "lora_alpha")  # fmt: skip
 _LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
-               "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank")  # fmt: skip
+               "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank",
+               "stop_patience")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class SftConfig(ModelSettings):
     model's context."""
     epochs: int = 2
     """How often every reply is trained on."""
+    stop_patience: int = 0
+    """End after so many epochs in a row without a held-out loss below the lowest before, and write
+    the models of the lowest; 0: all epochs, and the last models."""
     batch: int = 32
     """Replies in an optimiser step of a policy."""
     lr: float | None = None
@@ -163,6 +167,7 @@ class SftConfig(ModelSettings):
     def run_settings(self) -> TrainConfig:
         """What of these settings a training run has too, as its settings."""
         names = {field.name for field in fields(TrainConfig)} & {one.name for one in fields(self)}
-        names -= {"sharing", "lr", "min_lr", "schedule", "checkpoint_every", "eval_problems"}
+        names -= {"sharing", "lr", "min_lr", "schedule", "checkpoint_every", "eval_problems",
+                  "stop_patience"}  # fmt: skip
         shared = {name: getattr(self, name) for name in names}
         return TrainConfig(**shared, algorithm="sft", sharing=self.sharing or ("shared",))

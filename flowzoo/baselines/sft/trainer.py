@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 
@@ -127,6 +127,26 @@ class SupervisedTrainer:
         """Steps of the policy with most replies."""
         return self.config.epochs * self.epoch_steps
 
+    @property
+    def stopped(self) -> str:
+        """Why the run ends before its last step, or nothing."""
+        patience, losses = self.config.stop_patience, held_out_losses(self.history)
+        if not patience or not losses:
+            return ""
+        least = min(losses, key=losses.__getitem__)
+        waited = sum(step > least for step in losses)
+        if waited < patience:
+            return ""
+        return (
+            f"no held-out loss of the {waited} epochs since step {least} was below its "
+            f"{losses[least]:.3f} (stop_patience {patience})"
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step was the last."""
+        return self.step >= self.steps or bool(self.stopped)
+
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step, write the models, and return the summary.
 
@@ -134,7 +154,7 @@ class SupervisedTrainer:
         """
         started = time.perf_counter() - self.seconds
         try:
-            while self.step < self.steps:
+            while not self.finished:
                 on_step(self._advance(self.step + 1, started))
             summary = self.summary() | {"models": self.write_models()}
         finally:
@@ -228,6 +248,7 @@ class SupervisedTrainer:
                 "seconds": self.seconds, "rows": self._digest(), "config": asdict(self.config),
             },
             keep=checkpoint.CheckpointRetention(self.config.keep_last),
+            score=-loss if (loss := held_out_losses(self.history).get(step)) is not None else None,
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
             metrics=self.history,
         )  # fmt: skip
@@ -242,16 +263,16 @@ class SupervisedTrainer:
             "algorithm": "sft",
             "seed": self.config.seed,
             "data": self.counts.plain(),
-            "steps": self.steps,
+            "steps": self.step,
+            "stopped": self.stopped,
             "policy_updates": {name: one.steps for name, one in self.learners.items()},
             "minutes": self.seconds / 60,
         }
-        losses = {row["step"]: row["eval/loss/mean"] for row in self.history
-                  if "eval/loss/mean" in row}  # fmt: skip
+        losses = held_out_losses(self.history)
         if losses:
-            least = min(losses, key=lambda step: losses[step])
+            least = min(losses, key=losses.__getitem__)
             found |= {
-                "loss_before": losses[0], "loss_after": losses[self.steps],
+                "loss_before": losses[0], "loss_after": losses[self.step],
                 "loss_least": losses[least], "least_step": least,
             }  # fmt: skip
         if self.problems:
@@ -265,14 +286,19 @@ class SupervisedTrainer:
         return found
 
     def write_models(self) -> dict[str, str]:
-        """Write every policy's last weights to a folder that loads as a model; adapters merged."""
+        """Write every policy's weights to a folder that loads as a model; adapters merged.
+
+        The last ones, or with `stop_patience` those of the lowest held-out loss.
+        """
         found: dict[str, str] = {}
+        step = "best" if self.config.stop_patience else "last"
         for name, one in self.trained.items():
             folder = self.run.root / "models" / name
             if one.frozen:
                 continue
             if not folder.exists():  # it appears whole, and a finished run is not written again
-                export_policy(self.run.root, folder, policy=name, merge=one.weights.is_adapter)
+                merge = one.weights.is_adapter
+                export_policy(self.run.root, folder, policy=name, step=step, merge=merge)
             found[name] = str(folder)
         return found
 
@@ -325,6 +351,11 @@ class SupervisedTrainer:
                 f"{self.counts.episodes} episodes {self.counts.kept} were kept; left out: "
                 f"{why or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
             )
+        if self.config.stop_patience and not self.counts.held_out:
+            raise UsageError(
+                "`stop_patience` compares held-out losses and there is no held-out reply: give "
+                "`eval_problems`, `held_back` or `validation`"
+            )
 
     def _learner_config(self, policy: str) -> LearnerConfig:
         config, steps = self.config, self.steps_of(policy)
@@ -361,6 +392,11 @@ class SupervisedTrainer:
                 )
             self.step, self.seconds = found.step, found.state["seconds"]
         self.history = self.run.begin(found, damaged, finished=self.step >= self.steps)
+
+
+def held_out_losses(rows: Sequence[MetricRow]) -> dict[int, float]:
+    """Step -> mean held-out loss, nats a token, of the steps that were measured."""
+    return {row["step"]: row["eval/loss/mean"] for row in rows if "eval/loss/mean" in row}
 
 
 def warm_start(

@@ -109,6 +109,7 @@ def test_logps_equal_a_full_forward_for_every_row_of_a_ragged_batch(
         assert list(row.logps) == pytest.approx(full_logps(model, row, temperature), abs=1e-4)
 
 
+@pytest.mark.usual(1)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_request_draws_the_same_tokens_in_any_batch(
     model: Any, tokenizer: Any, temperature: float

@@ -97,6 +97,7 @@ def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
 # -- rule 17: equal transcripts however they are driven --------------------------------------------
 
 
+@pytest.mark.usual(10)
 @pytest.mark.parametrize("name", WORKFLOWS)
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
@@ -146,6 +147,7 @@ def test_deterministic_batches_are_in_canonical_order():
     assert len(set(made[0][0])) == 72
 
 
+@pytest.mark.usual(4)
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_records_do_not_depend_on_episodes_in_flight_or_arrival_order(name):
     """With policies whose replies are a function of the request's key.

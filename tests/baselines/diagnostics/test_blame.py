@@ -60,6 +60,7 @@ def test_donors_are_of_the_finest_situation_that_has_enough() -> None:
     assert donors.draw((("nobody",),), Random(0)) is None
 
 
+@pytest.mark.usual(1)
 @pytest.mark.parametrize(
     ("kind", "before", "now", "culprit"),
     [

@@ -34,7 +34,7 @@ Batch = tuple[list[Call], list[float]]
 
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 4, "samples": 4, "eval_problems": 2, "eval_every": 1,
-    "checkpoint_every": 1, "threads": 1, "lr": 2e-3,
+    "checkpoint_every": 1, "threads": 1, "lr": 2e-3, "model": "pocket:xs",
 }  # fmt: skip
 
 
@@ -95,6 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usual(7)
 @pytest.mark.parametrize(
     ("case", "adapter"),
     [(case, False) for case in CASES]
@@ -116,6 +117,7 @@ def test_blocks_and_slots_add_up_to_the_gradient_that_the_update_reports(
             assert norm == pytest.approx(metrics[f"grad/norm/{role}"], rel=1e-4)
 
 
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     ("case", "adapter"),
     [("kl", False), ("kl", True), ("coherence", False), ("recomputed", False), ("hard clip", True)],
@@ -261,13 +263,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-FULL = ("isolated", "isolated adapters", "two policies of one role")
-
-
-@pytest.mark.parametrize(
-    "variant",
-    [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in VARIANTS],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     variant: str, tmp_path: Path
 ) -> None:

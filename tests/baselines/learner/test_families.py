@@ -7,6 +7,8 @@ is compared with one without, where dropout would show.
 
 from __future__ import annotations
 
+import copy
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -176,7 +178,12 @@ def _one_thread() -> None:
 
 
 def build(name: str) -> Any:
-    """The model of `name`, the same every time."""
+    """The model of `name`, the same every time and nobody else's."""
+    return copy.deepcopy(_built(name))
+
+
+@functools.lru_cache(maxsize=1)
+def _built(name: str) -> Any:
     kind = CONFIG_MAPPING[name]
     usual = kind()
     fields = {key: value for key, value in SIZES.items() if key in vars(usual) or key in dir(usual)}

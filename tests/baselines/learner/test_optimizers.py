@@ -221,7 +221,8 @@ def test_runs_in_lower_precision_repeat_and_resume(choices: dict[str, Any], tmp_
 
     small: dict[str, Any] = {
         "problems": 2, "samples": 4, "eval_problems": 1, "eval_every": 2, "checkpoint_every": 1,
-        "threads": 1, "max_tokens": 24, "probe_every": 0,
+        "threads": 1, "max_tokens": 24, "probe_every": 0, "workflow": "single",
+        "model": "pocket:xs", "truncated": "train",
     }  # fmt: skip
 
     def run(name: str, steps: int) -> list[dict[str, Any]]:

@@ -363,6 +363,7 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
              "cells": [{"workflow": ["single"]}]}, "m", "here"), out)  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(
     tmp_path: Path, warm: Callable[..., Any]
 ) -> None:

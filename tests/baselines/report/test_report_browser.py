@@ -54,9 +54,13 @@ def browser() -> Iterator[Any]:
     session.quit()
 
 
+Pages = Callable[[str], Path]
+NAMES = [pytest.param("large", marks=pytest.mark.full), "hostile", "matrix"]
+
+
 @pytest.fixture(scope="module")
-def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of 10^4 episodes, one of hostile replies, and a matrix of two cells."""
+def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """A run of 10^4 episodes, one of hostile replies, and a matrix of two cells, if asked for."""
     root = tmp_path_factory.mktemp("browser")
     falling = (0.45, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
     plans: dict[str, list[dict[str, Any]]] = {
@@ -64,20 +68,26 @@ def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         "hostile": [{"items": 40, "replies": HOSTILE, "course": (0.5,) * 6}],
         "matrix": [{"items": 40}, {"items": 40, "sharing": ("isolated",)}],
     }
-    found: dict[str, Path] = {}
-    for name, runs in plans.items():
-        for number, plan in enumerate(runs):
-            make_run(root / name / f"cell-{number}" / "seed-0", **plan)
-        found[name] = root / f"{name}.html"
-        write_report([root / name], found[name])
-    return found
+
+    def make(name: str) -> Path:
+        page = root / f"{name}.html"
+        if not page.exists():
+            for number, plan in enumerate(plans[name]):
+                make_run(root / name / f"cell-{number}" / "seed-0", **plan)
+            write_report([root / name], page)
+        return page
+
+    return make
 
 
 @pytest.fixture
-def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, pages: Pages) -> Iterator[Callable[..., Any]]:
     """`open_page(name, width, scheme)`: the page, freshly opened; then: nothing went wrong."""
+    opened: set[str] = set()
 
     def load(name: str, width: int = 1280, scheme: str = "light") -> Any:
+        address = pages(name).as_uri()
+        opened.add(address)
         browser.get("about:blank")
         browser.get_log("browser")
         browser.get_log("performance")
@@ -86,13 +96,13 @@ def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., An
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
         media = [{"name": name, "value": value} for name, value in features.items()]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-        browser.get(pages[name].as_uri())
+        browser.get(address)
         wait_for(browser, "return document.querySelectorAll('h2').length")
         return browser
 
     yield load
     assert browser.get_log("browser") == []
-    assert set(requests_of(browser)) <= {path.as_uri() for path in pages.values()} | {"data:,"}
+    assert set(requests_of(browser)) <= opened | {"data:,"}
 
 
 def requests_of(browser: Any) -> list[str]:
@@ -136,7 +146,7 @@ def ground(browser: Any) -> str:
     return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
 
 
-@pytest.mark.parametrize("name", ["large", "hostile", "matrix"])
+@pytest.mark.parametrize("name", NAMES)
 def test_opens_from_disk_without_network_and_draws_all_figures(
     name: str, open_page: Callable[..., Any]
 ) -> None:
@@ -160,10 +170,8 @@ def test_opens_from_disk_without_network_and_draws_all_figures(
     assert browser.execute_script(unnamed) == 0
 
 
-def test_the_policy_blocks_requests_and_foreign_scripts(
-    browser: Any, pages: dict[str, Path]
-) -> None:
-    browser.get(pages["hostile"].as_uri())
+def test_the_policy_blocks_requests_and_foreign_scripts(browser: Any, pages: Pages) -> None:
+    browser.get(pages("hostile").as_uri())
     said = browser.execute_async_script(
         """const done = arguments[0], violated = [];
         addEventListener("securitypolicyviolation", (event) => {
@@ -180,6 +188,7 @@ def test_the_policy_blocks_requests_and_foreign_scripts(
     assert browser.execute_script("return window.hacked") is None
 
 
+@pytest.mark.full
 def test_searching_ten_thousand_episodes_takes_less_than_200_ms(
     open_page: Callable[..., Any],
 ) -> None:
@@ -217,13 +226,12 @@ def test_searching_ten_thousand_episodes_takes_less_than_200_ms(
     assert 4990 <= min(positions) <= 5000 <= max(positions) < 5060
 
 
-def test_filters_agree_with_the_episodes(
-    open_page: Callable[..., Any], pages: dict[str, Path]
-) -> None:
+@pytest.mark.full
+def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], pages: Pages) -> None:
     browser = open_page("large")
     episodes = [
         json.loads(line)
-        for path in (pages["large"].parent / "large").rglob("eval-*.jsonl")
+        for path in (pages("large").parent / "large").rglob("eval-*.jsonl")
         for line in path.read_text().splitlines()
     ]
     step = "eval 70"
@@ -231,7 +239,7 @@ def test_filters_agree_with_the_episodes(
         """const select = document.querySelector("select[aria-label=Step]");
         select.value = arguments[0]; select.dispatchEvent(new Event("change"));""", step,
     )  # fmt: skip
-    last = episodes_of(pages["large"].parent / "large", 70)
+    last = episodes_of(pages("large").parent / "large", 70)
     browser.find_element("css selector", "[data-filter=wrong]").click()
     wrong = [one for one in last if one["score"] < 1]
     assert text_of(browser, "#count").startswith(f"{len(wrong)} of")
@@ -251,6 +259,7 @@ def episodes_of(folder: Path, step: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_the_browser_works_by_keyboard(open_page: Callable[..., Any]) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -299,8 +308,8 @@ def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any])
 
 
 def test_dark_and_light_follow_the_system_and_the_switch(open_page: Callable[..., Any]) -> None:
-    dark = ground(open_page("large", scheme="dark"))
-    browser = open_page("large", scheme="light")
+    dark = ground(open_page("hostile", scheme="dark"))
+    browser = open_page("hostile", scheme="light")
     light = ground(browser)
     assert dark != light
     button = browser.find_element("id", "theme")
@@ -314,14 +323,14 @@ def test_dark_and_light_follow_the_system_and_the_switch(open_page: Callable[...
     assert ground(browser) == light
 
 
-@pytest.mark.parametrize("name", ["large", "hostile", "matrix"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_phone_scrolls_in_one_direction(name: str, open_page: Callable[..., Any]) -> None:
     browser = open_page(name, width=390)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
 
 
 def test_a_phone_shows_one_episode_at_a_time(open_page: Callable[..., Any]) -> None:
-    browser = open_page("large", width=390)
+    browser = open_page("hostile", width=390)
     row, detail = (browser.find_element("css selector", css) for css in (".row", "#detail"))
     assert (row.is_displayed(), detail.is_displayed()) == (True, False)
     browser.execute_script("arguments[0].scrollIntoView()", row)
@@ -343,6 +352,7 @@ def test_the_matrix_prints_every_claim_with_its_rule(open_page: Callable[..., An
     assert text_of(browser, "#budgets tbody tr td:nth-of-type(3)") == "1"
 
 
+@pytest.mark.full
 def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[..., Any]) -> None:
     browser = open_page("large")
     browser.execute_script(
@@ -360,6 +370,7 @@ def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[
     assert found == [0, 1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_charts_that_did_not_change_are_folded_into_a_list_of_their_values(
     width: int, scheme: str, open_page: Callable[..., Any]
@@ -392,15 +403,13 @@ def test_charts_that_did_not_change_are_folded_into_a_list_of_their_values(
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_the_matrix_leads_to_its_runs_and_back(
-    open_page: Callable[..., Any], pages: dict[str, Path]
-) -> None:
+def test_the_matrix_leads_to_its_runs_and_back(open_page: Callable[..., Any], pages: Pages) -> None:
     browser = open_page("matrix")
     link = browser.find_element("css selector", "#runs a")
     target = link.get_attribute("href")
     browser.execute_script("arguments[0].click()", link)
     wait_for(browser, "return document.querySelector('#top a')?.textContent === '‹ All runs'")
-    assert Path(target.removeprefix("file://")).parent == pages["matrix"].parent / "matrix-runs"
+    assert Path(target.removeprefix("file://")).parent == pages("matrix").parent / "matrix-runs"
     browser.find_element("css selector", "#top a").click()
     wait_for(browser, "return document.querySelector('h1')?.textContent.startsWith('matrix')")
     browser.get_log("performance")  # the run's page is no request to anywhere else

@@ -180,6 +180,7 @@ def test_steps_that_wandb_has_already_are_not_sent_again(tmp_path: Path, offline
     assert sent == [3, 4]
 
 
+@pytest.mark.full
 def test_a_run_that_breaks_counts_as_failed(tmp_path: Path, offline: Any) -> None:
     def stop(row: dict[str, Any]) -> None:
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -26,6 +27,7 @@ from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.run.directory import VOLATILE, plain
+from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
@@ -114,9 +116,30 @@ def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(whole: Pat
     assert {"eval/loss/generator", "eval/loss/aggregator", "eval/scores"} <= kept[0].keys()
 
 
-@pytest.mark.parametrize(
-    "sharing", [pytest.param(("shared",), marks=pytest.mark.full), ("isolated",)]
-)
+def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"epochs": 5, "stop_patience": 1, "eval_problems": 2, "lr": 0.05,
+                               "model": "pocket:xs", "schedule": "constant"}  # fmt: skip
+    summary = run(tmp_path / "short", **changes)
+    losses = [row["eval/loss/mean"] for row in rows(tmp_path / "short") if "eval/loss/mean" in row]
+    assert len(losses) < 6
+    assert losses[-1] >= min(losses[:-1])
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses[:-1]))
+    assert "was below its" in summary["stopped"]
+    best = find_checkpoint(tmp_path / "short", "best")
+    assert best.step == summary["least_step"] < summary["steps"]
+    assert weights_of(best.policy_path("shared")) == weights_of(Path(summary["models"]["shared"]))
+    assert run(tmp_path / "short", **changes) == summary
+    with pytest.raises(UsageError, match="`stop_patience` compares held-out losses"):
+        run(tmp_path / "none", **{**changes, "eval_problems": 0})
+
+
+def weights_of(folder: Path) -> bytes:
+    (file,) = folder.glob("*.safetensors")
+    return file.read_bytes()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
 def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
     tmp_path: Path, sharing: tuple[str, ...]
 ) -> None:

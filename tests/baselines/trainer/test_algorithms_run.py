@@ -23,6 +23,7 @@ from flowzoo.envs import Call
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 2, "eval_problems": 2, "eval_every": 2, "checkpoint_every": 1,
     "transcripts_every": 1, "threads": 1, "warmup": 0, "lr": 5e-3, "max_tokens": 24,
+    "model": "pocket:xs",
 }  # fmt: skip
 Learnt = list[tuple[int, str, Call, float]]
 
@@ -80,6 +81,7 @@ SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
 """Every kind of sampling, groups within and across roles, and a running mean."""
 
 
+@pytest.mark.usual(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
@@ -111,6 +113,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         assert last[f"version/{policy}"] == rows(tmp_path)[1][f"learn/steps/{policy}"]
 
 
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -168,6 +171,7 @@ CASES: dict[str, dict[str, Any]] = {
 FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
 
 
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )

@@ -37,7 +37,8 @@ def rows(root: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rank", [0, 4])
 def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     rank: int, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from flowzoo.errors import UsageError
 pytestmark = pytest.mark.xdist_group("trainer")  # they share a run
 
 SMALL: dict[str, Any] = {
+    "model": "pocket:xs",
     "steps": 4,
     "problems": 2,
     "samples": 4,
@@ -126,6 +127,7 @@ def test_more_steps_continue_a_finished_run(whole: Path, tmp_path: Path) -> None
     assert rows(tmp_path / "short") == rows(whole)
 
 
+@pytest.mark.full
 def test_a_run_goes_on_beyond_its_curve_only_as_asked(tmp_path: Path) -> None:
     small: dict[str, Any] = {"workflow": "single", "schedule": "linear", "warmup": 1}
     run(tmp_path / "straight", **small, schedule_steps=2)
@@ -193,6 +195,7 @@ def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> No
     run(tmp_path, options=("credit=mix",), algorithm="dr_mas", steps=1)
 
 
+@pytest.mark.full
 def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(tmp_path: Path) -> None:
     summary = run(tmp_path / "a", steps=3, workflow="single")
     needed = rows(tmp_path / "a")[2]["tokens/total"]
@@ -251,6 +254,7 @@ def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> No
         run(tmp_path, steps=1)
 
 
+@pytest.mark.full
 def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path: Path) -> None:
     tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
     tiny["workflow"] = "single"
@@ -265,6 +269,7 @@ def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path: Path) -> None
         run(tmp_path / "parts", steps=5, **tiny, eval_at=(3, 1))
 
 
+@pytest.mark.full
 def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued(
     tmp_path: Path,
 ) -> None:
@@ -272,6 +277,7 @@ def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued
         return [row["step"] for row in rows(tmp_path) if "eval/scores" in row]
 
     tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
+    tiny |= {"workflow": "single", "model": "pocket:xs", "max_tokens": 8}
     run(tmp_path, steps=10, **tiny)
     assert evaluated() == [0, 2, 4, 6, 8, 10]
     settings = json.loads((tmp_path / "run.json").read_text())["settings"]
@@ -294,6 +300,7 @@ def test_choices_of_the_advantage_are_read_as_words() -> None:
     assert spec.std_group == PRESETS["grpo"].std_group
 
 
+@pytest.mark.full
 def test_agents_of_one_role_may_have_policies_of_their_own(tmp_path: Path) -> None:
     sharing = ("generator_0=a", "generator_1=b", "generator_2=b", "aggregator=judge")
     summary = run(tmp_path, steps=1, sharing=sharing, frozen=("judge",), max_prompt=400)

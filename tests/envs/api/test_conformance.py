@@ -63,6 +63,7 @@ def test_variants_on_code_conform(name, options):
     suite.check_workflow(make_workflow(name, "code", **options))
 
 
+@pytest.mark.usual(3)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -244,6 +244,7 @@ def test_the_judge_is_started_beforehand_for_a_batch_that_may_need_it(
     assert math_judge._ask([pair], 60.0) == ["equal"]
 
 
+@pytest.mark.usual(2)
 @pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize("text", COSTLY)
 def test_the_work_of_a_comparison_is_bounded(text: str) -> None:

@@ -110,6 +110,7 @@ def attacks(made, form, rng):
     )
 
 
+@pytest.mark.usual(1)
 @pytest.mark.parametrize("form", ["tldr", "expansion"])
 def test_every_attack_earns_less_than_a_quarter_of_an_honest_pair(form):
     rng = random.Random(1)

@@ -175,6 +175,7 @@ CHECKS = {
 ECHO = "def f(x):\n    if x == -1:\n        raise ValueError('no')\n    return x"
 
 
+@pytest.mark.usual(8)
 @pytest.mark.of_host
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_look_ahead_changes_no_verdict(

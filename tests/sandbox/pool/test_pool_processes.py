@@ -243,6 +243,7 @@ def test_pool(number):
 """
 
 
+@pytest.mark.full
 def test_under_xdist(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "test_inner.py").write_text(INNER_TESTS)
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the others only cost time here

@@ -26,6 +26,7 @@ GAMES = [
 games = pytest.mark.parametrize(("name", "options"), GAMES)
 
 
+@pytest.mark.usual(4)
 @pytest.mark.parametrize(
     ("name", "options"),
     [("plan_path", {}), ("sokoban", {}), ("sokoban", {"boxes": 3}), ("sudoku", {})],
