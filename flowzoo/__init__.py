@@ -14,10 +14,9 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from flowzoo.envs import code_pair_v0 as code_pair_v0
@@ -71,19 +70,26 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'flowzoo' has no attribute {name!r}")
 
 
-class _WorkflowModules(MetaPathFinder, Loader):
-    """Lets `import flowzoo.voting_v0` find the one module that `flowzoo.voting_v0` is."""
+class _WorkflowModules:
+    """Lets `import flowzoo.voting_v0` find the one module that `flowzoo.voting_v0` is.
+
+    A finder and a loader; the base classes in `importlib.abc` would take a tenth of the import.
+    """
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
-        return ModuleSpec(fullname, self) if package == "flowzoo" and name in _WORKFLOWS else None
+        known = package == "flowzoo" and name in _WORKFLOWS
+        return ModuleSpec(fullname, cast(Any, self)) if known else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__.rpartition(".")[2]
         sys.modules[module.__name__] = importlib.import_module(f"flowzoo.envs.{name}")
 
 
-sys.meta_path.append(_WorkflowModules())
+sys.meta_path.append(cast(Any, _WorkflowModules()))
 
 
 def __dir__() -> list[str]:
@@ -98,4 +104,18 @@ def _register() -> None:
     register_all()
 
 
-_register()
+def _is_command() -> bool:
+    """Whether this process runs the command `flowzoo`."""
+    started = [*sys.orig_argv, ""]
+    script = started[1].replace("\\", "/").rpartition("/")[2]
+    return script == "flowzoo" or started[1:3] == ["-m", "flowzoo"]
+
+
+try:
+    _register()
+except KeyboardInterrupt:
+    if not _is_command():
+        raise
+    # Half of its start is this import, before the command can see to its signals.
+    sys.stderr.write("\ninterrupted: nothing was done\n")
+    sys.exit(130)

@@ -14,11 +14,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from importlib import metadata
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flowzoo.errors import UsageError
 from flowzoo.functions import load_class
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 C = TypeVar("C")
 
@@ -46,6 +48,8 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 @lru_cache(maxsize=8)
 def _plugins(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """`path` is where packages are looked for: another one is looked at anew."""
+    from importlib import metadata  # a tenth of the time that importing flowzoo would take
+
     found = {
         Plugin(point.name, point.value.partition("[")[0].strip(), _package(point))
         for point in metadata.entry_points(group=group)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from flowzoo.envs import Task, Workflow, make_workflow, script
+from flowzoo.envs import Task, Workflow, make_env, make_workflow, script
 from flowzoo.envs.testing import check_task, check_workflow
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "authoring.md").read_text("utf-8")
@@ -30,6 +30,25 @@ def imported(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Module
 
 
 @pytest.mark.parametrize("name", CLASSES)
+def test_what_is_defined_is_played(name, tmp_path, monkeypatch):
+    found = getattr(imported(name, tmp_path, monkeypatch), name)
+    env = make_env("voting_v0", found()) if issubclass(found, Task) else make_env(found)
+    env.reset(seed=0)
+    workflow = env.unwrapped.workflow
+    respond = workflow.responder(env.unwrapped.episode.problem)
+    while not any(env.terminations.values()):
+        agent = env.agent_selection
+        env.step(respond(workflow.agents[agent][0], env.observe(agent)["messages"]))
+    assert env.record().score == 1.0
+
+
+CHECKED = ("Revise", "LettersTask")
+"""A workflow and a task that are always put through all checks; the others by `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in CHECKED else pytest.param(n, marks=pytest.mark.full) for n in CLASSES]
+)
 def test_what_is_defined_conforms(name, tmp_path, monkeypatch):
     module = imported(name, tmp_path, monkeypatch)
     found = getattr(module, name)

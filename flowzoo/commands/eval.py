@@ -12,6 +12,7 @@ from tyro import conf
 
 from flowzoo.agents.evaluation.majority import Match
 from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
 
@@ -58,7 +59,6 @@ def run(options: Options) -> int:
         check_roster,
         chosen_problems,
         grading_of,
-        interruptible,
         open_roster,
     )
 
@@ -80,8 +80,8 @@ def run(options: Options) -> int:
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
     store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
     with (
-        open_roster(workflow, options.policies, options.problems.seed) as roster,
         interruptible(lambda: kept_episodes(store, len(problems) * options.samples)),
+        open_roster(workflow, options.policies, options.problems.seed) as roster,
     ):
         summary = measure(options, workflow, roster, problems, store)
     if options.json:

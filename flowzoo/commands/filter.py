@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from tyro import conf
 
 from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
 
@@ -49,7 +50,6 @@ def run(options: Options) -> int:
         chosen_problems,
         episode_progress,
         grading_of,
-        interruptible,
         open_roster,
     )
 
@@ -66,11 +66,11 @@ def run(options: Options) -> int:
     grading_of(workflow)
     seed = options.problems.seed
     with (
-        open_roster(workflow, options.policies, seed) as roster,
-        episode_progress(len(problems) * options.samples, "measuring") as advance,
         interruptible(
             lambda: f"finished problems are kept in {options.out}; the same command resumes"
         ),
+        open_roster(workflow, options.policies, seed) as roster,
+        episode_progress(len(problems) * options.samples, "measuring") as advance,
     ):
         rates = measure(
             workflow, roster, problems, options.out,

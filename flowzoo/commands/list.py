@@ -94,7 +94,7 @@ def catalogue() -> list[dict[str, Any]]:
     packages, entries = workflow_names(), list[dict[str, Any]]()
     for name, found in _loaded(packages, workflow_class).items():
         summary = (found.__doc__ or "").strip().partition("\n")[0]
-        tasks = [task for task, kind in kinds.items() if not found.kinds or kind in found.kinds]
+        tasks = [task for task, kind in kinds.items() if found.takes(kind)]
         entries.append(
             {
                 "name": name,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro import conf
 
 from flowzoo.commands.shared import quiet_transformers
+from flowzoo.commands.stopping import interruptible
 from flowzoo.provenance import usable_cores
 
 if TYPE_CHECKING:
@@ -49,12 +50,18 @@ def run(options: Options) -> int:
     Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     """
     from flowzoo.baselines.matrix.file import load_matrix
-    from flowzoo.commands.shared import check_count, check_folder, interruptible
+    from flowzoo.commands.shared import check_count, check_folder
 
     check_count("jobs", options.jobs, 0, 1_024)
     matrix = load_matrix(options.matrix)
     out = Path(options.out or f"runs/{matrix.name}")
     check_folder("out", out)
+    note = f"what the runs have saved is kept in {out}; the same command goes on"
+    with interruptible(lambda: note):
+        return _run(options, matrix, out)
+
+
+def _run(options: Options, matrix: Matrix, out: Path) -> int:
     quiet_transformers()
     from flowzoo.baselines.matrix.run import control_jobs, execute, training_jobs
     from flowzoo.baselines.report.matrix_table import tables
@@ -70,8 +77,7 @@ def run(options: Options) -> int:
         return 0
     jobs = [*runs, *evaluations]
     if not options.table:
-        note = f"what the runs have saved is kept in {out}; the same command goes on"
-        with live_table(runs, evaluations, workers) as on_poll, interruptible(lambda: note):
+        with live_table(runs, evaluations, workers) as on_poll:
             execute(jobs, workers, on_poll)
     found = tables(runs)
     _tell(found, out, options)

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro import conf
 
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.sft.trainer import SupervisedTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,33 @@ class Options:
 def run(options: Options) -> int:
     """Train and print what came of it."""
     from flowzoo.baselines.settings.early import check_early
-    from flowzoo.commands.shared import check_folder, interruptible
+    from flowzoo.commands.shared import check_folder
 
     check_folder("out", options.settings.directory)
     check_early(options.settings.run_settings(), algorithm=False)
+    trainer: SupervisedTrainer | None = None
+    root = Path(options.settings.directory)
+
+    def kept() -> str:
+        if trainer is None:
+            return kept_of_run(root, None, None, options.restart)
+        return kept_of_run(root, trainer.step, trainer.steps, options.restart)
+
+    with interruptible(kept):
+        trainer = open_trainer(options)
+        if trainer.step >= 0:
+            print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
+        with step_progress(trainer.steps, trainer.step) as on_step:
+            summary = trainer.train(on_step)
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        print_summary(summary, trainer.run.root)
+    return 0
+
+
+def open_trainer(options: Options) -> SupervisedTrainer:
+    """The trainer, and what is to be said of its data."""
     quiet_transformers()
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
     from flowzoo.commands.shared import grading_of
@@ -47,18 +74,7 @@ def run(options: Options) -> int:
         print_data(trainer.counts.plain())
     for note in trainer.notes:
         print(f"note: {note}", file=sys.stderr, flush=True)
-    if trainer.step >= 0:
-        print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
-    with (
-        step_progress(trainer.steps, trainer.step) as on_step,
-        interruptible(lambda: kept_of_run(trainer.run.root, trainer.step, trainer.steps)),
-    ):
-        summary = trainer.train(on_step)
-    if options.json:
-        print(json.dumps(summary))
-    else:
-        print_summary(summary, trainer.run.root)
-    return 0
+    return trainer
 
 
 def print_data(data: Mapping[str, Any]) -> None:

@@ -206,16 +206,6 @@ def check_run(folder: Path) -> None:
         raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
 
 
-@contextmanager
-def interruptible(kept: Callable[[], str]) -> Iterator[None]:
-    """Says after Ctrl-C what is kept, and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        stop.add_note(kept())
-        raise
-
-
 def check_roster(workflow: Any, policies: PolicyOptions) -> None:
     """Refuse what is wrong with the policies' words before a library of models is loaded.
 

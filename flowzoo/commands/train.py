@@ -17,8 +17,10 @@ from tyro import conf
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.stopping import interruptible
 
 if TYPE_CHECKING:
+    from flowzoo.baselines.trainer import Trainer
     from flowzoo.envs import Workflow
 
 
@@ -52,20 +54,45 @@ def with_file(words: Sequence[str]) -> Options | None:
 def run(options: Options) -> int:
     """Train and print what came of it."""
     from flowzoo.baselines.settings.early import check_early
-    from flowzoo.commands.shared import check_folder, interruptible
+    from flowzoo.commands.shared import check_folder
 
     check_folder("out", options.settings.directory)
     check_early(options.settings)
+    trainer: Trainer | None = None
+    root, steps = Path(options.settings.directory), options.settings.steps
+
+    def kept() -> str:
+        return kept_of_run(root, None if trainer is None else trainer.step, steps, options.restart)
+
+    with interruptible(kept):
+        trainer = open_trainer(options)
+        tell_start(trainer)
+        with step_progress(steps, trainer.step) as on_step:
+            summary = trainer.train(on_step)
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        print_summary(summary, trainer.run.root)
+    return 0
+
+
+def open_trainer(options: Options) -> Trainer:
+    """The trainer; what it takes is imported first."""
     gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
     quiet_transformers()
     from flowzoo.baselines.trainer import Trainer
-    from flowzoo.commands.shared import grading_of
 
     gc.freeze()
     gc.enable()
-    trainer = Trainer(options.settings, restart=options.restart)
+    return Trainer(options.settings, restart=options.restart)
+
+
+def tell_start(trainer: Trainer) -> None:
+    """What the run is about to do that its settings do not say."""
+    from flowzoo.commands.shared import grading_of
+
     grading_of(trainer.workflow)
-    note = pocket_note(trainer.workflow, options.settings.model)
+    note = pocket_note(trainer.workflow, trainer.config.model)
     if note:
         print(note, file=sys.stderr, flush=True)
     for note in trainer.notes:
@@ -86,28 +113,24 @@ def run(options: Options) -> int:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
     if trainer.run.aside.folder is not None:
         print(f"what was measured after it is kept in {trainer.run.aside.folder}", flush=True)
-    with (
-        step_progress(options.settings.steps, trainer.step) as on_step,
-        interruptible(lambda: kept_of_run(trainer.run.root, trainer.step, options.settings.steps)),
-    ):
-        summary = trainer.train(on_step)
-    if options.json:
-        print(json.dumps(summary))
-    else:
-        print_summary(summary, trainer.run.root)
-    return 0
 
 
-def kept_of_run(root: Path, step: int, steps: int) -> str:
-    """What a run that is stopped has saved."""
+def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:
+    """What a run that is stopped has saved, by this process or one before.
+
+    Args:
+        root: its directory.
+        step: the last one that was done; None while it is being loaded.
+        steps: all of them.
+        restart: whether the command begins anew what is in the directory.
+    """
     saved = sorted((root / "checkpoints").glob("step-*"))
     if not saved:
         return f"before the first checkpoint; the same command begins {root} again"
     last = int(saved[-1].name.removeprefix("step-"))
-    return (
-        f"step {max(step, 0)} of {steps} was done; {root} keeps everything up to step {last}, from "
-        "which the same command resumes"
-    )
+    done = "while loading" if step is None else f"step {max(step, 0)} of {steps} was done"
+    again = "the same command" + (" without --restart" if restart else "")
+    return f"{done}; {root} keeps everything up to step {last}, from which {again} resumes"
 
 
 def pocket_note(workflow: Workflow, model: str) -> str:

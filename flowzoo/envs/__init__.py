@@ -13,7 +13,7 @@ from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import WORKFLOWS, env_functions, make_env, make_workflow
 from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import UngradedError, WorkflowError
+from flowzoo.envs.episode.faults import UngradedError, WorkflowError
 from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
 from flowzoo.envs.settings import check_number, plain_integers
-from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.envs.tasks.task import KINDS, Problem, Task
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.reward.code.score import code_sandbox
 from flowzoo.seeding import key_digest, key_rng
@@ -103,6 +103,9 @@ class Workflow:
     presets: ClassVar[tuple[str, ...]] = ("strict",)
     kinds: ClassVar[tuple[str, ...]] = ()
     """Answer kinds of tasks the script understands; empty means any."""
+    own_kinds: ClassVar[bool] = False
+    """Beside `kinds`, any kind that none of flowzoo's tasks has: the script does no more with an
+    answer than having it read, graded and compared."""
     runs_programs: ClassVar[bool] = False
     """Whether the script has programs run (effect `Run`), whatever the task."""
     default_task: ClassVar[str] = "math"
@@ -143,14 +146,7 @@ class Workflow:
         if not callable(self.credit) and self.credit not in get_args(Credit):
             raise unknown("credit", self.credit, get_args(Credit))
         check_choice("thoughts", self.thoughts, Thoughts)
-        if self.kinds and self.task.kind not in self.kinds:
-            from flowzoo.envs.tasks import tasks_of
-
-            raise UsageError(
-                f"{self.name} does not understand the answers of task {self.task.name!r} "
-                f"(kind {self.task.kind!r}); it takes tasks of kind {', '.join(self.kinds)}: "
-                f"{', '.join(tasks_of(self.kinds))}."
-            )
+        self._check_kind()
         programs = self.runs_programs or self.task.runs_programs
         if self.task.sandbox != "auto" and not programs:
             raise UsageError(
@@ -164,6 +160,25 @@ class Workflow:
             raise UsageError(f"local_weights: expected a tuple of two numbers, got {weights!r}.")
         for weight in weights:
             check_number("local_weights", weight, 0)
+
+    def _check_kind(self) -> None:
+        """Raise `UsageError` unless the script understands the task's answers."""
+        task = self.task
+        if self.takes(task.kind):
+            return
+        from flowzoo.envs.tasks import tasks_of
+
+        fault = (
+            f"{self.name} does not understand the answers of task {task.name!r} (kind "
+            f"{task.kind!r}); it takes tasks of kind {', '.join(self.kinds)}"
+        )
+        if task.kind not in KINDS:
+            raise UsageError(
+                f"{fault}. A task of a kind of its own is played by single_v0, voting_v0 and "
+                "workflows whose `kinds` name it or are empty; or say kind = "
+                f"{self.kinds[0]!r} in {type(task).__name__} if its answers are of that kind."
+            )
+        raise UsageError(f"{fault}: {', '.join(tasks_of(self.kinds))}.")
 
     def _check_range(self) -> None:
         try:
@@ -201,6 +216,11 @@ class Workflow:
         if (low, high) == (0.0, 1.0):
             return outcome
         return outcome._replace(score=(float(score) - low) / (high - low))
+
+    @classmethod
+    def takes(cls, kind: str) -> bool:
+        """Whether the script understands answers of `kind`."""
+        return not cls.kinds or kind in cls.kinds or (cls.own_kinds and kind not in KINDS)
 
     def play(self, problem: Problem) -> Script:
         """The script: yield asks and effects, receive replies and results, return an `Outcome`.

@@ -8,7 +8,6 @@ image holds a copy of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,6 +57,8 @@ def package_folders(names: Iterable[str]) -> list[Path]:
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
     """Name -> version of installed packages."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
     found = {}
     for name in names:
         try:

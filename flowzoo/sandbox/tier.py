@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import http.client
 import os
 import platform
 import socket
@@ -153,6 +152,8 @@ def probe_docker() -> TierCheck:
 def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> TierCheck:
     """`GET /_ping` over the unix or TCP socket of `host`, without the Python client."""
     url = urlsplit(host)
+    import http.client  # with what it needs as long as all of the above
+
     if url.scheme not in {"unix", "tcp", "http"}:
         return TierCheck(
             False, f'{url.scheme or host}: needs `docker`: pip install "flowzoo[docker]"'

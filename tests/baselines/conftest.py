@@ -182,7 +182,7 @@ def warm(tmp_path: Path, fork_server: Any) -> Iterator[Callable[..., WarmCommand
 
 @pytest.fixture
 def hold_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
-    """`hold_before(path)`: the first process that would rename something to `path` waits there.
+    """`hold_before(path)`: the first process that would write or rename to `path` waits.
 
     Of processes started from now on. Returns the file that exists as soon as one waits: the moment
     to kill it. Those that come to the same place later are not held.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("wrong_lines")  # one process says all of them
 ROOT = Path(__file__).resolve().parents[2]
 OLD_RUN = ROOT / "tests" / "baselines" / "run" / "old_run" / "run"
 

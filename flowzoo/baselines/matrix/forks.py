@@ -43,6 +43,8 @@ PRELOADED = (
 """What the server imports, as far as it is there; a fork imports the rest itself."""
 _TICK_S = 0.1
 """How often the server looks for forks that have ended."""
+_CLOSE_S = 1.0
+"""How long the server may take to see that its matrix has ended."""
 
 
 class RunServer:
@@ -90,7 +92,11 @@ class RunServer:
     def close(self) -> None:
         """End the server; forks that still run end with it."""
         self._socket.close()
-        self._process.wait()
+        try:
+            self._process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:  # it is still importing
+            self._process.kill()
+            self._process.wait()
 
     def _receive(self) -> None:
         """Wait for something from the server, and note what it says."""
@@ -181,7 +187,9 @@ def serve(connection: socket.socket) -> None:
 
 
 def _tell(connection: socket.socket, **said: int) -> None:
-    connection.sendall((json.dumps(said) + "\n").encode())
+    # Without a matrix there is nobody to tell, and the next line that is read is the end.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall((json.dumps(said) + "\n").encode())
 
 
 def _ended() -> list[tuple[int, int]]:

@@ -7,61 +7,31 @@ and get 0 with `info["acted"]` false.
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Dict, Space
-from pettingzoo import AECEnv
 
 from flowzoo.envs.api import vector as vector  # enters the spaces with Gymnasium
+from flowzoo.envs.api.draw import ProblemDraw
 from flowzoo.envs.api.spaces import Messages, Prose, Turns, copy_spaces
+from flowzoo.envs.api.tables import AgentTables
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.recording import (
-    episode_rewards,
-    final_infos,
-    first_infos,
-    fresh_info,
-    record,
-)
-from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.episode.recording import first_infos, record
 from flowzoo.envs.records import EpisodeRecord, SampledReply
 from flowzoo.envs.render import transcript as render
 from flowzoo.envs.render.picture import picture_font, to_array
 from flowzoo.envs.script import Message
-from flowzoo.envs.settings import check_seed, check_whole, whole
-from flowzoo.envs.tasks.task import check_split, get_problem, get_size
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.task import check_split, get_problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
-from flowzoo.seeding import key_int, nth
 
 RENDER_MODES = ("human", "ansi", "rgb_array")
-ENDLESS = 2**31 - 1
-"""Indices drawn for a task without a last problem."""
 
 
-RESET_OPTIONS = ("index", "sample")
-"""What `reset` knows of `options`."""
-_TOLD = {"options"}
-"""Unknown options that were told of already; PettingZoo's own `api_test` passes that one."""
-
-
-def tell_unknown(options: Mapping[str, Any]) -> None:
-    """Warn of options of `reset` that nothing looks at, of each once in a process."""
-    for name in options:
-        if name not in RESET_OPTIONS and name not in _TOLD:
-            _TOLD.add(name)
-            warnings.warn(
-                f"reset() knows no option {name!r} and ignores it; it knows "
-                f"{', '.join(RESET_OPTIONS)}",
-                stacklevel=6,  # reset, called through the guard
-            )
-
-
-class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
+class WorkflowEnv(AgentTables):
     """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -116,8 +86,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             agent: Prose(samples) for agent in self.possible_agents
         }
         self.state_space = Turns()
-        self._stream = secrets.randbits(64)
-        self._resets = 0
+        self._draw = ProblemDraw()
         self._episode: Episode | None = None
         self._busy = False
         self._settling = False
@@ -174,6 +143,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """Finish a step whose effects are pending; does nothing otherwise."""
         if not self._busy:
             return
+        import asyncio  # its user has it already; others never wait for it
+
         if self._settling:
             raise EnvironmentBusyError(
                 "this environment is being settled already: one environment, one owner"
@@ -209,8 +180,9 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 "`last` while an `astep` is under way: await it, or `await env.settle()`"
             )
         agent = self.agent_selection
+        turn = self._prompts.get(agent)
         return (
-            self.observe(agent) if observe else None,
+            {"messages": turn.observe() if turn is not None else []} if observe else None,
             self._cumulative_rewards[agent],
             self.terminations[agent],
             self.truncations[agent],
@@ -278,10 +250,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         # Spaces hold random generators: shared ones would make the two draw from one stream.
         twin.observation_spaces = copy_spaces(self.observation_spaces)
         twin.action_spaces = copy_spaces(self.action_spaces)
-        twin.agents = list(self.agents)
-        for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
-            setattr(twin, name, dict(getattr(self, name)))
-        twin.infos = {agent: fresh_info(info) for agent, info in self.infos.items()}
+        twin._copy_tables(self)
+        twin._draw = self._draw.copy()
         twin._answers = dict(self._answers)
         return twin
 
@@ -315,61 +285,17 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             raise EnvironmentBusyError(
                 "`reset` while an `astep` is under way: await or cancel it first"
             )
-        options = options or {}
-        index, sample = self._seeded(seed, options)
+        index, sample = self._draw.next(self.workflow.task, self.split, seed, options or {})
         problem = get_problem(self.workflow.task, index, self.split)
         problem_id = problem.id
         key = f"{problem_id}#{sample}"
-        agents = self.possible_agents
-        self.agents = list(agents)
-        self.rewards = dict.fromkeys(agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(agents, 0.0)
-        self.terminations = dict.fromkeys(agents, False)
-        self.truncations = dict.fromkeys(agents, False)
-        self.infos = first_infos(self.workflow.agents, problem, problem_id, key)
+        self._open_tables(first_infos(self.workflow.agents, problem, problem_id, key))
         self._answers: dict[int, Mapping[str, Any]] = {}
-        self.agent_selection = agents[0]
-        self._prompts: dict[str, Turn] = {}
         self._rendered = 0
         self._busy = False
         self._episode = None
         self._episode = Episode(self.workflow, problem, key, self.max_cycles)
         self._busy = True
-
-    def _seeded(self, seed: int | None, options: dict[str, Any]) -> tuple[int, int]:
-        """Index and sample of the next episode; seeds what follows."""
-        if options:
-            tell_unknown(options)
-        stream, resets = self._stream, self._resets
-        if seed is not None:
-            number = seed if type(seed) is int else check_seed(seed)
-            stream, resets = key_int("reset", number), 0
-        index = self._pick(options.get("index"), nth(stream, resets))
-        sample = options.get("sample")
-        number = resets if sample is None else whole(sample)
-        if number is None or number < 0:
-            raise UsageError(f'options["sample"] must be an integer >= 0, got {sample!r}')
-        self._stream, self._resets = stream, resets + 1
-        return index, number
-
-    def _pick(self, wanted: Any, drawn: int) -> int:
-        """The index that is wanted, else one drawn from the split."""
-        size = get_size(self.workflow.task, self.split)
-        if size == 0:
-            raise UsageError(
-                f"split {self.split!r} of task {self.workflow.task.name!r} has no problems"
-            )
-        if wanted is None:
-            return drawn % (size or ENDLESS)
-        index = whole(wanted)
-        if index is None or index < 0:
-            raise UsageError(f'options["index"] must be an integer >= 0, got {wanted!r}')
-        if size is not None and index >= size:
-            raise UsageError(
-                f'options["index"] must be below {size}, the size of split {self.split!r}; '
-                f"got {index}"
-            )
-        return index
 
     def _begin_step(self, action: str | None) -> bool:
         """Take the action; True if effects or the commit are still to come."""
@@ -403,30 +329,6 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self._answers[self._prompts[agent].call] = action.engine()
         return str.__str__(action)
 
-    def _leave(self, agent: str, action: object) -> None:
-        """The dead step of `agent`. All die at once, so the next in line is simply the first.
-
-        Does what PettingZoo's `_was_dead_step` does in that case, without its scans.
-        """
-        if action is not None:
-            raise UsageError(
-                f"the episode of {agent} has ended: step(None), got {type(action).__name__}. "
-                "Loop with `action = None if termination or truncation else ...`."
-            )
-        for table in (
-            self.terminations,
-            self.truncations,
-            self.rewards,
-            self._cumulative_rewards,
-            self.infos,
-        ):
-            del table[agent]
-        self.agents.remove(agent)
-        if self.agents:
-            self.agent_selection = self.agents[0]
-        if any(self.rewards.values()):
-            self._clear_rewards()
-
     def _abandon(self) -> None:
         """After a failed script only a reset helps."""
         self._episode = None
@@ -457,25 +359,3 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 self._publish(asks)
                 self.agent_selection = asks[0].agent
         self._busy = False
-
-    def _publish(self, phase: tuple[Turn, ...]) -> None:
-        """Open a phase: what each of its agents sees and is told."""
-        for turn in phase:
-            agent = turn.agent
-            self._prompts[agent] = turn
-            info = self.infos[agent]
-            if turn.turn:  # an earlier one has been handed out
-                info = self.infos[agent] = fresh_info(info)
-            info["phase"], info["slot"], info["turn"] = turn.phase, turn.slot, turn.turn
-            info["acted"] = True
-
-    def _finish(self, episode: Episode) -> None:
-        settled = episode_rewards(episode)
-        agents, paid = self.agents, self._cumulative_rewards
-        self.infos = final_infos(episode, settled, self.infos)
-        self.rewards = dict(settled.returns)
-        for agent, value in settled.returns.items():
-            paid[agent] += value
-        self.terminations = dict.fromkeys(agents, not episode.truncated)
-        self.truncations = dict.fromkeys(agents, episode.truncated)
-        self.agent_selection = agents[0]

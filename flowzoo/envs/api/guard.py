@@ -6,7 +6,6 @@ PettingZoo's stock stack (OrderEnforcing over AssertOutOfBounds) does this too, 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -98,6 +97,8 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """See `WorkflowEnv.areset`."""
+        import asyncio  # as in `WorkflowEnv.settle`
+
         try:
             await self.env.areset(seed=seed, options=options)
         except asyncio.CancelledError:

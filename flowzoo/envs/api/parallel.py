@@ -140,6 +140,11 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.state_space
 
 
+def make_named_parallel(workflow: Any, task: Any = None, **options: Any) -> ParallelWorkflowEnv:
+    """The parallel environment of a workflow by its name, `module:Class` or class."""
+    return parallel_function(workflow)(task, **options)
+
+
 def parallel_function(kind: Any) -> Callable[..., ParallelWorkflowEnv]:
     """`parallel_env` of a workflow class, for a `name_vN` module; options as for `env`."""
     from flowzoo.envs.api.registry import make_workflow
@@ -157,5 +162,6 @@ def parallel_function(kind: Any) -> Callable[..., ParallelWorkflowEnv]:
             workflow, split=split, max_cycles=max_cycles, render_mode=render_mode
         )
 
-    parallel_env.__doc__ = f"The parallel environment of {kind.name}; see the module's page."
+    named = getattr(kind, "name", kind)
+    parallel_env.__doc__ = f"The parallel environment of {named}; see the module's page."
     return parallel_env

@@ -34,10 +34,17 @@ PARALLEL = ("code_pair_v0", "writing_pair_v0")
 def register_all() -> None:
     """Register every workflow with PettingZoo (`make("aec", …)`, and `make("parallel", …)` where
     every agent acts in every step) and Gymnasium; string entries.
+
+    `flowzoo/workflow-v0` and `flowzoo/Workflow-v0` make any workflow by its name: also those of
+    installed packages, which would have to be looked for at every import to be registered here.
     """
     import gymnasium
     import pettingzoo
 
+    here = "flowzoo.envs.api"
+    pettingzoo.register("aec", "flowzoo/workflow-v0", f"{here}.registry:make_named")
+    pettingzoo.register("parallel", "flowzoo/workflow-v0", f"{here}.parallel:make_named_parallel")
+    gymnasium.register("flowzoo/Workflow-v0", f"{here}.solo:make_named")
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
         pettingzoo.register(
@@ -185,6 +192,11 @@ def make_env(
     workflow = make_workflow(kind, task, **options)
     env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
+
+
+def make_named(workflow: Any, task: Any = None, **options: Any) -> Any:
+    """The guarded AEC environment of a workflow by its name, `module:Class` or class."""
+    return make_env(workflow, task, **options)
 
 
 def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -178,6 +178,11 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         self._env.close()
 
 
+def make_named(workflow: Any, **options: Any) -> SoloEnv:
+    """One role of a workflow by its name, `module:Class` or class; see `SoloEnv`."""
+    return SoloEnv(workflow, **options)
+
+
 def make(workflow: Any = "voting_v0", **options: Any) -> SoloEnv:
     """Entry point of the Gymnasium registrations."""
     return SoloEnv(workflow, **options)

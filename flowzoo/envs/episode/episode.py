@@ -9,11 +9,20 @@ effect is ever repeated, and a script that asks something else the second time r
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from flowzoo.envs.episode.faults import (
+    WorkflowError,
+    check_note,
+    check_results,
+    effect_fault,
+    is_chat,
+    outcome_fault,
+    score_fault,
+    script_failure,
+    ungraded,
+)
 from flowzoo.envs.episode.replay import (
     ReplayTrace,
     check_effects,
@@ -21,15 +30,7 @@ from flowzoo.envs.episode.replay import (
     diverged,
     replay_trace,
 )
-from flowzoo.envs.episode.turns import (
-    Turn,
-    UngradedError,
-    WorkflowError,
-    effect_fault,
-    is_chat,
-    outcome_fault,
-    score_fault,
-)
+from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.script import (
     RESULTS,
     Ask,
@@ -171,20 +172,9 @@ class Episode:
             WorkflowError: the script failed.
         """
         effects = self.effects
-        if not effects:
-            raise UsageError("no effect is pending: look at `effects` before resolving")
-        if len(results) != len(effects):
-            raise UsageError(f"expected {len(effects)} effect results, got {len(results)}")
-        for effect, result in zip(effects, results, strict=True):
-            if type(result) is not RESULTS[type(effect)]:
-                raise UsageError(f"{type(result).__name__} is no result of {effect!r:.200}")
+        check_results(effects, results)
         if any(isinstance(result, Graded | Ran) and result.status == "SE" for result in results):
-            raise UngradedError(
-                f"{self.workflow.name}, problem {self.problem.id}: the sandbox could not judge an "
-                "answer (the log says why), so the episode has no score",
-                self.problem.id,
-                self.transcript(),
-            )
+            raise ungraded(self.workflow, self.problem, self.transcript())
         for effect, result in zip(effects, results, strict=True):
             if type(effect) is Grade:
                 score: Any = result[0]
@@ -247,14 +237,11 @@ class Episode:
             self._open(item)
 
     def _note(self, item: Truth | InterimScore) -> None:
+        check_note(item)
         if isinstance(item, InterimScore):
-            if not 0 <= item.score <= 1:
-                raise TypeError(f"InterimScore takes a number in [0, 1], got {item!r:.200}")
             self.interim_score, self.interim_phase = float(item.score), self.phases
             return
         of, value, form = item
-        if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
-            raise TypeError(f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}")
         self.truths[of.call] = float(value)
         if form is not None:
             self.forms[of.call] = float(form)
@@ -333,21 +320,8 @@ class Episode:
 
     def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
         """The error to raise, naming the script's line that raised `error` or that yielded last."""
-        place = None
-        generator: Any = self._script
-        while generator is not None and getattr(generator, "gi_frame", None) is not None:
-            frame, generator = generator.gi_frame, generator.gi_yieldfrom
-            place = frame.f_code.co_filename, frame.f_lineno
-        if error is not None:
-            home = type(self.workflow).play.__code__.co_filename
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
-            place = own[-1] if own else place
-        where = f" ({os.path.basename(place[0])}, line {place[1]})" if place else ""
-        return WorkflowError(
-            f"{self.workflow.name}{where}, problem {self.problem.id}: {message}",
-            self.problem.id,
-            self.transcript(),
+        return script_failure(
+            self.workflow, self.problem, self._script, message, error, self.transcript()
         )
 
     # -- replaying -----------------------------------------------------------------------------

@@ -25,6 +25,10 @@ Split = Literal["pretrain", "train", "validation", "test", "all"]
 """`all` is every instance whatever its split: for evaluating on a whole file."""
 SPLITS: tuple[str, ...] = get_args(Split)
 
+KINDS = ("math", "code", "search", "actions", "writing")
+"""Answer kinds of flowzoo's own tasks: a short answer, a program, a short answer to look up, moves
+in a world, two texts. A task of somebody else's has one of these, or a kind of its own."""
+
 Scene = Sequence[Sequence[tuple[str, str]]]
 """A drawn world: rows of tiles, each a short text and the style `rich` prints it in."""
 

@@ -47,8 +47,9 @@ from typing import Any, ClassVar, Literal
 
 from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
 from flowzoo.envs.settings import check_whole
+from flowzoo.envs.tasks.code.answers import fenced, grading_tests
 from flowzoo.envs.tasks.code.problems import LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
+from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.task import Problem, read_levels
 from flowzoo.envs.workflow import Workflow
 from flowzoo.envs.workflows.code_pair_expert import split_solution

@@ -48,7 +48,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
+from flowzoo.envs.tasks.code.answers import fenced, grading_tests
+from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Credit, CreditRule, Workflow

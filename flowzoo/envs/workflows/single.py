@@ -42,6 +42,7 @@ class Single(Workflow):
     roles: ClassVar[Mapping[str, int]] = {"generator": 1}
     presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
     kinds: ClassVar[tuple[str, ...]] = ("math", "code", "search", "actions")
+    own_kinds: ClassVar[bool] = True
 
     def play(self, problem: Problem) -> Script:
         """See the module's page."""

@@ -76,6 +76,7 @@ class Voting(Workflow):
     roles: ClassVar[Mapping[str, int]] = {"generator": 3, "aggregator": 1}
     presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
     kinds: ClassVar[tuple[str, ...]] = ("math", "code", "actions")
+    own_kinds: ClassVar[bool] = True
     prompts: ClassVar[Mapping[str, str]] = {
         "ballot": "{problem}\n\n{candidates}\n\n"
         "Which candidate is right? Put its number in \\boxed{{}}.",

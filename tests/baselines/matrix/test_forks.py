@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -112,6 +114,21 @@ def test_one_is_interrupted_or_killed_and_the_others_go_on(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+def test_a_server_whose_matrix_ended_meanwhile_ends_without_a_word(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    mine, theirs = socket.socketpair()
+    job = {"words": ["said", "0"], "log": str(tmp_path / "0.txt"), "environment": environment}
+    mine.sendall((json.dumps(job) + "\n").encode())
+    mine.close()  # as Ctrl-C does while the server still imports
+    words = [sys.executable, "-m", forks.__name__, str(theirs.fileno())]
+    done = subprocess.run(
+        words, env=environment, pass_fds=[theirs.fileno()], capture_output=True, text=True
+    )
+    theirs.close()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_forks_end_with_a_matrix_that_is_killed(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

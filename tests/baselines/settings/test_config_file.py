@@ -12,7 +12,7 @@ from flowzoo.baselines.matrix.file import load_matrix, matrix_names
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import BEFORE, TrainConfig
 from flowzoo.baselines.settings.file import config_names, from_table, load_config
-from flowzoo.cli import _parse
+from flowzoo.commands.line import parse
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import read_settings
 from flowzoo.errors import DataError, UsageError
@@ -22,7 +22,7 @@ PAPER = "paper/voting-math"
 
 def command_line(*words: str) -> TrainConfig:
     """The settings that `flowzoo train WORDS` would run with."""
-    options: Any = _parse(("train", *words)).command
+    options: Any = parse(("train", *words)).command
     return options.settings
 
 

@@ -16,7 +16,7 @@ import flowzoo
 from flowzoo import code_pair_v0, voting_v0, writing_pair_v0
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import SampledReply, make_env, make_workflow
-from flowzoo.envs.api import aec
+from flowzoo.envs.api import draw
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.math.task import MathTask
@@ -46,7 +46,7 @@ def test_what_is_no_integer_is_no_seed(seed):
 
 
 def test_options_are_integers_and_unknown_ones_are_told_of_once(monkeypatch):
-    monkeypatch.setattr(aec, "_TOLD", {"options"})
+    monkeypatch.setattr(draw, "_TOLD", {"options"})
     env = voting_v0.env()
     env.reset(options={"index": np.int64(3)})
     assert env.unwrapped.episode.problem.index == 3
@@ -58,6 +58,21 @@ def test_options_are_integers_and_unknown_ones_are_told_of_once(monkeypatch):
         env.reset(options={"idx": 3, "options": 1})
     with pytest.raises(UsageError, match=r"must be an integer >= 0, got 1\.5"):
         env.reset(options={"sample": 1.5})
+
+
+VIEWS = {
+    "env": voting_v0.env, "raw_env": voting_v0.raw_env, "parallel_env": code_pair_v0.parallel_env,
+    "aec_to_parallel": lambda: aec_to_parallel(code_pair_v0.env()),
+    "gymnasium": lambda: gymnasium.make("flowzoo/Single-v0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_warning_shows_the_line_of_the_user_through_every_view(view, monkeypatch):
+    monkeypatch.setattr(draw, "_TOLD", {"options"})
+    with pytest.warns(UserWarning, match="no option 'idx'") as told:
+        VIEWS[view]().reset(options={"idx": 3})
+    assert [one.filename for one in told] == [__file__]
 
 
 def test_episodes_of_one_problem_have_keys_of_their_own():

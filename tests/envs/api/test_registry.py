@@ -34,6 +34,18 @@ def test_pettingzoo_makes_every_workflow(name):
     assert env.unwrapped.workflow.task.name == workflow_class(name).default_task
 
 
+def test_one_entry_makes_any_workflow_by_its_name():
+    for name in ("code_pair", "flowzoo.envs.workflows.code_pair:CodePair"):
+        aec = pettingzoo.make("aec", "flowzoo/workflow-v0", workflow=name, max_cycles=2)
+        both = pettingzoo.make("parallel", "flowzoo/workflow-v0", workflow=name, max_cycles=2)
+        assert (str(aec), aec.unwrapped.max_cycles) == ("code_pair_v0", 2)
+        assert (both.metadata["name"], both.aec.max_cycles) == ("code_pair_v0", 2)
+    alone = gymnasium.make("flowzoo/Workflow-v0", workflow="voting", role="aggregator", n_votes=2)
+    _, info = alone.reset(seed=0)
+    assert info["role"] == "aggregator"
+    assert len(alone.unwrapped.aec.possible_agents) == 3
+
+
 def test_pettingzoo_passes_max_cycles():
     env = pettingzoo.make("aec", "flowzoo/eval-opt-v0", max_cycles=1)
     assert env.unwrapped.max_cycles == 1
@@ -160,13 +172,13 @@ def test_a_ready_made_workflow_takes_no_options_and_no_other_task():
 
 
 def test_a_task_of_another_kind_is_refused():
-    class Code(MathTask):
-        kind = "prose"
+    class Searched(MathTask):
+        kind = "search"
 
     with pytest.raises(
-        UsageError, match=r"voting_v0 does not understand.*kind 'prose'.*kind math, code"
+        UsageError, match=r"voting_v0 does not understand.*kind 'search'.*kind math, code"
     ):
-        Voting(task=Code())
+        Voting(task=Searched())
 
 
 def test_a_roster_without_a_role_is_refused_before_anything_runs():

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
@@ -31,6 +30,13 @@ from typing import Any, ClassVar, cast
 from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.settings import check_seed, plain_integers
+from flowzoo.envs.tasks.code.answers import (
+    check_modules,
+    fenced,
+    grading_tests,
+    lines_of,
+    observed_outputs,
+)
 from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
 from flowzoo.envs.tasks.code.files import CodeLayout, CodeRow, code_rows, with_prelude
 from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
@@ -38,7 +44,6 @@ from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
 from flowzoo.envs.tasks.code.usable import (
     LEAST_OUTPUT,
     failing_references,
-    imported_modules,
     longest_output,
     output_room,
     usable_source,
@@ -48,8 +53,8 @@ from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, 
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
-from flowzoo.sandbox.packages import check_packages, package_names, package_remedy
-from flowzoo.sandbox.program import CheckTest, Limits, Program, Test
+from flowzoo.sandbox.packages import check_packages
+from flowzoo.sandbox.program import Limits, Program
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
@@ -57,35 +62,6 @@ _log = logging.getLogger("flowzoo.tasks")
 
 INSTRUCTION = "Put the code in a ```python block."
 _MOST_DRAWS = 10_000
-
-
-def fenced(source: str) -> str:
-    """A program as a reply gives it."""
-    return f"```python\n{source}\n```"
-
-
-def grading_tests(problem: Problem) -> tuple[Test, ...]:
-    """The hidden tests; before them the public ones, where the file's layout says they count."""
-    shown = problem.meta["public"] if problem.meta.get("public_grade") else ()
-    return (*shown, *problem.meta["hidden"])
-
-
-def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
-    """What a program did on each input: its output, or else the status.
-
-    Tests that are code give no output: of those only the status is known.
-    """
-    found = []
-    for case in ran.cases:
-        is_output = case.status in ("AC", "WA") and case.output
-        output = " ".join(case.output.split()) if entry is None else case.output
-        found.append(f"output {output}" if is_output else case.status)
-    return tuple(found)
-
-
-def lines_of(answer: str) -> tuple[str, ...]:
-    """The lines of a program, without blank ones and white space at their ends."""
-    return tuple(line.rstrip() for line in answer.splitlines() if line.strip())
 
 
 @dataclass(frozen=True)
@@ -291,7 +267,7 @@ class CodeTask(DataTask[CodeRow]):
         Raises:
             UsageError: this machine does not offer the sandbox.
         """
-        self._check_modules(problems)
+        check_modules(problems, self.packages)
         pairs = list(zip(problems, answers, strict=True))
         keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
         distinct = dict(zip(keys, pairs, strict=True))
@@ -308,22 +284,6 @@ class CodeTask(DataTask[CodeRow]):
         )
         grades = {key: Graded(*score) for key, score in zip(distinct, scored, strict=True)}
         return [grades[key] for key in keys]
-
-    def _check_modules(self, problems: Sequence[Problem]) -> None:
-        """Raise `UsageError` where tests import what a box does not have."""
-        known = sys.stdlib_module_names | {*package_names(self.packages)}
-        for problem in problems:
-            for test in grading_tests(problem):
-                if not isinstance(test, CheckTest):
-                    continue
-                missing = (imported_modules(test.setup) | imported_modules(test.code)) - known
-                if missing:
-                    names = ", ".join(sorted(missing))
-                    raise UsageError(
-                        f"the tests of {problem.meta.get('source')}, line "
-                        f"{problem.meta.get('row')}, import {names}, which is not in the sandbox. "
-                        f"{package_remedy(missing)}"
-                    )
 
     def _program(self, problem: Problem, answer: str) -> Program:
         source = with_prelude(answer, problem.meta.get("prelude", ""))

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from flowzoo.envs.tasks.code.answers import fenced
 from flowzoo.envs.tasks.code.family import (
     HIDDEN,
     PUBLIC,
@@ -21,7 +22,7 @@ from flowzoo.envs.tasks.code.family import (
 from flowzoo.envs.tasks.code.level1 import LEVEL_1
 from flowzoo.envs.tasks.code.mutants import count_changes, nothing, variant, wrong_program
 from flowzoo.envs.tasks.code.problems import FAMILIES, LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.sandbox.program import CallTest
 

@@ -1,0 +1,192 @@
+"""What a script may not do: the error of one that fails, and what is wrong with what it yields."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from flowzoo.envs.script import (
+    RESULTS,
+    Effect,
+    EffectResult,
+    Grade,
+    InterimScore,
+    Outcome,
+    Reply,
+    Run,
+    Search,
+    Truth,
+)
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
+
+
+class WorkflowError(FlowzooError, RuntimeError):
+    """A workflow's script failed or yielded something it may not.
+
+    Attributes:
+        problem: id of the problem.
+        transcript: what was said so far, as plain dicts.
+    """
+
+    def __init__(self, message: str, problem: str = "", transcript: list[Any] | None = None):
+        super().__init__(message)
+        self.problem = problem
+        self.transcript = transcript or []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with all three parts, so that worker processes can report it."""
+        return type(self), (str(self), self.problem, self.transcript)
+
+
+class UngradedError(WorkflowError):
+    """The sandbox could not judge what an episode asked it to: its end has no score."""
+
+
+def script_failure(
+    workflow: Workflow,
+    problem: Problem,
+    script: Any,
+    message: str,
+    error: Exception | None,
+    transcript: list[Any],
+) -> WorkflowError:
+    """The error to raise, naming the script's line that raised `error` or that yielded last."""
+    place = None
+    generator: Any = script
+    while generator is not None and getattr(generator, "gi_frame", None) is not None:
+        frame, generator = generator.gi_frame, generator.gi_yieldfrom
+        place = frame.f_code.co_filename, frame.f_lineno
+    if error is not None:
+        home = type(workflow).play.__code__.co_filename
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
+        place = own[-1] if own else place
+    where = f" ({os.path.basename(place[0])}, line {place[1]})" if place else ""
+    return WorkflowError(
+        f"{workflow.name}{where}, problem {problem.id}: {message}", problem.id, transcript
+    )
+
+
+def ungraded(workflow: Workflow, problem: Problem, transcript: list[Any]) -> UngradedError:
+    """The error to raise where the sandbox failed under an answer."""
+    return UngradedError(
+        f"{workflow.name}, problem {problem.id}: the sandbox could not judge an answer (the log "
+        "says why), so the episode has no score",
+        problem.id,
+        transcript,
+    )
+
+
+def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> None:
+    """Refuse results that are not those of the pending effects.
+
+    Raises:
+        UsageError: nothing is pending, or the number or a type is wrong.
+    """
+    if not effects:
+        raise UsageError("no effect is pending: look at `effects` before resolving")
+    if len(results) != len(effects):
+        raise UsageError(f"expected {len(effects)} effect results, got {len(results)}")
+    for effect, result in zip(effects, results, strict=True):
+        if type(result) is not RESULTS[type(effect)]:
+            raise UsageError(f"{type(result).__name__} is no result of {effect!r:.200}")
+
+
+def check_note(item: Truth | InterimScore) -> None:
+    """Refuse a `Truth` or an `InterimScore` that says nothing.
+
+    Raises:
+        TypeError: it is not of a reply, or no number in [0, 1].
+    """
+    if isinstance(item, InterimScore):
+        if not 0 <= item.score <= 1:
+            raise TypeError(f"InterimScore takes a number in [0, 1], got {item!r:.200}")
+        return
+    of, value, form = item
+    if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
+        raise TypeError(f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}")
+
+
+def is_chat(seen: object) -> bool:
+    """Whether `seen` can be a prompt: a str, or a list or tuple of messages."""
+    if isinstance(seen, str):
+        return True
+    return isinstance(seen, (list, tuple)) and all(
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in seen
+    )
+
+
+def score_fault(score: object) -> str:
+    """What is wrong with a score, for after "a score that is"; empty if nothing is."""
+    if not isinstance(score, Real):
+        return f"no number, but {type(score).__name__} {score!r:.60}"
+    return "" if 0 <= float(score) <= 1 else f"not from 0 to 1, but {score!r}"
+
+
+def outcome_fault(outcome: Any) -> str:
+    """What is wrong with how an episode ended; empty if nothing is."""
+    if type(outcome) is not Outcome:
+        return f"a script must return an Outcome, got {type(outcome).__name__}"
+    answer, score, facts, _ = outcome
+    if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
+        fault = score_fault(score)
+        if fault:
+            return f"the script returned an Outcome with a score that is {fault}"
+    if answer is not None and not isinstance(answer, str):
+        return f"the answer of an Outcome must be a str or None, got {type(answer).__name__}"
+    if type(facts) is not dict and not isinstance(facts, Mapping):
+        return f"the facts of an Outcome must be a mapping, got {type(facts).__name__}"
+    return ""
+
+
+def effect_fault(effect: Effect) -> str:
+    """What is wrong with an effect a script yielded; empty if nothing is."""
+    if type(effect) is Grade:  # the usual case, at half the cost
+        answer, of = effect
+        if (answer is None or type(answer) is str) and (of is None or type(of) is Reply):
+            return ""
+    if isinstance(effect, Run):
+        return _run_fault(effect)
+    if isinstance(effect, Search):
+        return _search_fault(effect)
+    answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
+    if not isinstance(answers, tuple):
+        return f"Classes takes a tuple of answers, got {type(answers).__name__}"
+    for answer in answers:
+        if answer is not None and not isinstance(answer, str):
+            return f"an answer must be a str or None, got {type(answer).__name__}"
+    if isinstance(effect, Grade) and not isinstance(effect.of, (Reply, type(None))):
+        return f"Grade(of=...) takes a Reply, got {type(effect.of).__name__}"
+    return ""
+
+
+def _search_fault(effect: Search) -> str:
+    if not isinstance(effect.query, str):
+        return f"Search takes a str as query, got {type(effect.query).__name__}"
+    if not isinstance(effect.k, int) or effect.k < 1:
+        return f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
+    return ""
+
+
+def _run_fault(run: Run) -> str:
+    for name, kinds in (("source", str), ("stdin", str), ("entry", (str, type(None)))):
+        value = getattr(run, name)
+        if not isinstance(value, kinds):
+            return f"Run(..., {name}=...) takes a str, got {type(value).__name__}"
+    if not isinstance(run.tests, tuple):
+        return f"Run takes a tuple of tests, got {type(run.tests).__name__}"
+    for test in run.tests:
+        if not isinstance(test, (StdinTest, CallTest, CheckTest)):
+            return f"a test must be a StdinTest, CallTest or CheckTest, got {type(test).__name__}"
+    if not isinstance(run.limits, (Limits, type(None))):
+        return f"Run(limits=...) takes Limits, got {type(run.limits).__name__}"
+    return ""

@@ -1,0 +1,83 @@
+"""Ctrl-C and SIGTERM on a live training process: what is said, what is kept, and how it goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 600.0
+
+
+def wait_for(what: Callable[[], object], command: Any) -> None:
+    """Until `what()` is true; the command must not end before."""
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert command.process.is_alive(), command.err.read_text()
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that descend from `pid`."""
+    try:
+        own = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [one for child in map(int, own) for one in (child, *children(child))]
+
+
+def stopped(command: Any, number: int) -> str:
+    """What the command says in its last line when it gets the signal; its status is checked."""
+    left = children(command.process.pid)
+    os.kill(command.process.pid, number)
+    done = command.finish()
+    assert done.returncode == 128 + number, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    deadline = time.monotonic() + PATIENCE
+    while any(Path(f"/proc/{pid}").exists() for pid in left):
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+    return done.stderr.splitlines()[-1]
+
+
+def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
+    tmp_path: Path,
+    warm: Callable[..., Any],
+    hold_before: Callable[[Path], Path],
+    small_runs: Path,
+    small_words: Callable[[Path], list[str]],
+    repeated_rows: Callable[[Path], Any],
+) -> None:
+    root = tmp_path / "run"
+    words = ["flowzoo.cli", *small_words(root)]
+
+    def start(target: str) -> Any:
+        held = hold_before(root / target)
+        command = warm(words)
+        wait_for(held.exists, command)
+        return command
+
+    # While it is loading, before there is anything.
+    said = stopped(start("run.json"), signal.SIGTERM)
+    assert said == f"interrupted: before the first checkpoint; the same command begins {root} again"
+    # In the middle of a checkpoint.
+    said = stopped(start("checkpoints/step-00000002"), signal.SIGINT)
+    assert said == (
+        f"interrupted: step 2 of 4 was done; {root} keeps everything up to step 0, from which the "
+        "same command resumes"
+    )
+    # When the replies of a step are sampled, and then of an evaluation.
+    said = stopped(start("transcripts/train-000002.jsonl"), signal.SIGINT)
+    assert "step 1 of 4 was done" in said
+    said = stopped(start("transcripts/eval-000004.jsonl"), signal.SIGTERM)
+    assert re.search(r"step 4 of 4 was done; .* up to step 2, from which", said)
+    done = warm(words).finish()
+    assert done.returncode == 0, done.stderr
+    assert f"resuming {root} after step 2" in done.stdout
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
