@@ -80,6 +80,7 @@ def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: 
     """Let this fork be the command; its output goes to two files."""
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run behind nohup
     os.environ.clear()
     os.environ.update(environment)
     from flowzoo.baselines.matrix import jobs

@@ -78,7 +78,8 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
         "train relay",
         "eval relai --policy scripted:1",
         "eval relay --task reversl",
-        "eval voting --task reversal",
+        "eval eval_opt --task reversal",
+        "eval voting --task reversal --policy scripted:1 --n 10",
     ]
     found = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
     listed = [json.loads(row) for row in found["list --json"][1].splitlines()]
@@ -99,11 +100,12 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
         (lines[7], "training: --model PATH"),
         (lines[8], "Did you mean 'relay_v0'"),
         (lines[9], "Did you mean 'reversal'"),
-        (lines[10], "voting_v0 does not understand the answers of task 'reversal' (kind 'word')"),
+        (lines[10], "eval_opt_v0 does not understand the answers of task 'reversal' (kind 'word')"),
     ):
         status, _, told = found[line]
         assert (status, told.count("\n")) == (2, 1)
         assert message in told
+    assert found[lines[11]][1].splitlines()[-1] == "accuracy 100.0 % (10/10)", found[lines[11]]
 
 
 def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
