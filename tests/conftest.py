@@ -56,7 +56,7 @@ def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before -m
-def of_the_usual_cases(items: list[pytest.Item]) -> None:
+def pytest_usual_cases(items: list[pytest.Item]) -> None:
     """`usual(n)`: n cases of a test, spread over all of them, are usual, and the others full."""
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
