@@ -38,6 +38,7 @@ def test_lookalike_ids_never_share_a_group(keys: list[tuple[Any, Any, Any, Any]]
     assert [found[code] for code in codes] == keys
 
 
+@pytest.mark.full
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 40)] * 4), min_size=60, max_size=200))
 def test_more_possible_pairs_than_rows(keys: list[tuple[int, int, int, int]]) -> None:

@@ -290,6 +290,7 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     assert gram["applied"] is not None
 
 
+@pytest.mark.full
 def test_a_run_probes_when_it_is_due(tmp_path: Path, repeated_rows: Callable[[Path], Any]) -> None:
     # So slowly that the groups of the fourth step still differ: without rows there is no probe.
     few = {"eval_every": 4, "steps": 4, "probe_every": 3, "lr": 1e-6}

@@ -139,6 +139,7 @@ def test_the_role_that_lost_is_named_with_the_way_it_lost(fallen: RunData) -> No
     assert "does not by itself prove a cause" in finding.text
 
 
+@pytest.mark.full
 def test_a_flat_run_shows_no_fall_from_its_peak(make_run: MakeRun, tmp_path: Path) -> None:
     falls = 0
     for seed in range(8):

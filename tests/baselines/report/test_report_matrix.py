@@ -235,6 +235,7 @@ def cliffs(runs: list[RunData]) -> str:
     return next(one["text"] for one in findings if "cliff" in one["title"].lower())
 
 
+@pytest.mark.full
 def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -> None:
     facts = matrix_facts(runs, pages(runs), {run.name: run_facts(run) for run in runs})
     verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}

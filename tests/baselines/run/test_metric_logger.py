@@ -132,6 +132,7 @@ def test_tensorboard_hides_what_a_killed_process_wrote_after_its_checkpoint(tmp_
     assert not (tmp_path / "wandb").exists()
 
 
+@pytest.mark.full
 def test_wandb_gets_every_number_and_the_settings(tmp_path: Path, offline: Any) -> None:
     root = tmp_path / "my run"
     train(TrainConfig(**SMALL, wandb="zoo", out=str(root)))

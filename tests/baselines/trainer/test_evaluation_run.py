@@ -59,6 +59,7 @@ def test_several_episodes_of_a_problem_change_the_evaluations_alone(
     assert "\npass@3       " in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
 ) -> None:

@@ -55,6 +55,7 @@ def make(root: Path) -> Trainer:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     trainer = make(tmp_path)
     trainer.engines.players = dict(trainer.engines.players)

@@ -75,9 +75,8 @@ def test_sampler_and_learner_agree_on_log_probs(
     assert max(gaps) < 1e-3
 
 
-@pytest.mark.parametrize(
-    "sharing", [("shared",), pytest.param(("isolated",), marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
 def test_two_runs_of_one_command_are_equal(
     tmp_path: Path, sharing: tuple[str, ...], repeated_rows: Callable[[Path], Any]
 ) -> None:

@@ -203,6 +203,7 @@ def test_impossible_settings_say_what_is_possible(make: Callable[[], Any], messa
         make()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [

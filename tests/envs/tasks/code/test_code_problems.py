@@ -125,6 +125,7 @@ def _values(tree: ast.Module, tests: list[CallTest]) -> list[object]:
     return [returned(tree, "f", test.args) for test in tests]
 
 
+@pytest.mark.full
 def test_level_1_is_large_and_short() -> None:
     task = CodeTask(level=1)
     problems = [task.problem(number, "all") for number in range(2_000)]

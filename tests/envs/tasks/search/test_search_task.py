@@ -85,6 +85,7 @@ def test_an_answerer_that_cannot_search_scores_under_five_per_cent(passages):
         assert rate < 0.05
 
 
+@pytest.mark.full
 def test_the_best_possible_constant_guess_for_each_relation_is_worth_little():
     held = asked(SearchTask(), "test", 6000)
     counts: dict[str, Counter[str]] = {}
