@@ -146,8 +146,13 @@ def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
 
 
 def _is_nearest_double(shown: Fraction, meant: Fraction, digits: int) -> bool:
-    """Whether 16 or 17 digits are the shortest form of the double nearest to a number."""
-    return digits in (16, 17) and shown == Fraction(repr(float(meant)))
+    """Whether 16 or 17 digits are the shortest form of the double nearest to a number.
+
+    One more zero than that form has claims a digit more than a double holds.
+    """
+    form = repr(float(meant))
+    own = sum(one.isdigit() for one in form.partition("e")[0].lstrip("-0."))
+    return digits in (16, 17) and digits == own and shown == Fraction(form)
 
 
 def _is_short(value: Fraction) -> bool:
