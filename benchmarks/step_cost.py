@@ -21,14 +21,10 @@ padded as TRL pads them: what is left of the ratio without common prefixes. Peak
 the whole process, libraries (about 450 MiB) included.
 
 Measured on one thread of a two-core machine, TRL 1.16.0, ratios in CPU-seconds, median of five
-rounds: `single` 2.2, 3.5 and 5.1 with 8, 32 and 128 rows in a micro-batch; `voting` 4.4 and 6.5
-with 8 and 32. `single` with 128 was 7.5 without `learn/update_kl`, whose two forward passes weighed
-most where an update is small. Since then one of them is saved where all rows are trained on, as
-here; that is not in the figures above. In alternation with the learner before, on a machine with
-other work (ten rounds, medians): `single` with 128 5.7 against 4.9, with 32 no difference beyond
-the noise (3.3 against 3.4). `whole` was 3.3 before that was measured. No weight differed after
-the first step. How much rows share decides: these are eight short replies to a prompt, many of them
-alike.
+rounds: `single` 2.3, 3.9 and 6.1 with 8, 32 and 128 rows in a micro-batch; `voting` 4.6, 6.6 and
+8.7. `learn/update_kl` is in them: a forward pass over some rows, which weighs most where an update
+is small. `whole` was 3.3 before that was measured. No weight differed after the first step. How
+much rows share decides: these are eight short replies to a prompt, many of them alike.
 """
 
 from __future__ import annotations
