@@ -12,6 +12,7 @@ import tyro
 from tyro import conf
 
 from flowzoo.commands import algorithms as algorithms_command
+from flowzoo.commands import completion as completion_command
 from flowzoo.commands import doctor as doctor_command
 from flowzoo.commands import eval as eval_command
 from flowzoo.commands import export as export_command
@@ -32,7 +33,7 @@ COMMANDS = {
     name: f"flowzoo.commands.{name}"
     for name in (
         "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
-        "export", "new", "doctor", "sandbox",
+        "export", "new", "doctor", "sandbox", "completion",
     )
 }  # fmt: skip
 """Command -> its module."""
@@ -52,6 +53,7 @@ Command = (
     | Annotated[new_command.Options, conf.subcommand("new")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]
+    | Annotated[completion_command.Options, conf.subcommand("completion")]
 )
 
 
@@ -66,6 +68,10 @@ class CommandLine:
     """Print the version and exit."""
 
 
+_STYLE = (conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff)
+"""How options are spelled on every level."""
+
+
 def parse(words: tuple[str, ...]) -> CommandLine:
     """The command line, over the file of settings that it may name.
 
@@ -76,11 +82,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
     check_words(words, COMMANDS)
     filed = train_command.with_file(words) if words[:1] == ("train",) else None
     read: partial[CommandLine] = partial(
-        tyro.cli,
-        CommandLine,
-        prog="flowzoo",
-        args=words or ("--help",),
-        config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff),
+        tyro.cli, CommandLine, prog="flowzoo", args=words or ("--help",), config=_STYLE
     )
     said = io.StringIO()
     try:

@@ -36,6 +36,8 @@ def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
     Raises:
         UsageError: no such command, or no such option of it; the message names the nearest.
     """
+    if words and words[0].startswith(f"--{_COMPLETION}"):
+        return  # the parser's own, with the name of a shell
     name = next((word for word in words if not word.startswith("-")), None)
     if name is None:
         _check_options(words, {one: one for one in GLOBAL}, "flowzoo")

@@ -26,6 +26,7 @@ COMMANDS = (
     "doctor",
     "sandbox build",
     "sandbox check",
+    "completion",
 )
 ROLES = ("generator", "aggregator")
 
