@@ -13,6 +13,7 @@ from tyro import conf
 
 from flowzoo.commands import algorithms as algorithms_command
 from flowzoo.commands import completion as completion_command
+from flowzoo.commands import dataset as dataset_command
 from flowzoo.commands import doctor as doctor_command
 from flowzoo.commands import eval as eval_command
 from flowzoo.commands import export as export_command
@@ -33,7 +34,7 @@ COMMANDS = {
     name: f"flowzoo.commands.{name}"
     for name in (
         "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
-        "export", "new", "doctor", "sandbox", "completion",
+        "export", "dataset", "new", "doctor", "sandbox", "completion",
     )
 }  # fmt: skip
 """Command -> its module."""
@@ -50,6 +51,7 @@ Command = (
     | Annotated[report_command.Options, conf.subcommand("report")]
     | Annotated[swap_command.Options, conf.subcommand("swap")]
     | Annotated[export_command.Options, conf.subcommand("export")]
+    | Annotated[dataset_command.Options, conf.subcommand("dataset")]
     | Annotated[new_command.Options, conf.subcommand("new")]
     | Annotated[doctor_command.Options, conf.subcommand("doctor")]
     | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]

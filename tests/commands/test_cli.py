@@ -22,6 +22,7 @@ COMMANDS = (
     "eval",
     "train",
     "export",
+    "dataset",
     "new",
     "doctor",
     "sandbox build",
