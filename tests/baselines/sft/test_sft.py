@@ -127,6 +127,7 @@ def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(
     assert best.step == summary["least_step"] < summary["steps"]
     assert weights_of(best.policy_path("shared")) == weights_of(Path(summary["models"]["shared"]))
     assert run(tmp_path / "short", **changes) == summary
+    assert not (tmp_path / "short" / "aside").exists(), "the summary was that of a finished run"
     with pytest.raises(UsageError, match="`stop_patience` compares held-out losses"):
         run(tmp_path / "none", **{**changes, "eval_problems": 0})
 
