@@ -169,6 +169,7 @@ def test_two_runs_are_equal_and_another_seed_is_not(
     assert repeated_rows(tmp_path / "other")[1:] != repeated_rows(whole)[1:]
 
 
+@pytest.mark.full
 def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path: Path) -> None:
     summary = run(tmp_path, lora_rank=4, epochs=1, lr=5e-3)
     assert summary["loss_after"] < summary["loss_before"]
