@@ -6,10 +6,12 @@ a line for one candidate, so what the parser says of an option is put on one lin
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Annotated, Literal
 
 from tyro import conf
@@ -23,7 +25,7 @@ _NEWLINE = re.compile(r"\\{1,2}n")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Print the completions of a shell: `source <(flowzoo completion bash)`."""
+    """Options of `flowzoo completion`; what it does stands in `flowzoo.commands.line`."""
 
     shell: Annotated[Shell, conf.Positional]
     """The shell; docs/install.md says where its completions belong."""
@@ -36,12 +38,15 @@ def run(options: Options) -> int:
 
 
 def completions(shell: Shell) -> str:
-    """The script that completes the command line in a shell.
+    """The script that completes the command line in a shell."""
+    import tyro
 
-    Another process asks the parser for it: what reads the command line knows this command, so this
-    command may not import it.
-    """
-    command = [sys.executable, "-m", "flowzoo", "--tyro-print-completion", shell]
-    done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+    from flowzoo.commands.line import COMMANDS, STYLE, CommandLine, options_of
+
+    every = (Annotated[options_of(one), conf.subcommand(one)] for one in COMMANDS)
+    said = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(said):
+        words = ("--tyro-print-completion", shell)
+        tyro.cli(CommandLine[reduce(or_, every)], prog="flowzoo", args=words, config=STYLE)
     table = re.compile(rf"^{_TABLE}.*$", re.MULTILINE)
-    return table.sub(lambda line: _NEWLINE.sub(" ", line[0]), done.stdout)
+    return table.sub(lambda line: _NEWLINE.sub(" ", line[0]), said.getvalue())

@@ -11,7 +11,7 @@ from tyro import conf
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write recorded episodes as a data set that `datasets` and TRL load."""
+    """Options of `flowzoo dataset`; what it does stands in `flowzoo.commands.line`."""
 
     sources: Annotated[tuple[Path, ...], conf.Positional]
     """Folders of `flowzoo eval --out`, and run directories of `flowzoo train`."""
