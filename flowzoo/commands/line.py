@@ -38,8 +38,8 @@ COMMANDS = {
         "Evaluate a finished run with the policies of two roles exchanged, for every pair of them."
     ),
     "export": (
-        "Write a trained policy as a model folder that transformers, vLLM and peft load. Its "
-        "README.md is a model card for the hub, with accuracies and the report's verdicts."
+        "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
+        "Its README.md is a model card for the hub, with accuracies and the report's verdicts."
     ),
     "new": (
         "Write a package with a workflow or a task of your own, which passes its tests as it is."
