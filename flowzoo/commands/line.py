@@ -41,11 +41,13 @@ COMMANDS = {
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
         "Its README.md is a model card for the hub, with accuracies and the report's verdicts."
     ),
+    "dataset": "Write recorded episodes as a data set that `datasets` and TRL load.",
     "new": (
         "Write a package with a workflow or a task of your own, which passes its tests as it is."
     ),
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
     "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
+    "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",
 }
 """Command -> what it does, for help. Its module, of the same name, has its `Options` and `run`."""
 
@@ -57,6 +59,10 @@ class CommandLine:
     command: Any
     """The `Options` of the command."""
     verbose: bool
+
+
+STYLE = (conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff)
+"""How options are spelled on every level."""
 
 
 def parse(words: tuple[str, ...]) -> CommandLine:
@@ -81,11 +87,11 @@ def parse(words: tuple[str, ...]) -> CommandLine:
             Annotated[make_dataclass(one, []), conf.subcommand(one, description=what)]
             for one, what in COMMANDS.items()
         )
-        shape = _shape(reduce(or_, every))
+        shape = shape_of(reduce(or_, every))
     else:
         rest = list(words)
         rest.remove(name)  # words before it are options without values
-        shape = _shape(options_of(name))
+        shape = shape_of(options_of(name))
         asked = {"prog": f"flowzoo {name}", "args": rest, "description": COMMANDS[name]}
         if name == "train":
             filed = module_of(name).with_file(rest)
@@ -93,9 +99,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            read = tyro.cli(
-                shape, config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff), **asked
-            )
+            read = tyro.cli(shape, config=STYLE, **asked)
     except SystemExit as end:
         if end.code:
             raise UsageError(one_line(said.getvalue())) from None
@@ -103,7 +107,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
     return CommandLine(read.command, read.verbose)
 
 
-def _shape(options: Any) -> Any:
+def shape_of(options: Any) -> Any:
     """A class of a command's options and those of every command.
 
     The parser looks for help that is not given here in the source of the class and of its bases,
