@@ -41,12 +41,12 @@ def completions(shell: Shell) -> str:
     """The script that completes the command line in a shell."""
     import tyro
 
-    from flowzoo.commands.line import COMMANDS, STYLE, CommandLine, options_of
+    from flowzoo.commands.line import COMMANDS, STYLE, options_of, shape_of
 
     every = (Annotated[options_of(one), conf.subcommand(one)] for one in COMMANDS)
     said = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(said):
         words = ("--tyro-print-completion", shell)
-        tyro.cli(CommandLine[reduce(or_, every)], prog="flowzoo", args=words, config=STYLE)
+        tyro.cli(shape_of(reduce(or_, every)), prog="flowzoo", args=words, config=STYLE)
     table = re.compile(rf"^{_TABLE}.*$", re.MULTILINE)
     return table.sub(lambda line: _NEWLINE.sub(" ", line[0]), said.getvalue())
