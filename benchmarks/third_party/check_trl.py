@@ -12,7 +12,8 @@ from typing import Any
 import datasets
 from rows import Row, report
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import SFTConfig, SFTTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from flowzoo import cli
 from flowzoo.agents.pocket import pocket_path
@@ -33,8 +34,8 @@ def folder() -> Path:
     return root / "voting-episodes"
 
 
-def loaded(table: str) -> datasets.Dataset:
-    """A table of it."""
+def loaded(table: str) -> Any:
+    """A table of it, a `Dataset`."""
     return datasets.load_dataset(str(folder()), table, split="train", cache_dir=str(folder() / "c"))
 
 
@@ -77,7 +78,9 @@ def tuned() -> None:
             disable_tqdm=True, logging_strategy="no", save_strategy="no", learning_rate=1e-3,
         )  # fmt: skip
         with contextlib.redirect_stdout(io.StringIO()):
-            trainer = SFTTrainer(model, settings, train_dataset=rows, processing_class=tokenizer)
+            trainer: Any = SFTTrainer(
+                model, settings, train_dataset=rows, processing_class=tokenizer
+            )
             trainer.train()
     labels = trainer.data_collator([trainer.train_dataset[0]])["labels"]
     assert 0 < (labels == -100).sum() < labels.numel()
