@@ -30,6 +30,7 @@ from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.roles.blame_facts import blame_facts, blame_finding
 from flowzoo.baselines.report.roles.role_health import role_health, role_health_findings
+from flowzoo.baselines.report.signs import signs
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.files import read_json
 
@@ -88,6 +89,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "swaps": swaps(run),
         "distances": distances(run),
         "alarms": [finding.title for finding in findings if finding.level == "bad"],
+        "signs": signs(verdict, gain, roles),
     }
 
 
