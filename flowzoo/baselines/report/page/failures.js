@@ -3,7 +3,7 @@
 const PART = { shows: ["the failure", "bad"], does_not_mend: ["does not mend it", "warn"], mends: ["mends it", "good"], beside: ["beside it", "unknown"] };
 const MOST_CALLS = 6;
 
-const drawn = (tag, attributes, ...children) => {
+const shape = (tag, attributes, ...children) => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
@@ -17,9 +17,9 @@ const sparks = (row) => {
   const lines = row.courses.map((course, at) => [row.there.includes(row.seeds[at]), course.map((value, n) => (known(value) ? place(row.steps[n], value) : null)).filter(Boolean)]);
   lines.sort(([one], [other]) => one - other);
   const ends = row.courses.map((course) => percent(course[course.length - 1], 0)).join(", ");
-  return drawn("svg", { class: "sparks", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `last values by seed: ${ends}` },
-    ...[0, 0.5, 1].map((level) => drawn("line", { class: "grid", x1: 0, x2: width, y1: height - 2 - (height - 4) * level, y2: height - 2 - (height - 4) * level })),
-    ...lines.map(([there, points]) => drawn("polyline", { class: there ? "there" : "", points: points.join(" ") })));
+  return shape("svg", { class: "sparks", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `last values by seed: ${ends}` },
+    ...[0, 0.5, 1].map((level) => shape("line", { class: "grid", x1: 0, x2: width, y1: height - 2 - (height - 4) * level, y2: height - 2 - (height - 4) * level })),
+    ...lines.map(([there, points]) => shape("polyline", { class: there ? "there" : "", points: points.join(" ") })));
 };
 
 const ofSeeds = (seeds, all) => [`${seeds.length} of ${all}`, seeds.length && seeds.length < all ? h("small", null, `${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}`) : null];
