@@ -59,16 +59,20 @@ def line(row: dict[str, Any]) -> str:
 
 def table(failure: FailureMode, fact: dict[str, Any]) -> str:
     """A failure's table as Markdown."""
-    head = (
-        "| cell | | there | called, where there | called, where not | clean | start | best | end |"
-    )
+    rows = fact["cells"]
+    there = {(row["cell"], seed) for row in rows for seed in row["there"]}
+    said = {(row["cell"], seed) for row in rows for seed in row["called"]}
+    seeds = sum(len(row["seeds"]) for row in rows)
     lines = [
         f"{failure.name}: {failure.rule}",
         "",
-        head,
+        "| cell | | there | called, where there | called, where not | clean | start | best | end |",
         "|---|---|---:|---:|---:|---:|---:|---|---|",
+        *map(line, rows),
+        "",
+        f"All cells: there in {len(there)} of {seeds}, of these called in {len(there & said)}.",
     ]
-    return "\n".join([*lines, *map(line, fact["cells"])]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def main(root: Path) -> None:
@@ -80,8 +84,7 @@ def main(root: Path) -> None:
     known = {failure.name: failure for failure in matrix.failures}
     for fact in facts:
         print(table(known[fact["name"]], fact))
-    minutes = sum(run.rows[-1].get("time/total", 0.0) for run in done) / 60
-    print(f"{len(done)} of {len(matrix.cells) * len(matrix.seeds)} runs, {minutes:.0f} minutes")
+    print(f"{len(done)} of {len(matrix.cells) * len(matrix.seeds)} runs are finished.")
 
 
 if __name__ == "__main__":

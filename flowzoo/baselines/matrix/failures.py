@@ -47,8 +47,8 @@ class FailureMode:
     role: str
     metric: str
     called_by: tuple[str, ...]
-    cells: Mapping[str, CellPart]
-    """Name of a cell -> what it is to this failure, in the order of the tables."""
+    cells: tuple[tuple[str, str, CellPart], ...]
+    """(name, label, what it is to this failure) of every cell, in the order of the tables."""
     at_most: float | None = None
     fall: float | None = None
     below: Literal["start", "best"] = "start"
@@ -102,12 +102,21 @@ def read_failures(table: Mapping[str, Any], cells: Iterable[Cell], where: str) -
 
 def as_record(failures: Iterable[FailureMode]) -> list[dict[str, Any]]:
     """Failures as plain values; `from_record` reads them back."""
-    return [{**asdict(failure), "cells": dict(failure.cells)} for failure in failures]
+    return [asdict(failure) for failure in failures]
 
 
 def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
     """The failures that `as_record` wrote."""
-    return [FailureMode(**{**one, "called_by": tuple(one["called_by"])}) for one in record]
+    return [
+        FailureMode(
+            **{
+                **one,
+                "called_by": tuple(one["called_by"]),
+                "cells": tuple((name, label, part) for name, label, part in one["cells"]),
+            }
+        )
+        for one in record
+    ]
 
 
 def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:
@@ -129,16 +138,16 @@ def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
     for sign in _words(block, "called_by", of):
         if sign not in SIGNS:
             raise unknown(f"finding in `called_by` {of}", sign, SIGNS)
-    cells: dict[str, CellPart] = {}
+    cells: list[tuple[str, str, CellPart]] = []
     for part in PARTS:
         for label in _words(block, part, of):
             if label not in names:
                 raise unknown(f"cell in `{part}` {of}", label, names)
-            cells[names[label]] = part
+            cells.append((names[label], label, part))
     return FailureMode(
         **{key: block[key] for key in _TEXTS},
         called_by=tuple(_words(block, "called_by", of)),
-        cells=cells,
+        cells=tuple(cells),
         at_most=block.get("at_most"),
         fall=block.get("fall"),
         below=block.get("below", "start"),

@@ -41,13 +41,13 @@ def failure_facts(
     failures: Sequence[FailureMode], cells: Sequence[CellData], notes: Notes
 ) -> list[dict[str, Any]]:
     """Every failure with its cells that are there, and its moment in one run."""
-    by_label = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
+    by_name = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
     found: list[dict[str, Any]] = []
     for failure in failures:
         rows = [
-            cell_counts(failure, by_label[name], part, notes)
-            for name, part in failure.cells.items()
-            if name in by_label
+            cell_counts(failure, by_name[name], notes) | {"label": label, "part": part}
+            for name, label, part in failure.cells
+            if name in by_name
         ]
         if rows:
             found.append(
@@ -59,13 +59,13 @@ def failure_facts(
                     "rule": failure.rule,
                     "called_by": list(failure.called_by),
                     "cells": rows,
-                    "moment": _moment(failure, rows, by_label),
+                    "moment": _moment(failure, rows, by_name),
                 }
             )
     return found
 
 
-def cell_counts(failure: FailureMode, cell: CellData, part: str, notes: Notes) -> dict[str, Any]:
+def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str, Any]:
     """Seeds of a cell in which the failure is there, is called, both, or neither."""
     there: list[int] = []
     called: list[int] = []
@@ -86,9 +86,7 @@ def cell_counts(failure: FailureMode, cell: CellData, part: str, notes: Notes) -
     seeds = cell.seeds
     clean = [seed for seed in seeds if seed not in {*there, *called, *untold}]
     return {
-        "cell": cell.name,
-        "label": cell_label(cell.runs[0].folder),
-        "part": part,
+        "cell": cell_label(cell.runs[0].folder),
         "seeds": seeds,
         "there": there,
         "called": called,
@@ -106,7 +104,7 @@ def _moment(
     for row in rows:
         if row["part"] != "shows":
             continue
-        for run in cells[row["label"]].runs:
+        for run in cells[row["cell"]].runs:
             place = failure.since(run.evaluations)
             if place is None:
                 continue

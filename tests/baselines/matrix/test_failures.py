@@ -84,11 +84,10 @@ def test_failures_must_be_blocks() -> None:
 
 def test_the_failures_of_the_zoo_have_all_of_its_cells_and_survive_their_file() -> None:
     zoo = load_matrix("zoo")
-    assert {name for failure in zoo.failures for name in failure.cells} == {
-        cell.name for cell in zoo.cells
-    }
+    cells = {(name, label) for failure in zoo.failures for name, label, _ in failure.cells}
+    assert cells == {(cell.name, cell.label) for cell in zoo.cells}
     for failure in zoo.failures:
-        parts = list(failure.cells.values())
+        parts = [part for _, _, part in failure.cells]
         assert {"shows", "mends"} <= set(parts) <= set(PARTS)
         assert parts == sorted(parts, key=PARTS.index)
     assert from_record(json.loads(json.dumps(as_record(zoo.failures)))) == list(zoo.failures)

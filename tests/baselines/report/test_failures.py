@@ -23,7 +23,7 @@ def mode(**changes: Any) -> FailureMode:
     fields: dict[str, Any] = {
         "name": "A", "title": "They forget", "role": "generator", "metric": "eval/reward/mean",
         "called_by": ("fall",), "fall": 0.1, "below": "best",
-        "cells": {"bad": "shows", "good": "mends", "absent": "mends"},
+        "cells": (("bad", "they", "shows"), ("good", "", "mends"), ("absent", "x", "mends")),
     }  # fmt: skip
     return FailureMode(**(fields | changes))
 
@@ -42,8 +42,9 @@ def test_failures_are_counted_beside_their_remedies_with_the_moment(root: Path) 
     runs = read_runs([root])
     notes = {run.name: run_facts(run) for run in runs}
     fact = failure_facts([mode()], group_cells(runs), notes)[0]
-    rows = {row["label"]: row for row in fact["cells"]}
+    rows = {row["cell"]: row for row in fact["cells"]}
     assert list(rows) == ["bad", "good"]  # the third has no run
+    assert (rows["bad"]["label"], rows["bad"]["part"]) == ("they", "shows")
     assert (rows["bad"]["there"], rows["bad"]["called"], rows["bad"]["clean"]) == (
         [0, 1],
         [0, 1],

@@ -26,7 +26,8 @@ WAIT_S = 60
 SHOWN = [
     {
         "name": "<i>", "title": HOSTILE[0], "role": "generator", "metric": "eval/reward/mean",
-        "called_by": ["fall"], "cells": {"cell-0": "shows", "cell-1": "mends"}, "at_most": 1.0,
+        "called_by": ["fall"], "at_most": 1.0,
+        "cells": [["cell-0", "one", "shows"], ["cell-1", HOSTILE[1], "mends"]],
     }
 ]  # fmt: skip
 """What the matrix is said to show: it is there in every run."""
