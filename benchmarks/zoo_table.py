@@ -20,10 +20,10 @@ from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts
 from flowzoo.baselines.report.cells import group_cells
-from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.failures.counts import failure_facts
+from flowzoo.baselines.report.failures.signs import signs
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles.role_health import role_health
-from flowzoo.baselines.report.signs import signs
 from flowzoo.baselines.run.reading import RunData
 
 WORDS = {"shows": "", "mends": "mends", "does_not_mend": "does not mend", "beside": "beside"}

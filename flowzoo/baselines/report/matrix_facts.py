@@ -24,7 +24,7 @@ from flowzoo.baselines.report.comparisons import (
     claimable_pairs,
 )
 from flowzoo.baselines.report.control_comparison import against_controls
-from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.findings import Finding, counted, points
 from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run.reading import RunData

@@ -18,6 +18,7 @@ from flowzoo.baselines.report.accuracy import (
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distances
+from flowzoo.baselines.report.failures.signs import signs
 from flowzoo.baselines.report.findings import (
     Finding,
     capture_findings,
@@ -30,7 +31,6 @@ from flowzoo.baselines.report.gradients import capture_facts, gram_tables
 from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.roles.blame_facts import blame_facts, blame_finding
 from flowzoo.baselines.report.roles.role_health import role_health, role_health_findings
-from flowzoo.baselines.report.signs import signs
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.files import read_json
 

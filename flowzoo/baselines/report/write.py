@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flowzoo import __version__
-from flowzoo.baselines.report.failures import read_failure_modes
+from flowzoo.baselines.report.failures.counts import read_failure_modes
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.page import render
 from flowzoo.baselines.report.reading import read_runs

@@ -9,7 +9,7 @@ import pytest
 
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, as_record
 from flowzoo.baselines.report.cells import group_cells
-from flowzoo.baselines.report.failures import failure_facts, read_failure_modes
+from flowzoo.baselines.report.failures.counts import failure_facts, read_failure_modes
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.write import write_report

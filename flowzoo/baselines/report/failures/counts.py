@@ -13,7 +13,7 @@ from typing import Any
 
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
-from flowzoo.baselines.report.signs import TEAM
+from flowzoo.baselines.report.failures.signs import TEAM
 from flowzoo.baselines.report.transcripts import shortened
 from flowzoo.baselines.run.reading import RunData, cell_label, read_episodes
 from flowzoo.errors import DataError
