@@ -6,25 +6,26 @@
 What counts as a failure, and which findings of a run's page call it, stands in [[failures]] of
 flowzoo/baselines/matrix/bundled/zoo.toml. Of every failure: its cells, in how many seeds it is
 there, in how many of these and of the others it is called, how many are clean (neither there nor
-called), and how its figure began, was at its best and ended, one value a seed, in percent.
+called), and how its figure began, was at its best and ended, one value a seed, in percent; then the
+team's accuracy at the end, behind a stroke that of its own first attempts where it makes several.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts
-from flowzoo.baselines.report.cells import group_cells
+from flowzoo.baselines.report.cells import CellData, group_cells
 from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.failures.signs import signs
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles.role_health import role_health
-from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.run.reading import RunData, cell_label
 
 WORDS = {"shows": "", "mends": "mends", "does_not_mend": "does not mend", "beside": "beside"}
 
@@ -40,7 +41,14 @@ def in_percent(values: Sequence[float | None]) -> str:
     return " ".join("-" if value is None else f"{100 * value:.0f}" for value in values)
 
 
-def line(row: dict[str, Any]) -> str:
+def team(run: RunData) -> str:
+    """Accuracy of the last evaluation, and of the first attempts in it."""
+    last = run.evaluations[-1]
+    first = last.get("eval/fact/first_correct")
+    return f"{100 * run.scores[-1].mean():.0f}" + ("" if first is None else f"/{100 * first:.0f}")
+
+
+def line(row: dict[str, Any], cell: CellData) -> str:
     """One cell of one failure."""
     seeds, there, said = row["seeds"], set(row["there"]), set(row["called"])
     others = len(seeds) - len(there)
@@ -52,13 +60,13 @@ def line(row: dict[str, Any]) -> str:
         row["label"], WORDS[row["part"]], f"{len(there)}/{len(seeds)}",
         f"{len(there & said)}/{len(there)}" if there else "–",
         f"{len(said - there)}/{others}" if others else "–",
-        f"{len(row['clean'])}/{len(seeds)}", starts, best, ends,
+        f"{len(row['clean'])}/{len(seeds)}", starts, best, ends, " ".join(map(team, cell.runs)),
     )  # fmt: skip
     return f"| {' | '.join(parts)} |"
 
 
-def table(failure: FailureMode, fact: dict[str, Any]) -> str:
-    """A failure's table as Markdown."""
+def table(failure: FailureMode, fact: dict[str, Any], cells: Mapping[str, CellData]) -> str:
+    """A failure's table as Markdown; `cells` by the names of their folders."""
     rows = fact["cells"]
     there = {(row["cell"], seed) for row in rows for seed in row["there"]}
     said = {(row["cell"], seed) for row in rows for seed in row["called"]}
@@ -66,9 +74,10 @@ def table(failure: FailureMode, fact: dict[str, Any]) -> str:
     lines = [
         f"{failure.name}: {failure.rule}",
         "",
-        "| cell | | there | called, where there | called, where not | clean | start | best | end |",
-        "|---|---|---:|---:|---:|---:|---:|---|---|",
-        *map(line, rows),
+        "| cell | | there | called, where there | called, where not | clean "
+        "| start | best | end | team |",
+        "|---|---|---:|---:|---:|---:|---:|---|---|---|",
+        *(line(row, cells[row["cell"]]) for row in rows),
         "",
         f"All cells: there in {len(there)} of {seeds}, of these called in {len(there & said)}.",
     ]
@@ -81,9 +90,10 @@ def main(root: Path) -> None:
     cells = group_cells(read_runs([root]))
     done = [run for cell in cells for run in cell.runs]
     facts = failure_facts(matrix.failures, cells, {run.name: called(run) for run in done})
+    named = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
     known = {failure.name: failure for failure in matrix.failures}
     for fact in facts:
-        print(table(known[fact["name"]], fact))
+        print(table(known[fact["name"]], fact, named))
     print(f"{len(done)} of {len(matrix.cells) * len(matrix.seeds)} runs are finished.")
 
 
