@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write a trained policy as a model folder that transformers, vLLM and peft load.
+    """Options of `flowzoo export`; what it does stands in `flowzoo.commands.line`."""
 
-    Its README.md is a model card for the hub, with accuracies and the report's verdicts.
-    """
-
-    run: Annotated[Path, conf.Positional]
+    run: Annotated[Path, conf.Positional, conf.arg(metavar="RUN")]
     """Directory of the training run."""
     out: Path
     """Folder to write; it must be new or empty."""

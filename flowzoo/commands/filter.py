@@ -17,9 +17,9 @@ from flowzoo.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Measure the pass rate of every problem; `flowzoo train` takes the file with bounds."""
+    """Options of `flowzoo filter`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional]
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
     out: Path
     """The file with the pass rates, one line per problem; the same command resumes there."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Train every cell of an experiment matrix, several at a time; repeat the command to go on."""
+    """Options of `flowzoo matrix`; what it does stands in `flowzoo.commands.line`."""
 
-    matrix: Annotated[str, conf.Positional]
+    matrix: Annotated[str, conf.Positional, conf.arg(metavar="MATRIX")]
     """A bundled matrix, e.g. `learning`, or a path to a .toml file."""
     out: str = ""
     """Directory of the runs and the table; empty: runs/ and the matrix's name."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from tyro import conf
@@ -23,15 +22,19 @@ GLOBAL = ("help", "verbose", "version")
 _COMPLETION = "tyro-"
 """What options of the parser itself begin with: they write completions for shells."""
 _BORDER = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯┃]|^ *\||\| *$")
+_EDGE = re.compile(r"[╭╰]─")
 _RULE = re.compile(r"[─━-]{10,}")
 
 
-def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
-    """Refuse a command line whose command or options there are not.
+def check_words(
+    words: Sequence[str], commands: Iterable[str], options_of: Callable[[str], Any]
+) -> str | None:
+    """The command that a command line names, or None; its options are then known by name.
 
     Args:
         words: the command line without the program's name.
-        commands: command -> the module that defines its `Options`.
+        commands: the commands there are.
+        options_of: the class of a command's options.
 
     Raises:
         UsageError: no such command, or no such option of it; the message names the nearest.
@@ -39,10 +42,10 @@ def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
     name = next((word for word in words if not word.startswith("-")), None)
     if name is None:
         _check_options(words, {one: one for one in GLOBAL}, "flowzoo")
-        return
+        return None
     if name not in commands:
         raise unknown("command", name, commands)
-    options = importlib.import_module(commands[name]).Options
+    options = options_of(name)
     rest = [word for word in words if not word.startswith("-")][1:]
     known = {one: one for one in GLOBAL}
     kinds = list(_option_classes(options, rest[:1]))
@@ -50,6 +53,7 @@ def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
         known |= option_names(kind)
     command = " ".join(["flowzoo", name, *(rest[:1] if len(kinds) > 1 else [])])
     _check_options(words, known, command)
+    return name
 
 
 def option_names(kind: Any) -> dict[str, str]:
@@ -131,13 +135,12 @@ def one_line(box: str) -> str:
     sections: list[list[str]] = [[]]
     for line in box.splitlines():
         text = _BORDER.sub("", line)
-        if _RULE.search(text):
+        if _RULE.search(text) or _EDGE.search(line):
             sections.append([])
         elif text.strip():
             sections[-1].append(text.strip())
-    # The first section is the box's title where it has a line of its own.
     bodies = [rows for rows in sections if rows]
-    if len(bodies) > 1 and len(bodies[0]) == 1 and not bodies[0][0].endswith((".", ":")):
+    if not _EDGE.search(box):  # of ASCII: the title does not stand in the upper edge
         bodies = bodies[1:]
     if not bodies:
         return "the command line cannot be read"
@@ -154,7 +157,7 @@ def _choice(said: str, after: Sequence[str], rows: Sequence[str]) -> str:
     if match is None:
         return ""
     choices = [one for one in re.findall(r"'([^']*)'", match[3]) if one != "None"]
-    return f"{match[2]}: {unknown('choice', match[1], choices)}"
+    return f"{match[2].removeprefix('command.')}: {unknown('choice', match[1], choices)}"
 
 
 def _value(said: str, after: Sequence[str], rows: Sequence[str]) -> str:
@@ -182,8 +185,13 @@ def _missing(said: str, after: Sequence[str], rows: Sequence[str]) -> str:
     match = re.match(r"Missing from (flowzoo[\w ]*):", said)
     if match is None:
         return ""
-    told = " ".join(rows[2:]).replace(" (required)", "").rstrip(".")
-    return f"{match[1]} needs {rows[1]}: {told}. `{match[1]} --help` tells more."
+    needed: list[list[str]] = [[]]  # of each what to write, then what that is
+    for row in rows[1:]:
+        needed[-1].append(row.removesuffix("(required)").rstrip())
+        if row.endswith("(required)"):
+            needed.append([])
+    told = [f"{name}: {' '.join(what).rstrip('.')}" for name, *what in filter(None, needed)]
+    return f"{match[1]} needs {'; '.join(told)}. `{match[1]} --help` tells more."
 
 
 def _left_over(said: str, after: Sequence[str], rows: Sequence[str]) -> str:

@@ -32,11 +32,11 @@ class NewNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write a package with a workflow or a task of your own, which passes its tests as it is."""
+    """Options of `flowzoo new`; what it does stands in `flowzoo.commands.line`."""
 
     what: Annotated[Literal["workflow", "task"], conf.Positional]
     """What the package adds to flowzoo."""
-    name: Annotated[str, conf.Positional]
+    name: Annotated[str, conf.Positional, conf.arg(metavar="NAME")]
     """Its short name in small letters, e.g. `debate`: also that of the folder and of the module."""
     into: Path = Path()
     """Folder that the new one is made in."""

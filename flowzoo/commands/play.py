@@ -25,9 +25,9 @@ PACE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Play episodes of a workflow and print their transcripts."""
+    """Options of `flowzoo play`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional]
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.
     `sokoban`, which its own workflow then plays."""
     problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
