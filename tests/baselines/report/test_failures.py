@@ -84,6 +84,8 @@ def test_the_page_of_a_matrix_has_what_its_file_says(root: Path, tmp_path: Path)
     (root / FILE).write_text(json.dumps(as_record([mode(title="<b>They</b> forget")])))
     assert [one.name for one in read_failure_modes([root, tmp_path])] == ["A"]
     page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()
+    assert "failures are there 2 times (A 2), and the pages of these runs call them 2 times" in page
+    assert "Of 1 remedies 1 are clean" in page
     assert "\\u003cb\\u003eThey\\u003c/b\\u003e forget" in page
     (root / FILE).write_text('[{"name": "A"}]')
     with pytest.raises(DataError, match=r"failures\.json is not what `flowzoo matrix` writes"):

@@ -192,7 +192,7 @@ def test_a_failure_stands_beside_its_remedy_with_its_moment(open_page: Callable[
           shown.querySelectorAll(".sparks polyline.there").length, texts(".side h4").length,
           document.documentElement.scrollWidth, shown.querySelector("h3").textContent];"""
     )
-    assert found[:4] == [["the failure", "mends it"], ["1 of 1", "1 of 1"], 2, 2]
+    assert found[:4] == [["the failure", "remedy"], ["1 of 1", "1 of 1"], 2, 2]
     assert found[4] <= 400
     assert HOSTILE[0] in found[5]
     assert browser.execute_script("return window.hacked") is None

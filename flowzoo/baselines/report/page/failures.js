@@ -1,6 +1,6 @@
 // What a matrix is made to show: every failure beside what mends it, and the moment at which it breaks.
 
-const PART = { shows: ["the failure", "bad"], does_not_mend: ["does not mend it", "warn"], mends: ["mends it", "good"], beside: ["beside it", "unknown"] };
+const PART = { shows: ["the failure", "bad"], does_not_mend: ["no remedy", "warn"], mends: ["remedy", "good"], beside: ["beside it", "unknown"] };
 const MOST_CALLS = 6;
 
 const shape = (tag, attributes, ...children) => {
@@ -25,13 +25,13 @@ const sparks = (row) => {
 const ofSeeds = (seeds, all) => [`${seeds.length} of ${all}`, seeds.length && seeds.length < all ? h("small", null, `${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}`) : null];
 const within = (one, other) => one.filter((seed) => other.includes(seed));
 
-const failureTable = (failure) => table(`There: ${failure.rule}. Called: the run's own page says ${failure.called_by.map((sign) => `“${sign}”`).join(" or ")} (of the team or of the ${failure.role}). Clean: neither. Course: ${failure.metric} over the steps, one line a seed, from 0 to 100 %; red where it is there.`, [
+const failureTable = (failure) => table(`There: ${failure.rule}. Called: the run's own page says ${failure.called_by.map((sign) => `“${sign}”`).join(" or ")} (of the team or of the ${failure.role}). Clean: neither; of a remedy in five of six seeds or more, or it is marked. Course: ${failure.metric} over the steps, one line a seed, from 0 to 100 %; red where it is there.`, [
   ["cell", (row) => [bdi(row.label), h("small", null, badge(...PART[row.part]))], "cellname"],
   ["course", sparks, "left"],
   ["there", (row) => [ofSeeds(row.there, row.seeds.length), row.untold.length ? h("small", null, `cannot be told: ${row.untold.join(", ")}`) : null]],
   ["called, where there", (row) => (row.there.length ? ofSeeds(within(row.there, row.called), row.there.length) : "–")],
   ["called, where not", (row) => (row.seeds.length > row.there.length ? ofSeeds(row.called.filter((seed) => !row.there.includes(seed)), row.seeds.length - row.there.length) : "–")],
-  ["clean", (row) => ofSeeds(row.clean, row.seeds.length)],
+  ["clean", (row) => (row.part === "mends" ? badge(`${row.clean.length} of ${row.seeds.length}`, row.clean.length * 6 >= row.seeds.length * 5 ? "good" : "bad") : ofSeeds(row.clean, row.seeds.length))],
 ], failure.cells);
 
 const momentCall = (call, role) => h("div", { class: `said-by${call.role === role ? " culprit" : ""}` },
@@ -51,7 +51,7 @@ const momentView = (failure) => {
   const moment = failure.moment;
   if (!moment) return null;
   return h("div", { class: "panel moment" },
-    h("p", { class: "note" }, `The moment it breaks, by one problem of `, bdi(moment.run), `: the evaluation before, and the one from which on it stays there. It is the problem, the first of several, in which the ${failure.role} lost the most.`),
+    h("p", { class: "note" }, `The moment it breaks, by one problem of `, bdi(moment.run), `: the evaluation before, and the one from which on it stays there. Of all problems it is the one in which the ${failure.role} lost the most, the first where several are equal.`),
     h("p", null, bdi(moment.problem), h("small", { class: "muted" }, " gold ", bdi(moment.gold))),
     h("div", { class: "sides" }, momentSide(moment, "before", 0, failure.role), momentSide(moment, "after", 1, failure.role)));
 };
