@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.baselines.diagnostics.cliff import FELL
+from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.report.cell_amplification import cell_amplification
 from flowzoo.baselines.report.cells import (
     FALSE_FALLS,
@@ -23,16 +24,25 @@ from flowzoo.baselines.report.comparisons import (
     claimable_pairs,
 )
 from flowzoo.baselines.report.control_comparison import against_controls
+from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.findings import Finding, counted, points
 from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run.reading import RunData
 
+MOST_NAMED = 5
+"""Cells that a sentence names; of more it says how many, and tables below have their names."""
 
-def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes) -> dict[str, Any]:
+
+def matrix_facts(
+    runs: Sequence[RunData],
+    pages: Mapping[str, str],
+    notes: Notes,
+    failures: Sequence[FailureMode] = (),
+) -> dict[str, Any]:
     """The facts of several runs.
 
     By the name of a run, `pages` has the address of its own page, if it has one, and
-    `notes` its facts.
+    `notes` its facts. `failures` are what their matrix is made to show.
     """
     cells = group_cells(runs)
     facts = [cell_facts(cell, notes) for cell in cells]
@@ -46,8 +56,10 @@ def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes
     controls, sharing = against_controls(cells), sharing_rows(cells, pairs, notes)
     amplified = cell_amplification(cells)
     claims = paper_claims(pairs, cells, notes, amplified) if len(cells) > 1 else []
+    shown = failure_facts(failures, cells, notes)
     return {
         "cells": facts,
+        "failures": shown,
         "judged": judged,
         "rate": RATE,
         "claims": [claim._asdict() for claim in claims],
@@ -59,8 +71,8 @@ def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes
         "findings": [
             finding._asdict()
             for finding in (
-                _gains(facts), _cliffs(facts, judged), _captures(facts), _sharing(sharing),
-                *_unfinished(facts),
+                *_shown(shown), _gains(facts), _cliffs(facts, judged), _captures(facts),
+                _sharing(sharing), *_unfinished(facts),
             )
         ],
     }  # fmt: skip
@@ -97,7 +109,7 @@ def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
     text = (
         f"{len(found)} of {judged} judged cells fell by themselves (mean of their runs' own falls, "
         f"cliffs and falls in progress); {len(stay)} stay with the false-discovery rate over cells "
-        f"held at {100 * RATE:g} %" + (f": {', '.join(stay)}." if stay else ".")
+        f"held at {100 * RATE:g} %" + (f": {_named(stay)}." if stay else ".")
     )
     text += f" {single}" if single else ""
     if verdicts:
@@ -114,15 +126,49 @@ def _single_falls(cells: Sequence[dict[str, Any]]) -> tuple[str, bool]:
     if not fell:
         return "", False
     said = [f"{one['fell']['runs']} of {one['fell']['of']} in {one['name']}" for one in fell]
+    if len(said) > MOST_NAMED:
+        runs, of = (sum(one["fell"][part] for one in fell) for part in ("runs", "of"))
+        said = [f"{runs} of {of} in {counted(len(fell), 'cell')}"]
     tested = sum(bool(cell["fell"]["of"]) for cell in cells)
     certain = [one["name"] for one in fell if one["fell"]["p_value"] * tested <= FALSE_FALLS]
     text = f"Runs that fell, each judged by itself: {', '.join(said)}."
     if certain:
         text += (
             f" More than a false alarm in {100 * FALSE_FALLS:g} % of runs would give "
-            f"(binomial, 5 % over all cells): {', '.join(certain)}."
+            f"(binomial, 5 % over all cells): {_named(certain)}."
         )
     return text, bool(certain)
+
+
+def _named(names: Sequence[str]) -> str:
+    """The names of cells, or how many they are where they would fill a paragraph."""
+    return ", ".join(names) if len(names) <= MOST_NAMED else counted(len(names), "cell")
+
+
+def _shown(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """In how many runs the failures are that the matrix is made to show, and what mends them."""
+    if not failures:
+        return []
+    rows = [(failure["name"], row) for failure in failures for row in failure["cells"]]
+    there = [(name, row, seed) for name, row in rows for seed in row["there"]]
+    called = [one for one in there if one[2] in one[1]["called"]]
+    parts = [
+        f"{failure['name']} {sum(len(row['there']) for row in failure['cells'])}"
+        for failure in failures
+    ]
+    remedies = [(name, row) for name, row in rows if row["part"] == "mends"]
+    weak = [
+        f"{row['label']} of {name} ({len(row['clean'])} of {len(row['seeds'])})"
+        for name, row in remedies
+        if len(row["clean"]) * 6 < len(row["seeds"]) * 5
+    ]
+    text = (
+        f"By the rules of its file, failures are there {len(there)} times ({', '.join(parts)}), "
+        f"and the pages of these runs call them {len(called)} times. Of {len(remedies)} remedies "
+        f"{len(remedies) - len(weak)} are clean in five of six seeds or more"
+    )
+    text += f"; not so {', '.join(weak)}." if weak else "."
+    return [Finding("result", "Failures and what mends them", text)]
 
 
 def _captures(cells: Sequence[dict[str, Any]]) -> Finding:
