@@ -56,7 +56,7 @@ def play(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], slow: boo
 @pytest.mark.parametrize(
     ("name", "slow"),
     [
-        *((name, False) for name in NAMES if name != "tutorials/report"),  # which needs a run
+        ("start", False),
         *(pytest.param(name, True, marks=pytest.mark.full) for name in NAMES),
     ],
 )
