@@ -47,6 +47,8 @@ from flowzoo.baselines.assemble import (
     open_engines,
     trainable,
 )
+from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import silence_record, silences
@@ -113,19 +115,23 @@ class Trainer:
         self.halted = ""
         """Why a callback ended the run, or nothing."""
         self._told: set[str] = set()
+        self.backend: RunBackend = LocalRunBackend()
+        shard_jobs = config.shard_jobs or 0
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
             resumed = self._resume()
             self.engines = open_engines(
                 config, self.trained, self.learners, held_out, self.plan.budgets.reply
             )
-            self.batches = ahead.StepSampler(self.draw, self.engines, self.stream, self._versions)
+            self.batches = ahead.StepSampler(
+                self.draw, self.engines, self.stream, self._versions, self.backend, shard_jobs
+            )
             self.batches.ready = resumed
             opened.callback(self.batches.close)
             opened.callback(self.engines.close)  # first, so that nothing is waited for
             self.evaluation = Evaluation(
                 self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
-                config.eval_samples,
+                config.eval_samples, self.backend, shard_jobs,
             )  # fmt: skip
             self.engines.sync()
             self.board = MetricLogger(self.run.root, config, self.step, self.history)

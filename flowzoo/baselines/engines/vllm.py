@@ -138,7 +138,7 @@ class VLLMEngines:
             if learner.weights.is_adapter:
                 self._of[name].load_adapter(name, learner.weights.save)
             else:
-                self._of[name].load_weights(learner.weights.model.state_dict())
+                self._of[name].load_weights(learner.weights.state())
             self._players[name].version = self._judges[name].version = learner.steps
         loaded = time.perf_counter()
         row: MetricRow = {}

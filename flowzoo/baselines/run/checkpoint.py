@@ -154,8 +154,7 @@ def load(path: Path | str, learners: Mapping[str, Learner]) -> CheckpointInfo:
     with _unproven(info):
         for name, learner in learners.items():
             folder = info.policy_path(name)
-            learner.weights.load(folder)
-            learner.load_state_dict(torch.load(folder / "learner.pt", weights_only=True))
+            learner.load(folder)
         set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
@@ -237,10 +236,9 @@ def _write(
     for name, learner in learners.items():
         place = folder / "policies" / name
         place.mkdir(parents=True)
-        learner.weights.save(place)
+        learner.save(place)
         if name in tokenizers:
             tokenizers[name].save_pretrained(place)
-        torch.save(learner.state_dict(), place / "learner.pt")
     torch.save(random_state(), folder / "random.pt")
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,105 @@
+"""The ranks that train one policy together, as a learner sees them.
+
+Every rank has all rows and cuts the same micro-batches, takes its share of them and adds its
+gradient to the others'. Whatever decides about a step (counts, norms, errors) is the same on every
+rank, so that no rank waits for a collective operation that another one never begins. `Alone` is
+the gang of a learner in one process, and does nothing; the others are in
+`flowzoo.baselines.backends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
+
+
+class Gang(Protocol):
+    """What a learner needs of the ranks beside it; all methods but `local` are collective."""
+
+    alone: bool
+    """There are no others."""
+    writes: bool
+    """Whether this rank writes files."""
+
+    def shard(self, model: PreTrainedModel) -> None:
+        """Spread the parameters of `model`, in place, over the ranks, where this gang does so.
+
+        Whatever is to be tried on the model as it is must be done before. A second call does
+        nothing.
+        """
+        ...
+
+    def own(self, parts: Sequence[T]) -> list[T]:
+        """Those of `parts`, which are the same on every rank, that this rank computes."""
+        ...
+
+    def rounds(self, parts: int) -> int:
+        """How many parts this rank must compute where it has `parts`, stand-ins included.
+
+        As many as the rank that has most, where a forward pass is a collective operation.
+        """
+        ...
+
+    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
+        """Whether the next backward pass adds the gradient to the other ranks' already."""
+        ...
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Make the gradients of `parameters` the sums over ranks, where no pass has done so."""
+        ...
+
+    def gather(self, value: T) -> list[T]:
+        """What every rank gives, by rank; `value` is pickled, so it is our own and small."""
+        ...
+
+    def across(self, products: Floats) -> Floats:
+        """Inner products of whole vectors from those of what `local` gives of them."""
+        ...
+
+    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The part of each tensor that this rank has, as a plain tensor that shares its memory."""
+        ...
+
+
+class Alone:
+    """The gang of a learner in one process; see `Gang`."""
+
+    alone = True
+    writes = True
+
+    def shard(self, model: PreTrainedModel) -> None:
+        """Leave it whole."""
+
+    def own(self, parts: Sequence[T]) -> list[T]:
+        """All of them."""
+        return list(parts)
+
+    def rounds(self, parts: int) -> int:
+        """As many."""
+        return parts
+
+    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
+        """There is nobody."""
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """They are."""
+
+    def gather(self, value: T) -> list[T]:
+        """The one value."""
+        return [value]
+
+    def across(self, products: Floats) -> Floats:
+        """They are whole."""
+        return products
+
+    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """All of each."""
+        return list(tensors)
