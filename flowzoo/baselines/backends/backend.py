@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 class RunBackend(Protocol):
-    """One process, or one of several ranks that run the same loop; all methods are collective."""
+    """One process, or one of several ranks that run the same loop; all methods are collective.
+
+    What is raised on one rank within a method is raised on all.
+    """
 
     writes: bool
     """Whether this process writes the files of the run."""
@@ -25,7 +28,11 @@ class RunBackend(Protocol):
         ...
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do `work` where files are written; every rank gets what it returned, or raised."""
+        """Do `work` where files are written; every rank gets what it returned."""
+        ...
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """Do `work` everywhere; what every rank returned, by rank."""
         ...
 
     def join(self, learners: Mapping[str, Learner]) -> None:

@@ -27,6 +27,10 @@ class LocalRunBackend:
         """See `RunBackend`."""
         return work()
 
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """See `RunBackend`."""
+        return [work()]
+
     def join(self, learners: Mapping[str, Learner]) -> None:
         """Nobody is there."""
 

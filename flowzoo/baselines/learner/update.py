@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,9 +53,6 @@ from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights, whole_tensor
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
-
-STATE = "learner.pt"
-"""Of a saved policy: optimiser, clocks, running means."""
 
 
 class Learner:
@@ -187,8 +183,8 @@ class Learner:
         """
         for rows in groups:
             with self._clean_gradients(), self.weights.active():
-                for batches in micro_batches(rows, self.config, self.layout).values():
-                    self._accumulate(batches, totals, {})
+                batches = micro_batches(rows, self.config, self.layout).values()
+                self._accumulate([part for parts in batches for part in parts], totals, {})
                 found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
             yield self.gang.local(found)
 
@@ -211,17 +207,6 @@ class Learner:
                 if number < len(parts):
                     found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
         return torch.cat(found)
-
-    def save(self, folder: Path | None) -> None:
-        """Write weights and `learner.pt` into `folder`; collective, see `Weights.save`."""
-        self.weights.save(folder)
-        if folder is not None:
-            torch.save(self.state_dict(), folder / STATE)
-
-    def load(self, folder: Path) -> None:
-        """Read what `save` wrote."""
-        self.weights.load(folder)
-        self.load_state_dict(torch.load(folder / STATE, weights_only=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser state, clocks and running means (the weights are saved on their own)."""
@@ -349,7 +334,9 @@ class Learner:
         sums = TokenSums()
         for theirs, wrong in self.gang.gather((mine, told)):
             if wrong is not None:
-                raise NonFiniteError(wrong[0], range(len(wrong[1])), wrong[1])
+                together = NonFiniteError(wrong[0], range(len(wrong[1])), wrong[1])
+                together.told_elsewhere = not self.gang.writes
+                raise together
             sums = sums + theirs
         return sums
 

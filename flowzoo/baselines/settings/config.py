@@ -19,7 +19,7 @@ from flowzoo.baselines.settings.parts import (
     RunSettings,
     SamplingOptions,
 )
-from flowzoo.baselines.settings.scale import ScaleOptions
+from flowzoo.baselines.settings.scale import SHARD_JOBS, ScaleOptions
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
 
@@ -34,7 +34,7 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
-    "dual_clip", "length_cache", "clip_norm", "shard_jobs",
+    "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks",
 )  # fmt: skip
 
 _COUNTS = (
@@ -160,7 +160,9 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         checkpoints = self.checkpoint_every or known.get("checkpoint_every")
         if self.eval_at:  # those steps have checkpoints too
             evaluations, checkpoints = 0, checkpoints or 10
-        own: dict[str, Any] = {"shard_jobs": self.shard_jobs or 0}
+        own: dict[str, Any] = {}
+        if self.shard_jobs is None:
+            own["shard_jobs"] = SHARD_JOBS[self.backend]
         if before:
             defaults, theirs = TrainConfig(), completed(before)
             own = {
