@@ -47,9 +47,12 @@ class Replicas:
     def shard(self, model: PreTrainedModel) -> None:
         """Leave it whole."""
 
-    def own(self, parts: Sequence[T]) -> list[T]:
+    def let_go(self, model: PreTrainedModel) -> None:
+        """Nothing was gathered."""
+
+    def own(self, parts: Sequence[T], turn: int) -> list[T]:
         """Every so many-th: the longest parts come first, so that shares are alike."""
-        return list(parts[self.rank :: self.world])
+        return list(parts[(self.rank - turn) % self.world :: self.world])
 
     def rounds(self, parts: int) -> int:
         """As many: no rank waits for another in a forward pass."""
@@ -105,6 +108,12 @@ class Sharded(Replicas):
                 module.set_force_sum_reduction_for_comms(True)  # gloo has no other
         add_entry(model)
         register_fsdp_forward_method(model, ENTRY)
+
+    def let_go(self, model: PreTrainedModel) -> None:
+        """See `Gang`: the root keeps its parameters between a forward pass and a backward pass."""
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def rounds(self, parts: int) -> int:
         """See `Gang`: every forward pass gathers weights from all ranks."""

@@ -37,8 +37,18 @@ class Gang(Protocol):
         """
         ...
 
-    def own(self, parts: Sequence[T]) -> list[T]:
-        """Those of `parts`, which are the same on every rank, that this rank computes."""
+    def let_go(self, model: PreTrainedModel) -> None:
+        """Give up what was gathered of `model` for a forward pass, so that each rank has its part.
+
+        Before its parameters are looked at by name.
+        """
+        ...
+
+    def own(self, parts: Sequence[T], turn: int) -> list[T]:
+        """Those of `parts`, which are the same on every rank, that this rank computes.
+
+        `turn` says who comes first, so that few parts at a time are not always the same rank's.
+        """
         ...
 
     def rounds(self, parts: int) -> int:
@@ -78,7 +88,10 @@ class Alone:
     def shard(self, model: PreTrainedModel) -> None:
         """Leave it whole."""
 
-    def own(self, parts: Sequence[T]) -> list[T]:
+    def let_go(self, model: PreTrainedModel) -> None:
+        """Nothing was gathered."""
+
+    def own(self, parts: Sequence[T], turn: int) -> list[T]:
         """All of them."""
         return list(parts)
 

@@ -29,6 +29,7 @@ def save_learner(learner: Learner, folder: Path) -> None:
 
     What is written by one rank alone comes last, so that its failure leaves no rank waiting.
     """
+    learner.gang.let_go(learner.model)
     state = learner.state_dict()
     tensors = _taken_out(learner, state)
     if tensors:
@@ -44,6 +45,7 @@ def save_learner(learner: Learner, folder: Path) -> None:
 
 def load_learner(learner: Learner, folder: Path) -> None:
     """Read what `save_learner` wrote, on any number of ranks; every rank must call it."""
+    learner.gang.let_go(learner.model)
     learner.weights.load(folder)
     state: dict[str, Any] = torch.load(folder / STATE, weights_only=True)
     if (folder / TENSORS).is_dir():

@@ -247,8 +247,9 @@ class Learner:
         if self.config.old_logp == "sampler" and self.config.correction == "none":
             return found
         for part in parts:
-            for batches in micro_batches(part, self.config, self.layout).values():
-                for rows in self._own(batches):
+            micro = micro_batches(part, self.config, self.layout).values()
+            for turn, batches in enumerate(micro):
+                for rows in self._own(batches, turn):
                     seen = self._forward.old_logps(self.model, [row.call for row in rows])
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
         return found
@@ -300,8 +301,9 @@ class Learner:
         """Gather the gradient of the loss of `rows` in the parameters."""
         sums: dict[str, TokenSums] = {}
         roles = RoleGradients(self.parameters, self.gang) if self.config.role_gradients else None
-        for role, batches in micro_batches(rows, self.config, self.layout).items():
-            sums[role] = self._accumulate(batches, totals, before, effect)
+        micro = micro_batches(rows, self.config, self.layout)
+        for turn, (role, batches) in enumerate(micro.items()):
+            sums[role] = self._accumulate(batches, totals, before, effect, turn)
             if roles is not None:
                 roles.take(role, sum(row.call.role == role for row in rows))
         return sums, None if roles is None else roles.merge()
@@ -312,14 +314,15 @@ class Learner:
         totals: LossNormaliser,
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None = None,
+        turn: int = 0,
     ) -> TokenSums:
         """Add the gradient of all `parts`, whoever computes them, to the parameters'.
 
         Raises:
             NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
         """
-        own, mine, error = self._own(parts), TokenSums(), None
-        count = len(self.gang.own(parts))  # the others are stand-ins
+        own, mine, error = self._own(parts, turn), TokenSums(), None
+        count = len(self.gang.own(parts, turn))  # the others are stand-ins
         for number, part in enumerate(own):
             self.gang.hand_on(self.model, number == len(own) - 1)
             try:
@@ -340,12 +343,14 @@ class Learner:
             sums = sums + theirs
         return sums
 
-    def _own(self, parts: Sequence[Sequence[TrainingRow]]) -> list[Sequence[TrainingRow]]:
+    def _own(
+        self, parts: Sequence[Sequence[TrainingRow]], turn: int
+    ) -> list[Sequence[TrainingRow]]:
         """The micro-batches that this rank computes, and stand-ins that weigh nothing.
 
         Where a forward pass is a collective operation every rank has as many of them.
         """
-        own = self.gang.own(parts)
+        own = self.gang.own(parts, turn)
         short = self.gang.rounds(len(own)) - len(own)
         if short:
             rows = [row for part in parts for row in part]

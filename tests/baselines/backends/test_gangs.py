@@ -1,0 +1,153 @@
+"""Ranks that train together do what one process does: gradients, weights and every metric."""
+
+from __future__ import annotations
+
+import json
+import random
+import runpy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.envs.records import Call
+
+WORLD = Path(__file__).parent / "world.py"
+CLOSE = 1e-5
+"""Most that a gradient, a weight or a metric may be away from that of one process."""
+
+Case = dict[str, Any]
+World = Callable[..., list[list[Any]]]
+
+
+def rows_of(count: int = 36) -> list[Call]:
+    """Rows of unequal lengths: six a problem, of three roles with two slots each."""
+    rng, calls = random.Random(0), list[Call]()
+    for number in range(count):
+        role, slot = "abc"[number % 3], number // 3 % 2
+        output = tuple(rng.randrange(23) for _ in range(rng.choice((1, 2, 5, 9))))
+        calls.append(
+            Call(
+                problem=f"p{number // 6}", episode=f"e{number:03d}", agent=f"{role}_{slot}",
+                role=role, slot=slot, turn=0, phase=0, messages=(), reply="", strict=True,
+                lenient=True, truth=None, parts={}, reward=0.0, state_hash="", prompts="",
+                policy="shared", output_ids=output, logps=(-3.0,) * len(output),
+                prompt_ids=tuple(rng.randrange(1, 23) for _ in range(rng.randint(1, 7))),
+            )
+        )  # fmt: skip
+    return calls
+
+
+@pytest.fixture
+def world(tmp_path: Path, fork_server: Any) -> World:
+    """`world(cases, ranks)`: what every case came to on every rank; none of them may hang."""
+
+    def run(cases: Sequence[Case], ranks: int = 2) -> list[list[Any]]:
+        place = tmp_path / f"world-{len(list(tmp_path.iterdir()))}"
+        place.mkdir()
+        given = {"WORLD": ranks, "STORE": str(place / "store"), "OUT": str(place / "out"),
+                 "CASES": list(cases), "ROWS": rows_of()}  # fmt: skip
+        begun = [
+            fork_server.Process(target=runpy.run_path, args=(str(WORLD), {**given, "RANK": rank}))
+            for rank in range(ranks)
+        ]
+        try:
+            for one in begun:
+                one.start()
+            for one in begun:
+                one.join(300)
+            assert [one.exitcode for one in begun] == [0] * ranks
+        finally:
+            for one in begun:
+                one.kill()
+        found: list[list[Any]] = json.loads((place / "out").read_text(encoding="utf-8"))
+        return found
+
+    return run
+
+
+def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
+    for found in ranks:
+        assert found["size"] > 0.01, "there is no gradient to compare"
+        assert found["sharded"] == (case["gang"] == "Sharded")
+        far = {name: found[name] for name in ("gradient", "weights", "metrics", "gram")}
+        assert max(far.values()) <= CLOSE, (case, far)
+
+
+def test_two_ranks_are_one_process(world: World) -> None:
+    """The usual case of either gang, and a rank that fails: nobody waits for it."""
+    cases = [
+        {"kind": "full", "gang": "Sharded", "kl": True, "coherence": True, "tied": True},
+        {"kind": "lora", "gang": "Replicas", "layout": "padded", "rows": 9},
+        {"kind": "full", "gang": "Sharded", "nan": True, "tokens": 8},
+    ]
+    *same, stopped = world(cases)
+    for case, ranks in zip(cases, same, strict=False):
+        check(case, ranks)
+    assert stopped == [["poisoned", stopped[0][1], True]] * 2
+    assert len(stopped[0][1]) == 1
+
+
+@pytest.mark.full
+def test_every_kind_of_policy_layout_and_term(world: World) -> None:
+    cases: list[Case] = [
+        {"kind": kind, "gang": gang, "layout": layout, "kl": kl, "coherence": True}
+        | ({} if kl else {"steps": 2, "again": True})
+        for kind in ("full", "lora", "adapters")
+        for gang in ("Sharded", "Replicas")
+        for layout, kl in (("packed", True), ("padded", False))
+    ]
+    cases += [
+        {"kind": "full", "gang": "Sharded", "rows": 3, "tokens": 400, "kl": True},  # one part
+        {"kind": "full", "gang": "Sharded", "rows": 5, "roles": False, "optimizer": "sgd",
+         "clip": 0.0},
+        {"kind": "full", "gang": "Replicas", "tied": True, "layout": "padded", "kl": True},
+        {"kind": "full", "gang": "Sharded", "tied": True, "layout": "padded", "steps": 2},
+        {"kind": "full", "gang": "Sharded", "gram": True, "rows": 24, "tokens": 400},
+        {"kind": "lora", "gang": "Replicas", "nan": True, "tokens": 8},
+    ]  # fmt: skip
+    *same, stopped = world(cases)
+    for case, ranks in zip(cases, same, strict=False):
+        check(case, ranks)
+    assert stopped[0][2] is stopped[1][2] is True
+    assert stopped[0] == stopped[1]
+
+
+@pytest.mark.full
+def test_each_trap_shows_without_its_mending(world: World) -> None:
+    base = {"kind": "full", "gang": "Sharded", "rows": 6}
+    halved, blind = world([base | {"broken": "root factor"}, base | {"broken": "local dots"}])
+    assert halved[0]["gradient"] > 100 * CLOSE
+    assert blind[0]["gradient"] <= CLOSE
+    assert blind[0]["metrics"] > 100 * CLOSE
+
+
+@pytest.mark.full
+def test_a_learner_goes_on_with_any_number_of_ranks(world: World, tmp_path: Path) -> None:
+    """One saves, two go on and save, three and one go on: the same next update everywhere."""
+    alone = runpy.run_path(str(WORLD), run_name="world")
+    one, two = tmp_path / "one", tmp_path / "two"
+    for kind in ("full", "lora"):
+        case: Case = {"kind": kind, "gang": "Sharded", "coherence": True, "kl": kind == "lora"}
+        (learner,) = alone["learners_of"](case)
+        alone["go_on"](learner, rows_of(), 2)
+        (one / kind).mkdir(parents=True)
+        alone["save_learner"](learner, one / kind)
+        wanted = alone["go_on"](learner, rows_of(), 1)
+        cases = [case | {"load": str(one / kind), "save": str(two / kind)},
+                 case | {"save": str(two / f"{kind}-anew")}]  # fmt: skip
+        found = [ranks[0] for ranks in world(cases)]
+        found += world([case | {"load": str(two / kind)}, case | {"load": str(one / kind)}], 3)[0]
+        for name in (kind, f"{kind}-anew"):
+            assert any((two / name / "optimizer").iterdir())
+            (again,) = alone["learners_of"](case)
+            alone["load_learner"](again, two / name)
+            found.append(alone["go_on"](again, rows_of(), 1))
+        assert len(found) == 7
+        for metrics in found:
+            assert metrics.keys() == wanted.keys()
+            far = {name: abs(metrics[name] - value) for name, value in wanted.items()}
+            assert max(far.values()) <= CLOSE, far
