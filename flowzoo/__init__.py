@@ -11,6 +11,12 @@ also enters the workflows in the registries of PettingZoo and Gymnasium, as stri
 
 from __future__ import annotations
 
+# First of all: half of the command's start is this import.
+from flowzoo.start import end_when_interrupted, is_command
+
+if is_command():
+    end_when_interrupted()
+
 import importlib
 import logging
 import sys
@@ -104,18 +110,4 @@ def _register() -> None:
     register_all()
 
 
-def _is_command() -> bool:
-    """Whether this process runs the command `flowzoo`."""
-    started = [*sys.orig_argv, ""]
-    script = started[1].replace("\\", "/").rpartition("/")[2]
-    return script == "flowzoo" or started[1:3] == ["-m", "flowzoo"]
-
-
-try:
-    _register()
-except KeyboardInterrupt:
-    if not _is_command():
-        raise
-    # Half of its start is this import, before the command can see to its signals.
-    sys.stderr.write("\ninterrupted: nothing was done\n")
-    sys.exit(130)
+_register()

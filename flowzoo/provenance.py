@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +115,8 @@ def describe_run(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of the installed ones of `PACKAGES`; reads metadata, imports nothing."""
+    from importlib import metadata  # slow to import, and every command imports this module
+
     found: dict[str, str] = {}
     for name in PACKAGES:
         try:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
+import importlib
 import os
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
+thaw = gc.unfreeze
 PATIENCE = 120.0
 """Seconds on the wall that a test's worker or program may be held up by a machine that stalls."""
 
@@ -80,6 +84,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item._id = type(item._id).parse(grouped)
     if find_spec("vllm") is None:
         skip_vllm([item for item in items if item.get_closest_marker("vllm")])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now never becomes garbage, and looking through it takes time.
+
+    vLLM looks through it eight times in the life of an engine, and thaws it whenever one ends.
+    """
+    if any(item.get_closest_marker("vllm") for item in session.items) and find_spec("vllm"):
+        with warnings.catch_warnings(action="ignore"):
+            importlib.import_module("vllm.v1.engine.async_llm")
+        gc.unfreeze = lambda: None
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Libraries that count their own objects at the end find none left."""
+    thaw()
 
 
 def skip_vllm(wanted: list[pytest.Item]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -41,3 +43,10 @@ def test_tests_mirror_the_rooms() -> None:
         assert (PACKAGE / room).is_dir() or room == Path("baselines/trainer"), (
             f"{path}: there is no flowzoo/{room}"
         )
+
+
+def test_every_listed_mutation_can_be_made() -> None:
+    script = Path(__file__).with_name("mutations.py")
+    done = subprocess.run([sys.executable, script, "--list"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= 60

@@ -164,15 +164,23 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """Whether the last step was the last."""
-        budget = self.config.token_budget
-        spent = 0 < budget <= self.tokens and self.step >= 0
-        return self.step >= self.config.steps or spent or bool(self.stopped)
+        return self._ends(self.history)
 
     @property
     def stopped(self) -> str:
         """Why the run ends before its last step, or nothing."""
+        return self._stop_reason(self.history)
+
+    def _ends(self, rows: Sequence[MetricRow]) -> bool:
+        """Whether `rows`, those of all steps so far, are those of the whole run."""
+        budget = self.config.token_budget
+        spent = 0 < budget <= self.tokens and self.step >= 0
+        return self.step >= self.config.steps or spent or bool(self._stop_reason(rows))
+
+    def _stop_reason(self, rows: Sequence[MetricRow]) -> str:
+        config = self.config
         return self.halted or stop_reason(
-            self.history, self.config.stop_patience, self.config.stop_at, self.config.stop_on
+            rows, config.stop_patience, config.stop_at, config.stop_on
         )
 
     def _advance(self, step: int, started: float) -> MetricRow:
@@ -418,7 +426,7 @@ class Trainer:
 
         def begin() -> list[MetricRow]:
             assert isinstance(self.run, RunDirectory)
-            return self.run.begin(found, damaged, finished=self.finished)
+            return self.run.begin(found, damaged, finished=self._ends)
 
         self.history = self.backend.once(begin)
         return sampled

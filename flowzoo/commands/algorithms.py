@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."""
+    """Options of `flowzoo algorithms`; what it does stands in `flowzoo.commands.line`."""
 
     names: Annotated[tuple[str, ...], conf.Positional] = ()
     """Algorithms to tell about in full, with source and differences."""

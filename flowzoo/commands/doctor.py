@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier."""
+    """Options of `flowzoo doctor`; what it does stands in `flowzoo.commands.line`."""
 
     json: bool = False
     """Print one JSON object per row instead of a table."""

@@ -18,7 +18,7 @@ from flowzoo.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy."""
+    """Options of `flowzoo eval`; what it does stands in `flowzoo.commands.line`."""
 
     workflow: Annotated[str | None, conf.Positional] = None
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write a trained policy as a model folder that transformers, vLLM and peft load.
-
-    Its README.md is a model card for the hub, with accuracies and the report's verdicts.
-    """
+    """Options of `flowzoo export`; what it does stands in `flowzoo.commands.line`."""
 
     run: Annotated[Path, conf.Positional]
     """Directory of the training run."""

@@ -17,7 +17,7 @@ from flowzoo.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Measure the pass rate of every problem; `flowzoo train` takes the file with bounds."""
+    """Options of `flowzoo filter`; what it does stands in `flowzoo.commands.line`."""
 
     workflow: Annotated[str, conf.Positional]
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""

@@ -3,90 +3,111 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
-from dataclasses import dataclass
-from functools import partial
-from typing import Annotated
+from dataclasses import dataclass, make_dataclass
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 from tyro import conf
 
-from flowzoo.commands import algorithms as algorithms_command
-from flowzoo.commands import doctor as doctor_command
-from flowzoo.commands import eval as eval_command
-from flowzoo.commands import export as export_command
-from flowzoo.commands import filter as filter_command
-from flowzoo.commands import list as list_command
-from flowzoo.commands import matrix as matrix_command
-from flowzoo.commands import new as new_command
-from flowzoo.commands import play as play_command
-from flowzoo.commands import report as report_command
-from flowzoo.commands import sandbox as sandbox_command
-from flowzoo.commands import sft as sft_command
-from flowzoo.commands import swap as swap_command
-from flowzoo.commands import train as train_command
 from flowzoo.commands.mistakes import check_words, one_line
 from flowzoo.errors import UsageError
 
 COMMANDS = {
-    name: f"flowzoo.commands.{name}"
-    for name in (
-        "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
-        "export", "new", "doctor", "sandbox",
-    )
-}  # fmt: skip
-"""Command -> its module."""
+    "list": "List the workflows with their roles, tasks and presets.",
+    "algorithms": (
+        "List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."
+    ),
+    "play": "Play episodes of a workflow and print their transcripts.",
+    "eval": "Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy.",
+    "filter": "Measure the pass rate of every problem; `flowzoo train` takes the file with bounds.",
+    "sft": (
+        "Teach a workflow's policies recorded replies: of experts, or of their own best episodes."
+    ),
+    "train": (
+        "Train a workflow's policies; run the same command again to resume a run that was stopped."
+    ),
+    "matrix": (
+        "Train every cell of an experiment matrix, several at a time; repeat the command to go on."
+    ),
+    "report": "Write the report of a run, or of a matrix with a page for each of its runs.",
+    "swap": (
+        "Evaluate a finished run with the policies of two roles exchanged, for every pair of them."
+    ),
+    "export": (
+        "Write a trained policy as a model folder that transformers, vLLM and peft load. Its "
+        "README.md is a model card for the hub, with accuracies and the report's verdicts."
+    ),
+    "new": (
+        "Write a package with a workflow or a task of your own, which passes its tests as it is."
+    ),
+    "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
+    "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
+}
+"""Command -> what it does, for help. Its module, of the same name, has its `Options` and `run`."""
 
-Command = (
-    Annotated[list_command.Options, conf.subcommand("list")]
-    | Annotated[algorithms_command.Options, conf.subcommand("algorithms")]
-    | Annotated[play_command.Options, conf.subcommand("play")]
-    | Annotated[eval_command.Options, conf.subcommand("eval")]
-    | Annotated[filter_command.Options, conf.subcommand("filter")]
-    | Annotated[sft_command.Options, conf.subcommand("sft")]
-    | Annotated[train_command.Options, conf.subcommand("train")]
-    | Annotated[matrix_command.Options, conf.subcommand("matrix")]
-    | Annotated[report_command.Options, conf.subcommand("report")]
-    | Annotated[swap_command.Options, conf.subcommand("swap")]
-    | Annotated[export_command.Options, conf.subcommand("export")]
-    | Annotated[new_command.Options, conf.subcommand("new")]
-    | Annotated[doctor_command.Options, conf.subcommand("doctor")]
-    | Annotated[sandbox_command.Options, conf.subcommand("sandbox")]
-)
+OptionsT = TypeVar("OptionsT")
 
 
 @dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(Generic[OptionsT]):
     """PettingZoo for LLM workflows: play, evaluate and train multi-role workflows."""
 
-    command: conf.OmitSubcommandPrefixes[conf.OmitArgPrefixes[Command]]
+    command: Annotated[
+        conf.OmitSubcommandPrefixes[conf.OmitArgPrefixes[OptionsT]], conf.arg(name="")
+    ]
     verbose: bool = False
     """Log what happens to stderr, and show the traceback of an error."""
     version: bool = False
     """Print the version and exit."""
 
 
-def parse(words: tuple[str, ...]) -> CommandLine:
+def parse(words: tuple[str, ...]) -> CommandLine[Any]:
     """The command line, over the file of settings that it may name.
+
+    Where it names a command, only that one is imported and read, and where it names none, none is:
+    all of them take a quarter of a second.
 
     Raises:
         UsageError: it cannot be read.
         SystemExit: help was asked for (status 0).
     """
-    check_words(words, COMMANDS)
-    filed = train_command.with_file(words) if words[:1] == ("train",) else None
-    read: partial[CommandLine] = partial(
-        tyro.cli,
-        CommandLine,
-        prog="flowzoo",
-        args=words or ("--help",),
-        config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff),
-    )
+    name = check_words(words, COMMANDS, options_of)
+    asked: dict[str, Any] = {"prog": "flowzoo", "args": words or ("--help",)}
+    if name is None:
+        every = (
+            Annotated[make_dataclass(one, []), conf.subcommand(one, description=what)]
+            for one, what in COMMANDS.items()
+        )
+        shape: Any = CommandLine[reduce(or_, every)]
+    else:
+        rest = list(words)
+        rest.remove(name)  # words before it are options without values
+        shape = CommandLine[options_of(name)]
+        asked = {"prog": f"flowzoo {name}", "args": rest, "description": COMMANDS[name]}
+        if name == "train":
+            filed = module_of(name).with_file(rest)
+            asked |= {} if filed is None else {"default": CommandLine(filed)}
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return read() if filed is None else read(default=CommandLine(filed))
+            return tyro.cli(
+                shape, config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff), **asked
+            )
     except SystemExit as end:
         if end.code:
             raise UsageError(one_line(said.getvalue())) from None
         raise
+
+
+def module_of(command: str) -> Any:
+    """The module of a command."""
+    return importlib.import_module(f"flowzoo.commands.{command}")
+
+
+def options_of(command: str) -> Any:
+    """The class of a command's options."""
+    return module_of(command).Options

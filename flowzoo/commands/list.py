@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """List the workflows with their roles, tasks and presets."""
+    """Options of `flowzoo list`; what it does stands in `flowzoo.commands.line`."""
 
     json: bool = False
     """Print one JSON object per workflow instead of a table."""

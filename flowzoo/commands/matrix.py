@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Train every cell of an experiment matrix, several at a time; repeat the command to go on."""
+    """Options of `flowzoo matrix`; what it does stands in `flowzoo.commands.line`."""
 
     matrix: Annotated[str, conf.Positional]
     """A bundled matrix, e.g. `learning`, or a path to a .toml file."""

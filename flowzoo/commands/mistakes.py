@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from tyro import conf
@@ -26,12 +25,15 @@ _BORDER = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯┃]|^ *\||\| *$")
 _RULE = re.compile(r"[─━-]{10,}")
 
 
-def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
-    """Refuse a command line whose command or options there are not.
+def check_words(
+    words: Sequence[str], commands: Iterable[str], options_of: Callable[[str], Any]
+) -> str | None:
+    """The command that a command line names, or None; its options are then known by name.
 
     Args:
         words: the command line without the program's name.
-        commands: command -> the module that defines its `Options`.
+        commands: the commands there are.
+        options_of: the class of a command's options.
 
     Raises:
         UsageError: no such command, or no such option of it; the message names the nearest.
@@ -39,10 +41,10 @@ def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
     name = next((word for word in words if not word.startswith("-")), None)
     if name is None:
         _check_options(words, {one: one for one in GLOBAL}, "flowzoo")
-        return
+        return None
     if name not in commands:
         raise unknown("command", name, commands)
-    options = importlib.import_module(commands[name]).Options
+    options = options_of(name)
     rest = [word for word in words if not word.startswith("-")][1:]
     known = {one: one for one in GLOBAL}
     kinds = list(_option_classes(options, rest[:1]))
@@ -50,6 +52,7 @@ def check_words(words: Sequence[str], commands: Mapping[str, str]) -> None:
         known |= option_names(kind)
     command = " ".join(["flowzoo", name, *(rest[:1] if len(kinds) > 1 else [])])
     _check_options(words, known, command)
+    return name
 
 
 def option_names(kind: Any) -> dict[str, str]:

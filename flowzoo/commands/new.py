@@ -32,7 +32,7 @@ class NewNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write a package with a workflow or a task of your own, which passes its tests as it is."""
+    """Options of `flowzoo new`; what it does stands in `flowzoo.commands.line`."""
 
     what: Annotated[Literal["workflow", "task"], conf.Positional]
     """What the package adds to flowzoo."""

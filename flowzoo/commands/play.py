@@ -25,7 +25,7 @@ PACE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Play episodes of a workflow and print their transcripts."""
+    """Options of `flowzoo play`; what it does stands in `flowzoo.commands.line`."""
 
     workflow: Annotated[str, conf.Positional]
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.

@@ -12,7 +12,7 @@ from tyro import conf
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Write the report of a run, or of a matrix with a page for each of its runs."""
+    """Options of `flowzoo report`; what it does stands in `flowzoo.commands.line`."""
 
     runs: Annotated[tuple[str, ...], conf.Positional]
     """Run directories, or directories that hold some, e.g. that of a matrix."""

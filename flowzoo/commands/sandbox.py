@@ -54,7 +54,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Build the sandbox's image, or check the sandbox against attacks on this machine."""
+    """Options of `flowzoo sandbox`; what it does stands in `flowzoo.commands.line`."""
 
     action: conf.OmitSubcommandPrefixes[
         Annotated[Build, conf.subcommand("build")] | Annotated[Check, conf.subcommand("check")]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Teach a workflow's policies recorded replies: of experts, or of their own best episodes."""
+    """Options of `flowzoo sft`; what it does stands in `flowzoo.commands.line`."""
 
     settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(default_factory=SftConfig)
     restart: bool = False

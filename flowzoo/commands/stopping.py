@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flowzoo.start import end_at_once
+
 _AGAIN_S = 0.02
 """After how long an interruption comes again that nobody could be told of."""
 
@@ -35,10 +37,15 @@ class StopSignals:
         self._hook = sys.unraisablehook
         if threading.current_thread() is not threading.main_thread():
             return self
-        usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-        for number, handler in usual.items():
-            if signal.getsignal(number) == handler:
-                self._before[number] = handler
+        usual = {
+            signal.SIGINT: (signal.default_int_handler, end_at_once),
+            signal.SIGTERM: (signal.SIG_DFL,),
+        }
+        for number, handlers in usual.items():
+            handler = signal.getsignal(number)
+            if handler in handlers:
+                # The command's own process does nothing after this but to end.
+                self._before[number] = signal.SIG_DFL if handler is end_at_once else handler
                 signal.signal(number, self._stop)
         sys.unraisablehook = self._unraisable
         return self

@@ -15,7 +15,7 @@ from flowzoo.commands.shared import check_run, quiet_transformers
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Evaluate a finished run with the policies of two roles exchanged, for every pair of them."""
+    """Options of `flowzoo swap`; what it does stands in `flowzoo.commands.line`."""
 
     run: Annotated[Path, conf.Positional]
     """Directory of the training run; what is found is written to `swaps.json` in it, and not

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Train a workflow's policies; run the same command again to resume a run that was stopped."""
+    """Options of `flowzoo train`; what it does stands in `flowzoo.commands.line`."""
 
     settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
     config: str = ""

@@ -12,6 +12,7 @@ __all__ = ["boxed_choice", "boxed_number", "lone_number", "visible", "without_bo
 
 _LONGEST = 4
 """Digits of a number that is read."""
+_TEXT = re.compile(r"\\text\{(.*)\}")
 
 
 def boxed_number(text: str, count: int) -> int | None:
@@ -35,7 +36,9 @@ def boxed_choice(text: str, choices: Mapping[str, bool]) -> bool | None:
     box = extract(text, "strict")
     if box is None:
         return None
-    content = re.sub(r"^\\text\{(.*)\}$", r"\1", box.strip()).strip().rstrip(".").lower()
+    content = box.strip()
+    worded = _TEXT.fullmatch(content)
+    content = (worded[1] if worded else content).strip().rstrip(".").lower()
     return choices.get(content)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -11,22 +12,16 @@ import pytest
 
 import flowzoo
 from flowzoo import cli
-from flowzoo.commands import doctor
+from flowzoo.commands import doctor, line
 from flowzoo.commands.shared import read_settings, split_policies
+from flowzoo.commands.stopping import StopSignals
 from flowzoo.errors import UsageError
+from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list",
-    "algorithms",
-    "play",
-    "eval",
-    "train",
-    "export",
-    "new",
-    "doctor",
-    "sandbox build",
-    "sandbox check",
-)
+    "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
+    "export", "new", "doctor", "sandbox build", "sandbox check",
+)  # fmt: skip
 ROLES = ("generator", "aggregator")
 
 
@@ -45,8 +40,11 @@ def test_help_names_every_command(capsys):
         cli.main(["--help"])
     assert not end.value.code
     said = capsys.readouterr().out
-    for name in COMMANDS:
-        assert name.split()[0] in said
+    assert list(line.COMMANDS) == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    for name, what in line.COMMANDS.items():
+        assert f"• {name} " in said
+        assert " ".join(what.split()[:4]) in said
+        assert line.options_of(name).__doc__
 
 
 def test_no_words_print_the_help(capsys):
@@ -70,15 +68,20 @@ def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
         assert len(words) >= 3, block
 
 
-@pytest.mark.parametrize("name", ["eval", "train", "sandbox check"])
+@pytest.mark.usual(1)
+@pytest.mark.parametrize("name", ["train", "eval", "sandbox check"])
 def test_help_loads_nothing_heavy(name):
     code = (
         "import sys\nfrom flowzoo.cli import main\n"
         f"try:\n    main({[*name.split(), '--help']})\nexcept SystemExit:\n    pass\n"
-        "print([n for n in ('torch', 'sympy', 'numba', 'transformers') if n in sys.modules])"
+        "print([n for n in ('torch', 'sympy', 'numba', 'transformers') if n in sys.modules])\n"
+        "print([n for n in ('eval', 'sandbox', 'play') if f'flowzoo.commands.{n}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    heavy, commands = done.stdout.splitlines()[-2:]
+    assert heavy == "[]"
+    named = name.split()[0]
+    assert commands == str([named] if named in ("eval", "sandbox") else [])
 
 
 def test_a_line_that_cannot_be_read_is_status_2():
@@ -137,8 +140,42 @@ def test_interruption_is_status_130(monkeypatch, capsys):
     assert capsys.readouterr().err == "\ninterrupted: nothing was saved\n"
 
 
+SWALLOWS = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    raise ImportError("Ctrl-C in the middle of an import, and what NumPy makes of it")
+"""
+
+
+def test_ctrl_c_in_the_first_imports_is_one_line_of_the_command_alone(tmp_path):
+    (tmp_path / "pettingzoo.py").write_text(SWALLOWS)
+    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+
+    def stopped(*words: str) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "PYTHONPATH": paths}
+        command = [sys.executable, *words]
+        return subprocess.run(command, capture_output=True, text=True, env=variables)
+
+    for words in (("-m", "flowzoo", "list"), ("-W", "ignore", "-m", "flowzoo.cli")):
+        done = stopped(*words)
+        assert (done.returncode, done.stderr) == (130, "\ninterrupted: nothing was done\n")
+    assert "ImportError: Ctrl-C" in stopped("-c", "import flowzoo").stderr
+
+
+def test_after_the_command_ctrl_c_says_nothing_more():
+    before = signal.signal(signal.SIGINT, end_at_once)
+    try:
+        with StopSignals():
+            assert signal.getsignal(signal.SIGINT) is not end_at_once
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_reader_that_goes_away_is_quiet():
-    command = [sys.executable, "-m", "flowzoo.cli", "doctor", "--json"]
+    command = [sys.executable, "-m", "flowzoo.cli", "list"]
     reader, writer = os.pipe()
     os.close(reader)  # before the command starts: a late reader would get all of it
     try:

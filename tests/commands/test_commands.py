@@ -18,7 +18,7 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out.splitlines()[-1]
 
 
-@pytest.mark.usual(3)
+@pytest.mark.usual(1)
 @needs_gsm8k
 @pytest.mark.parametrize(
     ("policy", "line"),

@@ -12,6 +12,7 @@ from flowzoo.cli import main
 HUMANEVAL = Path("../shared/data/humaneval/HumanEval.jsonl")
 
 
+@pytest.mark.usual(1)
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason=f"{HUMANEVAL} is not here")
 @pytest.mark.parametrize(
     ("policy", "line"),

@@ -108,6 +108,7 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
     assert found[lines[11]][1].splitlines()[-1] == "accuracy 100.0 % (10/10)", found[lines[11]]
 
 
+@pytest.mark.full
 def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
     code = (
         "from flowzoo.envs import make_env, make_workflow\n"

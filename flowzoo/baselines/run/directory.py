@@ -17,7 +17,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -188,14 +188,18 @@ class RunDirectory:
                 )
 
     def begin(
-        self, found: CheckpointInfo | None, damaged: Sequence[str] = (), *, finished: bool = False
+        self,
+        found: CheckpointInfo | None,
+        damaged: Sequence[str] = (),
+        *,
+        finished: Callable[[Sequence[dict[str, Any]]], bool] = lambda rows: False,
     ) -> list[dict[str, Any]]:
         """Make the files those of a run that goes on from `found`; returns the metrics so far.
 
         Args:
             found: the checkpoint that was loaded; None: the run begins.
             damaged: what is wrong with other checkpoints.
-            finished: whether nothing is left to do.
+            finished: whether nothing is left to do after these rows of metrics.
 
         Raises:
             DataError: there is no checkpoint, and what was measured would be overwritten; or the
@@ -209,7 +213,7 @@ class RunDirectory:
                 f"{remedy(self.root)}"
             )
         rows = rewind(self.root, found, self.aside)
-        clear_summary(self.root, self.aside, found.step if found and finished else -1)
+        clear_summary(self.root, self.aside, found.step if found and finished(rows) else -1)
         path = self.root / RECORD
         if self._earlier is not None and self._earlier.damage:
             logger.warning("%s; it is written anew with the settings of the checkpoint",

@@ -43,6 +43,7 @@ from flowzoo.baselines.sft.choose import (
     choose,
     hold_back,
 )
+from flowzoo.baselines.sft.losses import held_out_losses, rise_of_losses
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, all_sources, is_scripted
 from flowzoo.baselines.stats import paired_gain
@@ -130,22 +131,16 @@ class SupervisedTrainer:
     @property
     def stopped(self) -> str:
         """Why the run ends before its last step, or nothing."""
-        patience, losses = self.config.stop_patience, held_out_losses(self.history)
-        if not patience or not losses:
-            return ""
-        least = min(losses, key=losses.__getitem__)
-        waited = sum(step > least for step in losses)
-        if waited < patience:
-            return ""
-        return (
-            f"no held-out loss of the {waited} epochs since step {least} was below its "
-            f"{losses[least]:.3f} (stop_patience {patience})"
-        )
+        return rise_of_losses(self.history, self.config.stop_patience)
 
     @property
     def finished(self) -> bool:
         """Whether the last step was the last."""
-        return self.step >= self.steps or bool(self.stopped)
+        return self._ends(self.history)
+
+    def _ends(self, rows: Sequence[MetricRow]) -> bool:
+        """Whether `rows`, those of all steps so far, are those of the whole run."""
+        return self.step >= self.steps or bool(rise_of_losses(rows, self.config.stop_patience))
 
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step, write the models, and return the summary.
@@ -391,12 +386,7 @@ class SupervisedTrainer:
                     "choose another --out, or put the transcripts back"
                 )
             self.step, self.seconds = found.step, found.state["seconds"]
-        self.history = self.run.begin(found, damaged, finished=self.step >= self.steps)
-
-
-def held_out_losses(rows: Sequence[MetricRow]) -> dict[int, float]:
-    """Step -> mean held-out loss, nats a token, of the steps that were measured."""
-    return {row["step"]: row["eval/loss/mean"] for row in rows if "eval/loss/mean" in row}
+        self.history = self.run.begin(found, damaged, finished=self._ends)
 
 
 def warm_start(

@@ -43,12 +43,13 @@ class AgentTables(AECEnv[str, dict[str, list[Message]], str | None]):
 
     def _publish(self, phase: tuple[Turn, ...]) -> None:
         """Open a phase: what each of its agents sees and is told."""
+        prompts, infos = self._prompts, self.infos
         for turn in phase:
             agent = turn.agent
-            self._prompts[agent] = turn
-            info = self.infos[agent]
+            prompts[agent] = turn
+            info = infos[agent]
             if turn.turn:  # an earlier one has been handed out
-                info = self.infos[agent] = fresh_info(info)
+                info = infos[agent] = fresh_info(info)
             info["phase"], info["slot"], info["turn"] = turn.phase, turn.slot, turn.turn
             info["acted"] = True
 
@@ -74,10 +75,11 @@ class AgentTables(AECEnv[str, dict[str, list[Message]], str | None]):
                 f"the episode of {agent} has ended: step(None), got {type(action).__name__}. "
                 "Loop with `action = None if termination or truncation else ...`."
             )
+        agents = self.agents
+        if len(agents) == len(self.possible_agents):  # the first to leave: nobody is paid again
+            self._clear_rewards()
         del self.terminations[agent], self.truncations[agent], self.infos[agent]
         del self.rewards[agent], self._cumulative_rewards[agent]
-        self.agents.remove(agent)
-        if self.agents:
-            self.agent_selection = self.agents[0]
-        if any(self.rewards.values()):
-            self._clear_rewards()
+        agents.remove(agent)
+        if agents:
+            self.agent_selection = agents[0]

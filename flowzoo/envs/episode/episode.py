@@ -37,10 +37,8 @@ from flowzoo.envs.script import (
     Effect,
     EffectResult,
     Grade,
-    Graded,
     InterimScore,
     Outcome,
-    Ran,
     Reply,
     Run,
     Script,
@@ -157,11 +155,15 @@ class Episode:
         if len(asks) == 1 and asks[0].agent == agent:
             self._commit({agent: text})
             return
-        if agent in self._buffer or all(turn.agent != agent for turn in asks):
+        buffer = self._buffer
+        for turn in asks:
+            if turn.agent == agent and agent not in buffer:
+                break
+        else:
             raise unknown("agent with an open turn", agent, [turn.agent for turn in self.waiting])
-        self._buffer[agent] = text
-        if len(self._buffer) == len(asks):
-            self._commit(self._buffer)
+        buffer[agent] = text
+        if len(buffer) == len(asks):
+            self._commit(buffer)
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
         """Give the results of all pending effects, in their order.
@@ -172,8 +174,7 @@ class Episode:
             WorkflowError: the script failed.
         """
         effects = self.effects
-        check_results(effects, results)
-        if any(isinstance(result, Graded | Ran) and result.status == "SE" for result in results):
+        if not check_results(effects, results):
             raise ungraded(self.workflow, self.problem, self.transcript())
         for effect, result in zip(effects, results, strict=True):
             if type(effect) is Grade:
@@ -247,11 +248,14 @@ class Episode:
             self.forms[of.call] = float(form)
 
     def _open(self, item: Any) -> None:
-        if type(item) is Ask:
-            self._lone = True
+        kind = type(item)
+        self._lone = kind is not list
+        if kind is Ask:
             self._open_phase([item])
             return
-        self._lone = type(item) is not list
+        if kind in RESULTS:
+            self._open_effects([item])
+            return
         items = [item] if self._lone else item
         kinds = set(map(type, items))
         if kinds == {Ask}:

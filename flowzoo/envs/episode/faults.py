@@ -13,8 +13,10 @@ from flowzoo.envs.script import (
     Effect,
     EffectResult,
     Grade,
+    Graded,
     InterimScore,
     Outcome,
+    Ran,
     Reply,
     Run,
     Search,
@@ -83,8 +85,15 @@ def ungraded(workflow: Workflow, problem: Problem, transcript: list[Any]) -> Ung
     )
 
 
-def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> None:
+_JUDGED = (Graded, Ran)
+"""Results with a status."""
+
+
+def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> bool:
     """Refuse results that are not those of the pending effects.
+
+    Returns:
+        Whether the sandbox could judge (and run) everything.
 
     Raises:
         UsageError: nothing is pending, or the number or a type is wrong.
@@ -93,9 +102,14 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
         raise UsageError("no effect is pending: look at `effects` before resolving")
     if len(results) != len(effects):
         raise UsageError(f"expected {len(effects)} effect results, got {len(results)}")
+    judged = True
     for effect, result in zip(effects, results, strict=True):
-        if type(result) is not RESULTS[type(effect)]:
-            raise UsageError(f"{type(result).__name__} is no result of {effect!r:.200}")
+        kind = type(result)
+        if kind is not RESULTS[type(effect)]:
+            raise UsageError(f"{kind.__name__} is no result of {effect!r:.200}")
+        if kind in _JUDGED and result.status == "SE":  # type: ignore[union-attr]
+            judged = False
+    return judged
 
 
 def check_note(item: Truth | InterimScore) -> None:
@@ -117,12 +131,15 @@ def is_chat(seen: object) -> bool:
     """Whether `seen` can be a prompt: a str, or a list or tuple of messages."""
     if isinstance(seen, str):
         return True
-    return isinstance(seen, (list, tuple)) and all(
-        isinstance(message, dict)
-        and isinstance(message.get("role"), str)
-        and isinstance(message.get("content"), str)
-        for message in seen
-    )
+    if not isinstance(seen, (list, tuple)):
+        return False
+    for message in seen:  # a loop: for one or two messages a generator costs more than the checks
+        if not isinstance(message, dict):
+            return False
+        role, content = message.get("role"), message.get("content")
+        if not (isinstance(role, str) and isinstance(content, str)):
+            return False
+    return True
 
 
 def score_fault(score: object) -> str:

@@ -31,8 +31,6 @@ class EpisodeRewards(NamedTuple):
     """Return of each agent."""
     calls: list[tuple[Turn, Reply]]
     """The turns that were answered, with their replies."""
-    earned: list[tuple[float, float | None]]
-    """`immediate` and `share` of each call."""
 
 
 def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
@@ -80,42 +78,47 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
     """
     outcome, workflow, truths = episode.finished(), episode.workflow, episode.truths
     score = 0.0 if episode.truncated else _score(episode, outcome)
-    parts: list[dict[str, float]] = []
-    rewards: list[float] = []
-    earned: list[tuple[float, float | None]] = []
-    agents: list[str] = []
     turns, payoffs, cut = answered_turns(episode), outcome.payoffs, episode.truncated
-    shared = payoffs is None and workflow.credit == "team"  # as `combine` does it, without calls
-    for turn, reply in turns:
-        agent = turn.agent
-        readable, truth = reply.strict is not None, truths.get(turn.call)
-        part = reward_parts(workflow, score, readable, truth, episode.forms.get(turn.call))
-        if payoffs is not None:
+    forms, agents = episode.forms, [turn.agent for turn, _ in turns]
+    parts = [
+        reward_parts(
+            workflow, score, reply.strict is not None, truths.get(turn.call), forms.get(turn.call)
+        )
+        for turn, reply in turns
+    ]
+    if payoffs is not None:
+        for agent, part in zip(agents, parts, strict=True):
             part["local"] = payoffs.returns[agent]
-        agents.append(agent)
-        parts.append(part)
-        if cut:
-            rewards.append(0.0)
-            earned.append((0.0, None))
-            continue
-        if shared:
-            penalty = part.get("format", 0.0)
-            rewards.append(part["team"] + penalty)
-            earned.append((penalty, None))
-            continue
-        role = workflow.agents[agent][0]
-        rewards.append(combine(workflow, role, part))
+    if cut:
+        rewards = [0.0] * len(turns)
+    elif payoffs is None and workflow.credit == "team":  # as `combine` does it, without calls
+        rewards = [part["team"] + part.get("format", 0.0) for part in parts]
+    else:
+        roles = (workflow.agents[agent][0] for agent in agents)
+        pairs = zip(roles, parts, strict=True)
+        rewards = [combine(workflow, role, part) for role, part in pairs]
+    if payoffs is not None and not cut:
+        returns = dict(payoffs.returns)
+    else:
+        returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
+    return EpisodeRewards(score, parts, rewards, returns, turns)
+
+
+def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[float, float | None]]:
+    """`immediate` and `share` of each call; see `Call`."""
+    payoffs, workflow = episode.finished().payoffs, episode.workflow
+    if episode.truncated:
+        return [(0.0, None)] * len(settled.calls)
+    earned: list[tuple[float, float | None]] = []
+    for (turn, _), part, reward in zip(settled.calls, settled.parts, settled.rewards, strict=True):
+        role = workflow.agents[turn.agent][0]
         alone = immediate(workflow, role, part)
         if payoffs is None:
             earned.append((alone, None))
         else:
             step = immediate(workflow, role, {**part, "local": payoffs.rewards[turn.call]})
-            earned.append((step, rewards[-1] - alone))
-    if payoffs is not None and not cut:
-        returns = dict(payoffs.returns)
-    else:
-        returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
-    return EpisodeRewards(score, parts, rewards, returns, turns, earned)
+            earned.append((step, reward - alone))
+    return earned
 
 
 def _score(episode: Episode, outcome: Outcome) -> float:
@@ -151,7 +154,8 @@ def record(
     settled = episode_rewards(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
     problem_id, prompts, nothing = problem.id, workflow.prompts_id, {}
-    rows = zip(settled.calls, settled.parts, settled.rewards, settled.earned, strict=True)
+    earned = earned_by_itself(episode, settled)
+    rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
     calls = tuple(
         Call(
             problem=problem_id,
@@ -232,33 +236,34 @@ def first_infos(
     return infos
 
 
-def fresh_info(info: Mapping[str, Any]) -> dict[str, Any]:
+def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
     """A copy of an info that shares nothing with it that could be changed."""
-    copied = dict(info)
-    for name in ("truths", "parts", "strict", "lenient"):
-        copied[name] = list(info[name])
-    copied["facts"] = dict(info["facts"])
+    copied = info.copy()
+    copied["truths"], copied["parts"] = info["truths"].copy(), info["parts"].copy()
+    copied["strict"], copied["lenient"] = info["strict"].copy(), info["lenient"].copy()
+    copied["facts"] = info["facts"].copy()
     return copied
 
 
 def final_infos(
-    episode: Episode, settled: EpisodeRewards, infos: Mapping[str, Mapping[str, Any]]
+    episode: Episode, settled: EpisodeRewards, infos: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
 
     `infos` is what it said last; see `first_infos` for the keys.
     """
-    outcome = episode.finished()
+    answer, _, facts, _ = episode.finished()
+    score, returns, cut = settled.score, settled.returns, episode.truncated
     found: dict[str, dict[str, Any]] = {}
     for agent, info in infos.items():
-        found[agent] = last = dict(info)
-        last["return"] = settled.returns[agent]
+        found[agent] = last = info.copy()
+        last["return"], last["score"], last["answer"] = returns[agent], score, answer
         last["truths"], last["parts"], last["strict"], last["lenient"] = [], [], [], []
-        last["score"], last["answer"] = settled.score, outcome.answer
-        last["truncated"], last["facts"] = episode.truncated, dict(outcome.facts)
+        last["truncated"], last["facts"] = cut, dict(facts)
+    truths = episode.truths
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
         info = found[turn.agent]
-        info["truths"].append(episode.truths.get(turn.call))
+        info["truths"].append(truths.get(turn.call))
         info["parts"].append(parts)
         info["strict"].append(reply.strict is not None)
         info["lenient"].append(reply.lenient is not None)

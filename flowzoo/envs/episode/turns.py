@@ -36,7 +36,10 @@ class Turn:
 
     def observe(self) -> list[Message]:
         """A fresh copy of the messages, safe to change."""
-        return [message.copy() for message in self.messages]
+        messages = self.messages
+        if len(messages) == 1:  # mostly: without a comprehension's frame
+            return [messages[0].copy()]
+        return [message.copy() for message in messages]
 
 
 def prompt_digest(messages: Sequence[Message]) -> bytes:

@@ -57,10 +57,11 @@ def majority(classes: Sequence[int]) -> int | None:
 def vote_facts(grades: Sequence[Graded], chosen: int | None) -> dict[str, object]:
     """What the candidates and the choice were worth."""
     right = [grade.score >= 1.0 for grade in grades]
-    contested = any(right) and not all(right)
+    some, every = any(right), all(right)
+    contested = some and not every
     return {
-        "any_correct": any(right),
-        "all_correct": all(right),
+        "any_correct": some,
+        "all_correct": every,
         "contested": contested,
         "recovered": contested and chosen is not None and right[chosen],
         "chosen": -1 if chosen is None else chosen,
@@ -107,9 +108,9 @@ class Voting(Workflow):
     def play(self, problem: Problem) -> Script:
         """See the module's page."""
         task, prompt = self.task, self.task.prompt(problem)
+        strict, lenient = task.answer, task.answer_lenient
         drafts = yield [
-            Ask(f"generator_{slot}", prompt, task.answer, task.answer_lenient)
-            for slot in range(self.n_votes)
+            Ask(f"generator_{slot}", prompt, strict, lenient) for slot in range(self.n_votes)
         ]
         answers = [self.read(draft) for draft in drafts]
         grades = yield [
@@ -135,9 +136,12 @@ class Voting(Workflow):
 
     def aggregator_prompt(self, problem: Problem, drafts: Sequence[Reply]) -> str:
         """The aggregator's prompt: the problem and all candidates in slot order."""
+        candidate = self.prompts["candidate"]
         candidates = "\n\n".join(
-            self.prompts["candidate"].format(number=number, text=draft.text.strip())
-            for number, draft in enumerate(drafts, start=1)
+            [
+                candidate.format(number=number, text=draft.text.strip())
+                for number, draft in enumerate(drafts, start=1)
+            ]
         )
         return self.wording("ballot").format(problem=problem.text, candidates=candidates)
 

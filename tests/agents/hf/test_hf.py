@@ -295,6 +295,7 @@ def test_the_model_is_given_back_as_it_was_and_can_be_trained(tokenizer: Any) ->
     assert [row.logps for row in after] != [row.logps for row in before]
 
 
+@pytest.mark.full
 def test_logits_that_are_not_finite_are_an_error(tokenizer: Any) -> None:
     model = build(tokenizer)
     with torch.no_grad():

@@ -94,7 +94,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.usual(7)
+@pytest.mark.usual(5)
 @pytest.mark.parametrize(
     ("case", "adapter"),
     [(case, False) for case in CASES]

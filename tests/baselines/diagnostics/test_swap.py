@@ -130,6 +130,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.full
 def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["swap", str(run)]) == 0
     said = capsys.readouterr().out

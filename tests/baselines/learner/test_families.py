@@ -325,6 +325,7 @@ def examine(name: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.usual(3)
 @pytest.mark.parametrize("name", QUICK)
 def test_families_with_traits_of_their_own(name: str) -> None:
     examine(name)

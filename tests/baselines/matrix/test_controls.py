@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.usual(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["control", "vote/seed-0"])
 def test_a_finished_run_plays_its_last_evaluation_again(runs: Path, name: str) -> None:
     data = read_finished(runs / name)

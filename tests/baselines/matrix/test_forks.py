@@ -129,6 +129,7 @@ def test_a_server_whose_matrix_ended_meanwhile_ends_without_a_word(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.full
 def test_forks_end_with_a_matrix_that_is_killed(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -371,6 +371,7 @@ def test_the_same_settings_make_the_same_files(
     ).read_bytes()
 
 
+@pytest.mark.full
 def test_the_card_names_the_command_and_the_figures(made: Path) -> None:
     card = (made / "README.md").read_text(encoding="utf-8")
     assert command(tiny(made)) in card

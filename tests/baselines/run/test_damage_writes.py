@@ -92,6 +92,7 @@ def damage(root: Path) -> None:
         os.truncate(root / name, 700)
 
 
+@pytest.mark.full
 def test_death_at_any_moment_of_mending(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -162,6 +162,7 @@ def test_a_resumed_run_is_the_same_on_wandb_and_whole_in_its_last_start(
     assert history(last)[1] == history(first)[1]
 
 
+@pytest.mark.full
 def test_steps_that_wandb_has_already_are_not_sent_again(tmp_path: Path, offline: Any) -> None:
     sent: list[int] = []
 

@@ -62,6 +62,7 @@ def settings_of(run: Path) -> TrainConfig:
     return TrainConfig(**settings)
 
 
+@pytest.mark.full
 def test_metrics_that_an_old_checkpoint_cannot_mend_stop_the_run(old_run: Path) -> None:
     """Its format has sizes alone, and no copy of the metrics."""
     path = old_run / "metrics.jsonl"

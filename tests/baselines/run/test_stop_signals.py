@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PATIENCE = 600.0
 
 
@@ -46,6 +48,7 @@ def stopped(command: Any, number: int) -> str:
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.full
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
     tmp_path: Path,
     warm: Callable[..., Any],

@@ -127,6 +127,7 @@ def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(
     assert best.step == summary["least_step"] < summary["steps"]
     assert weights_of(best.policy_path("shared")) == weights_of(Path(summary["models"]["shared"]))
     assert run(tmp_path / "short", **changes) == summary
+    assert not (tmp_path / "short" / "aside").exists(), "the summary was that of a finished run"
     with pytest.raises(UsageError, match="`stop_patience` compares held-out losses"):
         run(tmp_path / "none", **{**changes, "eval_problems": 0})
 
@@ -168,6 +169,7 @@ def test_two_runs_are_equal_and_another_seed_is_not(
     assert repeated_rows(tmp_path / "other")[1:] != repeated_rows(whole)[1:]
 
 
+@pytest.mark.full
 def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path: Path) -> None:
     summary = run(tmp_path, lora_rank=4, epochs=1, lr=5e-3)
     assert summary["loss_after"] < summary["loss_before"]

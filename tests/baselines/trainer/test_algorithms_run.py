@@ -72,7 +72,7 @@ SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
 """Every kind of sampling, groups within and across roles, and a running mean."""
 
 
-@pytest.mark.usual(3)
+@pytest.mark.usual(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
@@ -104,7 +104,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         assert last[f"version/{policy}"] == repeated_rows(tmp_path)[1][f"learn/steps/{policy}"]
 
 
-@pytest.mark.usual(2)
+@pytest.mark.usual(1)
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -164,7 +164,7 @@ CASES: dict[str, dict[str, Any]] = {
 FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
 
 
-@pytest.mark.usual(2)
+@pytest.mark.usual(1)
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )

@@ -43,7 +43,7 @@ FULL = (
 """Workflows and tasks that other configs have too."""
 
 
-@pytest.mark.usual(5)
+@pytest.mark.usual(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in config_names()],

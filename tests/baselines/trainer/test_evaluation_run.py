@@ -79,6 +79,7 @@ def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
     assert "without --stop-patience, --stop-at and --stop-on it goes on" in said
     assert f"stopped after step 2: {summary['stopped']}" in said
     assert len(repeated_rows(tmp_path / "short")) == 3, "nothing more is played"
+    assert not (tmp_path / "short" / "aside").exists(), "the summary was that of a finished run"
 
     # Without it the run goes on, to the numbers of the one that never stopped.
     train(make_config(tmp_path / "short", **still))

@@ -55,6 +55,7 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
     assert f"warning      {said} [so at 1 of 1 steps]" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_cause_is_told_once_and_by_every_process_that_goes_on(
     random_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

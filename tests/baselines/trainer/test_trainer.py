@@ -117,6 +117,7 @@ def test_resuming_with_other_settings_is_refused(whole: Path) -> None:
         run(whole, lr=1e-3)
 
 
+@pytest.mark.full
 def test_more_steps_continue_a_finished_run(
     whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
@@ -248,6 +249,7 @@ def test_settings_that_cannot_be_meant_are_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_run_that_never_began_does_not_bind_the_next_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="leave `thinking` out"):
         run(tmp_path, steps=1, thinking=("on",))

@@ -51,6 +51,7 @@ def test_the_example_plays_two_rounds_and_a_verdict(debate):
     assert [call.truth for call in finished.calls] == [0.0, 0.0, 1.0, 1.0, 1.0]
 
 
+@pytest.mark.full
 def test_the_example_runs_as_a_script():
     done = subprocess.run([sys.executable, str(PATH)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

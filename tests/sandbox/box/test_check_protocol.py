@@ -231,6 +231,7 @@ def test_what_comes_first_in_the_test_counts(
     assert judge(sandbox, source, CheckTest(code), limits).status == status
 
 
+@pytest.mark.full
 def test_waiting_for_the_other_half_costs_no_time(sandbox: Sandbox) -> None:
     """The clock on the wall of either half stands still while the other one works."""
     limits = Limits(cpu_s=60.0, wall_s=2.0)
@@ -332,7 +333,6 @@ def run_streams(sandbox: Sandbox, numbers: range) -> None:
     assert len(found) >= 3  # they do not all end alike
 
 
-@pytest.mark.every_tier
 def test_no_stream_of_a_program_breaks_the_sandbox(sandbox: Sandbox) -> None:
     run_streams(sandbox, range(0, STREAMS, 40))
 

@@ -219,6 +219,7 @@ def test_all_tests_of_a_program_have_one_budget(sandbox: Sandbox) -> None:
     assert sandbox.run_sync([Program("print('x')")], [tests], limits)[0].status == "AC"
 
 
+@pytest.mark.full
 @pytest.mark.of_host
 def test_each_call_of_a_check_has_its_own_clock(sandbox: Sandbox) -> None:
     source = "import time\ndef f(x):\n    end = time.process_time() + 0.1\n" \

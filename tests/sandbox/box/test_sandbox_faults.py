@@ -74,6 +74,7 @@ def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(
     assert verdicts[1].total == 2
 
 
+@pytest.mark.full
 def test_a_hung_box_is_killed_and_the_others_go_on(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

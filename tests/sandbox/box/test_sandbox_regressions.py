@@ -105,6 +105,7 @@ def test_forged_answers_are_the_programs_fault(sandbox: Sandbox, answers: str) -
     assert judge(sandbox, source + "    time.sleep(0.5)", CHECK, "f").status in ("RE", "WA")
 
 
+@pytest.mark.full
 def test_answers_that_nobody_asked_for_end_a_check(sandbox: Sandbox) -> None:
     source = FORGE + "while True:\n    record(b'Q', b'x' * 60000)"
     verdict = judge(sandbox, source, CHECK, "f", SHORT)

@@ -362,6 +362,7 @@ def test_a_shared_pool_is_one_per_settings() -> None:
     again.close()
 
 
+@pytest.mark.usual(1)
 @pytest.mark.parametrize(
     ("setup", "message"),
     [

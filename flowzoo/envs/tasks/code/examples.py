@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import doctest
 import re
 
 from flowzoo.sandbox.program import CallTest, Compare
@@ -22,6 +21,8 @@ def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
 
     Doctests, and lines such as `f(2) == 4` or `f(2) ➞ 4`; they are parsed, never executed.
     """
+    import doctest  # brings the debugger and unittest
+
     try:
         # The last example runs into the quotes that end the docstring.
         shown = [

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from flowzoo.envs.tasks.code.files import CodeRow, code_rows, with_prelude
 from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, unusable_rows
 from flowzoo.reward.code.score import judge_again
 from flowzoo.sandbox.box.job import MOST_OUTPUT, least_output
 from flowzoo.sandbox.program import CheckTest, Limits, Program
-from flowzoo.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from flowzoo.sandbox.sandbox import Sandbox
 
 LEAST_OUTPUT, CHECK_OUTPUT = 65_536, 24 * 2**20
 """Bytes that every program may print; and where tests are code, whose expectations nobody knows."""
