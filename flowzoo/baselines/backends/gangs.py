@@ -9,7 +9,7 @@ the gradient of one process up to rounding. Traps of FSDP2, each of which a test
   factor has to be set on every sharded module, since setting it on the root is not recursive: all
   layers would have gradients 1 / ranks as long, which Adam and the loss hide.
 * Only what goes through a forward of the root finds the root's own parameters gathered; see
-  `learner.entry`.
+  `learner.gang`.
 * Inner products of sharded tensors are computed from the parts and added up (`across`).
 """
 
@@ -27,11 +27,18 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner.entry import ENTRY, add_entry
+from flowzoo.baselines.learner.gang import ENTRY, add_entry
 from flowzoo.baselines.learner.gradient_checkpointing import layers_of
+from flowzoo.errors import FlowzooError
 
 T = TypeVar("T")
 Floats = npt.NDArray[np.float64]
+
+
+class RankError(FlowzooError, RuntimeError):
+    """Another rank failed or is gone; its own error stands in its own output."""
+
+    told_elsewhere = True
 
 
 class Replicas:
@@ -79,7 +86,10 @@ class Replicas:
     def gather(self, value: T) -> list[T]:
         """See `Gang`."""
         found: list[T | None] = [None] * self.world
-        distributed.all_gather_object(found, value)
+        try:
+            distributed.all_gather_object(found, value)
+        except RuntimeError as error:
+            raise RankError(f"another rank has gone: {str(error).splitlines()[0]}") from error
         return cast("list[T]", found)
 
     def across(self, products: Floats) -> Floats:

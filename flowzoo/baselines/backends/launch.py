@@ -15,7 +15,13 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from flowzoo.errors import FlowzooError
+
 _LOOK_S = 0.1
+
+
+class RankKilledError(FlowzooError, RuntimeError):
+    """A rank was ended by a signal, and said nothing."""
 
 
 def launch(ranks: int, words: Sequence[str]) -> int:
@@ -34,13 +40,18 @@ def launch(ranks: int, words: Sequence[str]) -> int:
         max_restarts=0,
         monitor_interval=_LOOK_S,
     )
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for part in ("agent.server.api", "multiprocessing.api"):  # the ranks say what is to be said
+        logging.getLogger(f"torch.distributed.elastic.{part}").setLevel(logging.CRITICAL)
     try:
         elastic_launch(config, sys.executable)("-m", "flowzoo.cli", *words)
     except ChildFailedError as failed:
-        _, first = failed.get_first_failure()
-        return first.exitcode if first.exitcode > 0 else 128 - first.exitcode
-    except SignalException as stopped:
-        os.kill(os.getpid(), stopped.sigval)
-        return 128 + stopped.sigval
+        rank, first = failed.get_first_failure()
+        if first.exitcode > 0:
+            return first.exitcode
+        raise RankKilledError(
+            f"rank {rank} was ended by signal {-first.exitcode} (9 may be the system's, for want "
+            "of memory): the same command goes on from the last checkpoint"
+        ) from failed
+    except SignalException as stopped:  # the ranks have ended as they do
+        return 128 + int(stopped.sigval)
     return 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar, cast
@@ -18,7 +19,7 @@ import torch
 from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.gangs import Replicas, Sharded
+from flowzoo.baselines.backends.gangs import RankError, Replicas, Sharded
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
@@ -29,10 +30,6 @@ T = TypeVar("T")
 WAIT = timedelta(hours=2)
 """How long a rank waits for one that neither answers nor dies."""
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-class RankError(FlowzooError, RuntimeError):
-    """Another rank failed; its own error stands in its own output."""
 
 
 class TorchrunBackend:
@@ -52,7 +49,7 @@ class TorchrunBackend:
             )
         if os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost"):
             # Else gloo looks up the host's name, which need not lead anywhere.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         kinds = "gloo"
         if config.device != "cpu" and torch.cuda.is_available():
             place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

@@ -14,7 +14,7 @@ from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.entry import within
+from flowzoo.baselines.learner.gang import within
 from flowzoo.baselines.learner.hidden_states import last_hidden
 from flowzoo.baselines.learner.logps import logps_at, scatter
 from flowzoo.baselines.learner.output_head import OutputHead, head_of

@@ -5,12 +5,18 @@ gradient to the others'. Whatever decides about a step (counts, norms, errors) i
 rank, so that no rank waits for a collective operation that another one never begins. `Alone` is
 the gang of a learner in one process, and does nothing; the others are in
 `flowzoo.baselines.backends`.
+
+The learner takes a model apart: it asks the body for hidden states and multiplies with the output
+head itself. Where the model is sharded, the parameters of its root (embeddings, last norm, head)
+are gathered for a forward pass of the root alone, so the learner's own computation has to be one.
+`add_entry` gives the model a method for that, which the gang that shards it registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +25,9 @@ from transformers import PreTrainedModel
 
 T = TypeVar("T")
 Floats = npt.NDArray[np.float64]
+
+ENTRY = "flowzoo_entry"
+"""Name of the method that `add_entry` gives a model."""
 
 
 class Gang(Protocol):
@@ -116,3 +125,18 @@ class Alone:
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """All of each."""
         return list(tensors)
+
+
+def add_entry(model: PreTrainedModel) -> None:
+    """Give `model` the method `ENTRY`, which calls what it is given."""
+    setattr(model, ENTRY, MethodType(_enter, model))
+
+
+def within(model: PreTrainedModel, work: Callable[[], T]) -> T:
+    """What `work`, a computation with the parameters of `model`, returns; tensors in a tuple."""
+    entry: Any = getattr(model, ENTRY, None)
+    return work() if entry is None else entry(work)
+
+
+def _enter(model: PreTrainedModel, work: Callable[[], Any]) -> Any:
+    return work()

@@ -98,7 +98,7 @@ class FullWeights:
 
     def save(self, folder: Path | None) -> None:
         """See `Weights`."""
-        state = self.state()
+        state = whole(self.model.state_dict(keep_vars=True), keep=folder is not None)
         if folder is not None:
             self.model.save_pretrained(folder, state_dict=state)
 
@@ -168,16 +168,19 @@ def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
             own[name].copy_(like(own[name], value))
 
 
-def whole(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors with what other ranks have of them; what is whole stays as it is.
+def whole(tensors: Mapping[str, torch.Tensor], *, keep: bool = True) -> dict[str, torch.Tensor]:
+    """The tensors with what other ranks have of them, on the CPU; what is whole stays as it is.
 
-    What several names share is gathered once, and is shared again.
+    What several names share is gathered once, and is shared again. One tensor at a time is on the
+    device. A rank that only helps others to theirs does not `keep` them, and gets nothing.
     """
     found: dict[int, torch.Tensor] = {}
     for value in tensors.values():
         if _memory(value) not in found:
-            found[_memory(value)] = whole_tensor(value).detach()
-    return {name: found[_memory(value)] for name, value in tensors.items()}
+            one = whole_tensor(value).detach()
+            one = one.cpu() if hasattr(value, "full_tensor") else one
+            found[_memory(value)] = one if keep else one.new_empty(0)
+    return {name: found[_memory(value)] for name, value in tensors.items() if keep}
 
 
 def whole_tensor(value: torch.Tensor) -> torch.Tensor:

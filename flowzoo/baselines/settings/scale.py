@@ -25,7 +25,7 @@ class ScaleOptions:
     shard: Sharding = "none"
     """With `backend` torchrun: `none`, every rank has the whole model, and gradients are added up;
     `full`, weights, gradients and optimiser are spread over the ranks (FSDP2), for which the engine
-    must have weights of its own (vllm in its own process, or openai)."""
+    must have weights of its own (vllm with `placement` split)."""
     shard_jobs: int | None = None
     """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
     its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`

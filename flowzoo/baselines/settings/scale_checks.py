@@ -68,6 +68,18 @@ def check_engine(config: TrainConfig) -> None:
             "`max_staleness` is for `backend` local: ranks play a step together before they learn "
             "from it; leave it at 0"
         )
+    if config.engine == "openai":
+        raise UsageError(
+            "`engine` openai is one server, into which every rank would load the weights by "
+            "itself: use transformers, or engine=vllm with placement=split"
+        )
+    listed = [one for one in config.engine_devices.split(",") if one]
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", config.ranks))
+    if listed and len(listed) != here:
+        raise UsageError(
+            "every rank has an engine of its own: `engine_devices` must name as many GPUs as there "
+            f"are ranks here ({here}), got {config.engine_devices}"
+        )
     if config.engine == "vllm" and config.placement == "colocated":
         raise UsageError(
             "`placement` colocated puts vLLM's process group into that of the ranks, which it "

@@ -52,28 +52,38 @@ def far(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, flo
     return found
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one process, only to be read."""
+    root = tmp_path_factory.mktemp("local") / "run"
+    train(TrainConfig(**SMALL, steps=5, out=str(root)))
+    return root
+
+
 @pytest.mark.full
-def test_two_ranks_repeat_the_run_of_one_process(tmp_path: Path, repeated_rows: Rows) -> None:
+def test_two_ranks_repeat_the_run_of_one_process(
+    whole: Path, tmp_path: Path, repeated_rows: Rows
+) -> None:
     """Bit for bit, rows and weights: two parts of a role's gradient have one sum only."""
-    train(TrainConfig(**SMALL, steps=5, out=str(tmp_path / "one")))
     command = words_of(tmp_path / "two", steps=5, backend="torchrun", ranks=2)
     done = subprocess.run(
         [sys.executable, "-m", *command], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("held-out accuracy") == 1, "one rank speaks"
-    different = far(repeated_rows(tmp_path / "two"), repeated_rows(tmp_path / "one"))
+    different = far(repeated_rows(tmp_path / "two"), repeated_rows(whole))
     assert {name: value for name, value in different.items() if value > AGAIN.get(name, 0)} == {}
     for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
-        files = sorted((tmp_path / "one").glob(kind))
+        files = sorted(whole.glob(kind))
         assert files
         for path in files:
-            other = tmp_path / "two" / path.relative_to(tmp_path / "one")
+            other = tmp_path / "two" / path.relative_to(whole)
             assert path.read_bytes() == other.read_bytes(), path
 
 
 @pytest.mark.full
 def test_a_rank_that_is_killed_in_a_save_loses_nothing(
+    whole: Path,
     tmp_path: Path,
     repeated_rows: Rows,
     warm: Callable[..., Any],
@@ -81,7 +91,6 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other rank ends by itself; one process goes on from the checkpoint before."""
-    train(TrainConfig(**SMALL, steps=4, lora_rank=4, out=str(tmp_path / "whole")))
     root = tmp_path / "killed"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -93,7 +102,7 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("LOCAL_RANK", rank)
-        ranks.append(warm(words_of(root, steps=4, lora_rank=4, backend="torchrun")))
+        ranks.append(warm(words_of(root, steps=5, backend="torchrun")))
     deadline = time.monotonic() + 300
     while not held.exists():
         assert all(one.process.is_alive() for one in ranks), ranks[0].err.read_text()
@@ -104,8 +113,8 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "FLOWZOO_TEST_HOLD", "FLOWZOO_TEST_HELD"):
         monkeypatch.delenv(name)
     assert sorted(path.name for path in (root / "checkpoints").glob("step-*"))[-1].endswith("02")
-    train(TrainConfig(**SMALL, steps=4, lora_rank=4, out=str(root)))
-    different = far(repeated_rows(root), repeated_rows(tmp_path / "whole"))
+    train(TrainConfig(**SMALL, steps=5, out=str(root)))
+    different = far(repeated_rows(root), repeated_rows(whole))
     assert {name: value for name, value in different.items() if value > 1e-5} == {}
     settings = json.loads((root / "run.json").read_text(encoding="utf-8"))["settings"]
     assert (settings["backend"], settings["shard_jobs"]) == ("local", 2)
@@ -121,6 +130,8 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
         ({"shard_jobs": None}, "2 ranks do not divide the 1 shards"),
         ({"shard": "full"}, "samples with the learner's own module"),
         ({"engine": "vllm"}, "set placement=split"),
+        ({"engine": "vllm", "placement": "split", "engine_devices": "4"}, "ranks here .2., got 4"),
+        ({"engine": "openai", "endpoint": ("http://127.0.0.1:1",)}, "is one server"),
         ({"engine": "vllm", "placement": "split", "max_staleness": 1}, "leave it at 0"),
         ({"shard": "full", "engine": "vllm", "placement": "split", "optimizer": "adafactor"},
          "use adamw or sgd"),
