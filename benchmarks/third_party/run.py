@@ -30,6 +30,7 @@ LIBRARIES = {
     "torchrl": ["torchrl==0.14.1"],
     "rllib": ["ray[rllib]==2.60.0"],
     "tianshou": ["tianshou==2.0.1"],
+    "trl": ["trl==1.16.0", "datasets==5.2.0", "pyarrow==26.0.1"],
 }
 """What is installed for the script of each."""
 

@@ -1,12 +1,29 @@
-"""Saying that a model is looked for on the hub, which is silent and may take a minute."""
+"""Where a model is looked for: in a folder, or on the hub, which is silent and takes a minute."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+
+from flowzoo.errors import UsageError
 
 _log = logging.getLogger(__name__)
 _told: set[str] = set()
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+
+
+def check_model(source: str) -> None:
+    """Refuse what is neither a folder here nor can be a name on the hub; loads nothing.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not os.path.isdir(source) and _NAME.fullmatch(source) is None:
+        raise UsageError(
+            f"there is no folder {source!r}: expected one with a model (config.json, tokenizer "
+            "files, *.safetensors), or the name of a model on the hub, e.g. owner/name."
+        )
 
 
 def tell_hub(source: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from flowzoo.agents.hub import check_model
 from flowzoo.agents.human import HumanPolicy
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
@@ -111,7 +112,10 @@ def check_spec(spec: str, task: str) -> None:
         from flowzoo.agents.openai.endpoint import chat_url
 
         chat_url(_endpoint(spec, rest)[1])
-    elif spec != "human" and (kind not in ("hf", "vllm") or not rest):
+    elif kind in ("hf", "vllm") and rest:
+        if kind == "hf" or "@http" not in rest:
+            check_model(rest)
+    elif spec != "human":
         raise unknown("policy", spec, _FORMS)
 
 

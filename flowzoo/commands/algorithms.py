@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo algorithms`; what it does stands in `flowzoo.commands.line`."""
 
-    names: Annotated[tuple[str, ...], conf.Positional] = ()
+    names: Annotated[tuple[str, ...], conf.Positional, conf.arg(metavar="[NAME ...]")] = ()
     """Algorithms to tell about in full, with source and differences."""
     json: bool = False
     """Print one JSON object per algorithm instead of a table."""

@@ -20,7 +20,7 @@ from flowzoo.errors import UsageError
 class Options:
     """Options of `flowzoo eval`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str | None, conf.Positional] = None
+    workflow: Annotated[str | None, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = None
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
     env: str | None = None
     """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo export`; what it does stands in `flowzoo.commands.line`."""
 
-    run: Annotated[Path, conf.Positional]
+    run: Annotated[Path, conf.Positional, conf.arg(metavar="RUN")]
     """Directory of the training run."""
     out: Path
     """Folder to write; it must be new or empty."""

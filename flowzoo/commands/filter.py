@@ -19,7 +19,7 @@ from flowzoo.errors import UsageError
 class Options:
     """Options of `flowzoo filter`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional]
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
     out: Path
     """The file with the pass rates, one line per problem; the same command resumes there."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import tyro
 from tyro import conf
@@ -38,34 +38,34 @@ COMMANDS = {
         "Evaluate a finished run with the policies of two roles exchanged, for every pair of them."
     ),
     "export": (
-        "Write a trained policy as a model folder that transformers, vLLM and peft load. Its "
-        "README.md is a model card for the hub, with accuracies and the report's verdicts."
+        "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
+        "Its README.md is a model card for the hub, with accuracies and the report's verdicts."
     ),
+    "dataset": "Write recorded episodes as a data set that `datasets` and TRL load.",
     "new": (
         "Write a package with a workflow or a task of your own, which passes its tests as it is."
     ),
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
     "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
+    "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",
 }
 """Command -> what it does, for help. Its module, of the same name, has its `Options` and `run`."""
 
-OptionsT = TypeVar("OptionsT")
-
 
 @dataclass(frozen=True, slots=True)
-class CommandLine(Generic[OptionsT]):
-    """PettingZoo for LLM workflows: play, evaluate and train multi-role workflows."""
+class CommandLine:
+    """What was read."""
 
-    command: Annotated[
-        conf.OmitSubcommandPrefixes[conf.OmitArgPrefixes[OptionsT]], conf.arg(name="")
-    ]
-    verbose: bool = False
-    """Log what happens to stderr, and show the traceback of an error."""
-    version: bool = False
-    """Print the version and exit."""
+    command: Any
+    """The `Options` of the command."""
+    verbose: bool
 
 
-def parse(words: tuple[str, ...]) -> CommandLine[Any]:
+STYLE = (conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff)
+"""How options are spelled on every level."""
+
+
+def parse(words: tuple[str, ...]) -> CommandLine:
     """The command line, over the file of settings that it may name.
 
     Where it names a command, only that one is imported and read, and where it names none, none is:
@@ -76,31 +76,55 @@ def parse(words: tuple[str, ...]) -> CommandLine[Any]:
         SystemExit: help was asked for (status 0).
     """
     name = check_words(words, COMMANDS, options_of)
-    asked: dict[str, Any] = {"prog": "flowzoo", "args": words or ("--help",)}
+    asked: dict[str, Any] = {
+        "prog": "flowzoo",
+        "args": words or ("--help",),
+        "description": "PettingZoo for LLM workflows: play, evaluate and train multi-role "
+        "workflows.",
+    }
     if name is None:
         every = (
             Annotated[make_dataclass(one, []), conf.subcommand(one, description=what)]
             for one, what in COMMANDS.items()
         )
-        shape: Any = CommandLine[reduce(or_, every)]
+        shape = shape_of(reduce(or_, every))
     else:
         rest = list(words)
         rest.remove(name)  # words before it are options without values
-        shape = CommandLine[options_of(name)]
+        shape = shape_of(options_of(name))
         asked = {"prog": f"flowzoo {name}", "args": rest, "description": COMMANDS[name]}
         if name == "train":
             filed = module_of(name).with_file(rest)
-            asked |= {} if filed is None else {"default": CommandLine(filed)}
+            asked |= {} if filed is None else {"default": shape(filed)}
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                shape, config=(conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff), **asked
-            )
+            read = tyro.cli(shape, config=STYLE, **asked)
     except SystemExit as end:
         if end.code:
             raise UsageError(one_line(said.getvalue())) from None
         raise
+    return CommandLine(read.command, read.verbose)
+
+
+def shape_of(options: Any) -> Any:
+    """A class of a command's options and those of every command.
+
+    The parser looks for help that is not given here in the source of the class and of its bases,
+    and `Generic` stands in a long file.
+    """
+    whole = conf.OmitSubcommandPrefixes[conf.OmitArgPrefixes[options]]
+    verbose = "Log what happens to stderr, and show the traceback of an error."
+    fields = [
+        ("command", Annotated[whole, conf.arg(name="")]),
+        ("verbose", Annotated[bool, conf.arg(help=verbose)], field(default=False)),
+        (
+            "version",
+            Annotated[bool, conf.arg(help="Print the version and exit.")],
+            field(default=False),
+        ),
+    ]
+    return make_dataclass("CommandLine", fields)
 
 
 def module_of(command: str) -> Any:

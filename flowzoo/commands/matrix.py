@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo matrix`; what it does stands in `flowzoo.commands.line`."""
 
-    matrix: Annotated[str, conf.Positional]
+    matrix: Annotated[str, conf.Positional, conf.arg(metavar="MATRIX")]
     """A bundled matrix, e.g. `learning`, or a path to a .toml file."""
     out: str = ""
     """Directory of the runs and the table; empty: runs/ and the matrix's name."""

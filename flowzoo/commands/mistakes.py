@@ -22,6 +22,7 @@ GLOBAL = ("help", "verbose", "version")
 _COMPLETION = "tyro-"
 """What options of the parser itself begin with: they write completions for shells."""
 _BORDER = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯┃]|^ *\||\| *$")
+_EDGE = re.compile(r"[╭╰]─")
 _RULE = re.compile(r"[─━-]{10,}")
 
 
@@ -134,13 +135,12 @@ def one_line(box: str) -> str:
     sections: list[list[str]] = [[]]
     for line in box.splitlines():
         text = _BORDER.sub("", line)
-        if _RULE.search(text):
+        if _RULE.search(text) or _EDGE.search(line):
             sections.append([])
         elif text.strip():
             sections[-1].append(text.strip())
-    # The first section is the box's title where it has a line of its own.
     bodies = [rows for rows in sections if rows]
-    if len(bodies) > 1 and len(bodies[0]) == 1 and not bodies[0][0].endswith((".", ":")):
+    if not _EDGE.search(box):  # of ASCII: the title does not stand in the upper edge
         bodies = bodies[1:]
     if not bodies:
         return "the command line cannot be read"
@@ -157,7 +157,7 @@ def _choice(said: str, after: Sequence[str], rows: Sequence[str]) -> str:
     if match is None:
         return ""
     choices = [one for one in re.findall(r"'([^']*)'", match[3]) if one != "None"]
-    return f"{match[2]}: {unknown('choice', match[1], choices)}"
+    return f"{match[2].removeprefix('command.')}: {unknown('choice', match[1], choices)}"
 
 
 def _value(said: str, after: Sequence[str], rows: Sequence[str]) -> str:
@@ -185,8 +185,13 @@ def _missing(said: str, after: Sequence[str], rows: Sequence[str]) -> str:
     match = re.match(r"Missing from (flowzoo[\w ]*):", said)
     if match is None:
         return ""
-    told = " ".join(rows[2:]).replace(" (required)", "").rstrip(".")
-    return f"{match[1]} needs {rows[1]}: {told}. `{match[1]} --help` tells more."
+    needed: list[list[str]] = [[]]  # of each what to write, then what that is
+    for row in rows[1:]:
+        needed[-1].append(row.removesuffix("(required)").rstrip())
+        if row.endswith("(required)"):
+            needed.append([])
+    told = [f"{name}: {' '.join(what).rstrip('.')}" for name, *what in filter(None, needed)]
+    return f"{match[1]} needs {'; '.join(told)}. `{match[1]} --help` tells more."
 
 
 def _left_over(said: str, after: Sequence[str], rows: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ class Options:
 
     what: Annotated[Literal["workflow", "task"], conf.Positional]
     """What the package adds to flowzoo."""
-    name: Annotated[str, conf.Positional]
+    name: Annotated[str, conf.Positional, conf.arg(metavar="NAME")]
     """Its short name in small letters, e.g. `debate`: also that of the folder and of the module."""
     into: Path = Path()
     """Folder that the new one is made in."""

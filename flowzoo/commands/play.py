@@ -27,7 +27,7 @@ PACE = 0.15
 class Options:
     """Options of `flowzoo play`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional]
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.
     `sokoban`, which its own workflow then plays."""
     problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(

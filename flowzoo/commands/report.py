@@ -14,7 +14,7 @@ from tyro import conf
 class Options:
     """Options of `flowzoo report`; what it does stands in `flowzoo.commands.line`."""
 
-    runs: Annotated[tuple[str, ...], conf.Positional]
+    runs: Annotated[tuple[str, ...], conf.Positional, conf.arg(metavar="RUN [RUN ...]")]
     """Run directories, or directories that hold some, e.g. that of a matrix."""
     out: str = ""
     """The HTML file; empty: report.html in the directory, or here if there are several."""

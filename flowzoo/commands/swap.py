@@ -17,7 +17,7 @@ from flowzoo.commands.shared import check_run, quiet_transformers
 class Options:
     """Options of `flowzoo swap`; what it does stands in `flowzoo.commands.line`."""
 
-    run: Annotated[Path, conf.Positional]
+    run: Annotated[Path, conf.Positional, conf.arg(metavar="RUN")]
     """Directory of the training run; what is found is written to `swaps.json` in it, and not
     measured again until the run goes on."""
     json: bool = False

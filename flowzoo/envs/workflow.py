@@ -33,9 +33,21 @@ Roles = Mapping[str, int | tuple[str, ...]]
 """Role -> number of its agents, which are called `role_0`, `role_1` …, or their names."""
 
 
+MOST_AGENTS = 1000
+"""Of one role: far more than any workflow needs, and few enough to be made at once."""
+
+
 def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a role's agents."""
-    return tuple(f"{role}_{n}" for n in range(agents)) if isinstance(agents, int) else agents
+    """The names of a role's agents.
+
+    Raises:
+        UsageError: a number that is none, or is above `MOST_AGENTS`.
+    """
+    if not isinstance(agents, int):
+        return agents
+    if not 1 <= agents <= MOST_AGENTS:
+        raise UsageError(f"role {role!r}: expected 1 to {MOST_AGENTS} agents, got {agents}.")
+    return tuple(f"{role}_{n}" for n in range(agents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +341,19 @@ class Workflow:
         return ScriptedResponder(self, problem, skill, seed)
 
     def script(self, problem: Problem) -> Script:
-        """`play`, followed by the grading of its answer if it returned no score."""
-        outcome = yield from self.play(problem)
+        """`play`, followed by the grading of its answer if it returned no score.
+
+        Raises:
+            UsageError: `play` is no generator, returned no `Outcome`, or a score that is none.
+        """
+        playing = self.play(problem)
+        if not hasattr(playing, "send"):
+            raise UsageError(
+                f"play() must be a generator, which asks with `yield`, got {type(playing).__name__}"
+            )
+        outcome = yield from playing
         if not isinstance(outcome, Outcome):
-            raise TypeError(
+            raise UsageError(
                 f"play() must return an Outcome, got {type(outcome).__name__}; "
                 "end it with `return Outcome(answer=...)`"
             )

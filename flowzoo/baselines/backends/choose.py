@@ -15,6 +15,6 @@ def open_backend(config: TrainConfig) -> RunBackend:
     """
     if config.backend == "local":
         return LocalRunBackend()
-    from flowzoo.baselines.backends.torchrun import TorchrunBackend
+    from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
-    return TorchrunBackend(config)
+    return TorchrunBackend(meet(config))

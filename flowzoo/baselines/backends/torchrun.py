@@ -32,38 +32,43 @@ WAIT = timedelta(hours=2)
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
+def meet(config: TrainConfig) -> Replicas:
+    """Meet the other ranks; the gang that trains with them.
+
+    Raises:
+        UsageError: not started as a rank, or there are fewer GPUs than ranks here.
+    """
+    missing = [name for name in _NEEDED if name not in os.environ]
+    if missing:
+        raise UsageError(
+            f"`backend` torchrun is run by ranks, and {missing[0]} is not set: start it with "
+            "`flowzoo train … --backend torchrun --ranks N`, or with torchrun"
+        )
+    if os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost"):
+        # Else gloo looks up the host's name, which need not lead anywhere.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    kinds = "gloo"
+    if config.device != "cpu" and torch.cuda.is_available():
+        place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if place >= there:
+            raise UsageError(
+                f"every rank needs a GPU of its own, and this machine has {there}: start at "
+                f"most {there} ranks here, or set `device` to cpu"
+            )
+        torch.cuda.set_device(place)
+        kinds = "cpu:gloo,cuda:nccl"
+    distributed.init_process_group(kinds, timeout=WAIT)
+    return Sharded() if config.shard == "full" else Replicas()
+
+
 class TorchrunBackend:
     """See `RunBackend`."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        """Meet the other ranks.
-
-        Raises:
-            UsageError: not started as a rank, or there are fewer GPUs than ranks here.
-        """
-        missing = [name for name in _NEEDED if name not in os.environ]
-        if missing:
-            raise UsageError(
-                f"`backend` torchrun is run by ranks, and {missing[0]} is not set: start it with "
-                "`flowzoo train … --backend torchrun --ranks N`, or with torchrun"
-            )
-        if os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost"):
-            # Else gloo looks up the host's name, which need not lead anywhere.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-        kinds = "gloo"
-        if config.device != "cpu" and torch.cuda.is_available():
-            place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-            if place >= there:
-                raise UsageError(
-                    f"every rank needs a GPU of its own, and this machine has {there}: start at "
-                    f"most {there} ranks here, or set `device` to cpu"
-                )
-            torch.cuda.set_device(place)
-            kinds = "cpu:gloo,cuda:nccl"
-        distributed.init_process_group(kinds, timeout=WAIT)
-        self._gang = Sharded() if config.shard == "full" else Replicas()
-        self.rank, self.world = self._gang.rank, self._gang.world
-        self.writes = self._gang.writes
+    def __init__(self, gang: Replicas) -> None:
+        """Run beside the ranks of `gang`."""
+        self._gang = gang
+        self.rank, self.world = gang.rank, gang.world
+        self.writes = gang.writes
 
     def play(
         self, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]

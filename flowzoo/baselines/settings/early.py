@@ -5,8 +5,11 @@ The rest is `flowzoo.baselines.plan`'s, which needs the learner.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.evaluation.protocol import check_selection
+from flowzoo.agents.hub import check_model
 from flowzoo.agents.lengths import read_lengths
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.settings.algorithms import algorithm_named
@@ -30,7 +33,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
 
     Raises:
         UsageError: an unknown algorithm, workflow, task, role or policy, a word of the wrong form,
-            or a pocket model that there is not.
+            or a model that there is not.
     """
     check_split(config.split)
     check_split(config.eval_split)
@@ -49,10 +52,13 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
         if name not in policies:
             raise unknown("policy", name, policies)
     models = per_policy(config.models, policies, "models")
+    begun = (Path(config.directory) / "run.json").exists()  # it goes on from what it has
     for model in {models.get(name, config.model) for name in policies}:
         kind, _, rest = model.partition(":")
         if kind == "pocket":
             pocket_path(*read_pocket(rest, workflow.task.name))
+        elif not begun:
+            check_model(model)
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:

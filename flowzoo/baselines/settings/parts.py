@@ -40,7 +40,7 @@ StopOn = Literal["collapse"]
 class RunSettings:
     """What is played, how long, and where it is written."""
 
-    workflow: Annotated[str, conf.Positional] = "voting"
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = "voting"
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
     env: str | None = None
     """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or

@@ -32,7 +32,7 @@ class SftConfig(ModelSettings):
         UsageError: a number out of range, or no source.
     """
 
-    workflow: Annotated[str, conf.Positional] = "voting"
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = "voting"
     """Name of the workflow whose roles are taught, e.g. `voting` or `voting_v0`, or
     `module:Class`."""
     source: tuple[str, ...] = ("scripted",)

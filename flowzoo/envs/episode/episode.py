@@ -265,7 +265,7 @@ class Episode:
         else:
             got = ", ".join(type(entry).__name__ for entry in items) or "an empty list"
             raise self._failure(
-                "yield an Ask, a Truth, a InterimScore, an effect "
+                "yield an Ask, a Truth, an InterimScore, an effect "
                 f"({', '.join(kind.__name__ for kind in RESULTS)}), or a list of Asks or of "
                 f"effects; got {got}"
             )

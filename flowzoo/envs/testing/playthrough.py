@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import pickle
 import warnings
 from collections.abc import Iterator
 
@@ -46,6 +47,21 @@ def require(condition: bool, message: str) -> None:
     """Raise AssertionError with `message` unless `condition` (also under `python -O`)."""
     if not condition:
         raise AssertionError(message)
+
+
+def pickled(subject: object) -> bytes:
+    """`subject` as `pickle` stores it.
+
+    Raises:
+        AssertionError: it cannot be stored; the message has the remedy.
+    """
+    try:
+        return pickle.dumps(subject)
+    except Exception as error:
+        raise AssertionError(
+            f"it cannot be pickled ({error!r}): define the class at the top level of a module, and "
+            "let it hold plain values"
+        ) from error
 
 
 @contextlib.contextmanager

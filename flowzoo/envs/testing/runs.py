@@ -16,6 +16,7 @@ from flowzoo.envs.episode.turns import prompt_digest
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (
     guarded,
+    pickled,
     play_out,
     problem_at,
     require,
@@ -91,6 +92,7 @@ def check_forks(workflow: Workflow) -> None:
 
     A script that is not pure is told of here: its replay asks something else.
     """
+    pickled(workflow)
     env = WorkflowEnv(workflow)
     env.reset(seed=3)
     copies: list[WorkflowEnv] = []

@@ -19,7 +19,7 @@ from typing import Any
 from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task
 from flowzoo.envs.testing.elsewhere import digests, expert_replies
-from flowzoo.envs.testing.playthrough import HOSTILE, require
+from flowzoo.envs.testing.playthrough import HOSTILE, pickled, require
 from flowzoo.errors import UsageError
 
 LOOKS = 30
@@ -212,13 +212,7 @@ def check_classes(task: Task) -> None:
 
 def check_copies(task: Task) -> None:
     """A pickled copy has the same problems and grades, here and in another process."""
-    try:
-        stored = pickle.dumps(task)
-    except Exception as error:
-        raise AssertionError(
-            f"it cannot be pickled ({error!r}): define the class at the top level of a module, and "
-            "let it hold plain values"
-        ) from error
+    stored = pickled(task)
     here = digests(task)
     require(digests(pickle.loads(stored)) == here, "a pickled copy has other problems")  # noqa: S301 - made above
     told = elsewhere(task, stored)

@@ -84,12 +84,21 @@ def test_two_ranks_are_one_process(world: World) -> None:
         {"kind": "full", "gang": "Sharded", "kl": True, "coherence": True, "tied": True},
         {"kind": "lora", "gang": "Replicas", "layout": "padded", "rows": 9},
         {"kind": "full", "gang": "Sharded", "nan": True, "tokens": 8},
+        {"kind": "backend"},
     ]
-    *same, stopped = world(cases)
+    *same, stopped, agreed = world(cases)
     for case, ranks in zip(cases, same, strict=False):
         check(case, ranks)
     assert stopped == [["poisoned", stopped[0][1], True]] * 2
     assert len(stopped[0][1]) == 1
+    shards, once = "[[0, 0], [1, 1], [2, 0]]", "0"
+    assert agreed[0] == [
+        shards, once, "UsageError: no such thing (True)",
+        "RankError: rank 1 stopped: ZeroDivisionError: by zero (True)",
+    ]  # fmt: skip
+    assert agreed[1] == [
+        shards, once, "UsageError: no such thing (False)", "ZeroDivisionError: by zero (False)"
+    ]  # fmt: skip
 
 
 @pytest.mark.full

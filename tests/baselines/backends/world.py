@@ -23,6 +23,8 @@ from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
 from flowzoo.baselines.backends import gangs
+from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
@@ -32,6 +34,7 @@ from flowzoo.baselines.learner.saved import load_learner, save_learner
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import FullWeights, like
 from flowzoo.envs.records import Call
+from flowzoo.errors import UsageError
 
 VOCABULARY = 23
 
@@ -186,10 +189,33 @@ def broken(name: str) -> Any:
             setattr(sharded, key, before[key])
 
 
+def agree() -> list[str]:
+    """What one rank alone makes, or raises, all have."""
+    backend = TorchrunBackend(gangs.Replicas())
+    rank = distributed.get_rank()
+    shards = [Shard(number, ()) for number in range(3)]
+    played = backend.play(shards, lambda shard: [shard.number, rank])  # type: ignore[arg-type]
+    found = [json.dumps(played), json.dumps(backend.once(lambda: rank))]
+    for raised in (UsageError("no such thing"), ZeroDivisionError("by zero")):
+
+        def fail(error: Exception = raised) -> None:
+            if rank == 1:
+                raise error
+
+        try:
+            backend.each(fail)
+        except Exception as error:
+            told = getattr(error, "told_elsewhere", False)
+            found.append(f"{type(error).__name__}: {error} ({told})")
+    return found
+
+
 def work(case: dict[str, Any], rows: Sequence[Call]) -> Any:
     if case.get("broken"):
         with broken(case["broken"]):
             return compare(case, rows)
+    if case["kind"] == "backend":
+        return agree()
     if case.get("nan"):
         return stop(case, rows)
     if "save" in case or "load" in case:

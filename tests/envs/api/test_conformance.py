@@ -392,6 +392,14 @@ def test_the_right_check_catches_a_bad_task(kind, message):
         suite.check_task(kind())
 
 
+def test_a_workflow_of_a_function_is_told_where_to_stand():
+    class Within(TwoAtATime):
+        pass
+
+    with pytest.raises(AssertionError, match=r"cannot be pickled .* at the top level of a module"):
+        suite.check_forks(Within(task=MathTask()))
+
+
 def test_the_checks_of_a_task_are_those_of_every_workflow_on_it():
     with pytest.raises(AssertionError, match="task math, check_splits: "):
         suite.check_workflow(Single(task=SameEverywhere()))

@@ -1,0 +1,73 @@
+"""Settings of the documentation's build: `make docs`."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from sphinx.application import Sphinx
+
+import flowzoo
+from pages import write_all
+
+logging.getLogger("flowzoo").setLevel(logging.WARNING)
+
+project = "flowzoo"
+author = "The flowzoo authors"
+copyright = author
+version = release = flowzoo.__version__
+
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "pages.docstrings", "pages.mathml",
+    "pages.offline",
+]  # fmt: skip
+exclude_patterns = ["pages", "static"]
+myst_heading_anchors = 4  # `page.md#a-heading`, as code hosts number them
+html_math_renderer = "mathml"
+
+default_role = "code"  # docstrings write code in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_display_short_literal_types = True
+python_maximum_signature_line_length = 80
+
+html_theme = "furo"
+html_title = "flowzoo"
+html_static_path = ["static"]
+html_css_files = ["style.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_show_copyright = False
+html_theme_options = {"footer_icons": [], "top_of_page_buttons": []}
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+_LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
+"""The target of a link to a file."""
+
+
+def relink(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
+    """Let links of a file at the root of the repository, shown in a page, lead to pages."""
+
+    def on_site(match: re.Match[str]) -> str:
+        target = match[1]
+        if target.startswith("docs/"):
+            return f"](/{target.removeprefix('docs/')})"
+        page = f"project/{target.partition('.')[0].lower()}.md"
+        return f"](/{page})" if (HERE / page).exists() else f"](/../{target})"
+
+    content[0] = _LINK.sub(on_site, content[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Write the generated pages before anything is read."""
+    app.connect("builder-inited", lambda app: write_all(Path(app.srcdir) / "generated"))
+    app.connect("include-read", relink)

@@ -1,0 +1,34 @@
+"""What of the documentation is made while it is built: environments, algorithms, formulas.
+
+`docs/conf.py` calls `write_all` before Sphinx reads its sources; what is written lies in
+`docs/generated`, which git ignores.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write `content`, unless the file has it already: Sphinx then need not read it again."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def write_all(folder: Path) -> None:
+    """Write every generated page below `folder`; pages of what no longer exists are removed."""
+    from pages.algorithms import algorithm_pages
+    from pages.environments import environment_pages
+
+    wanted = {
+        **{folder / "environments" / name: made for name, made in environment_pages().items()},
+        **{folder / "algorithms" / name: made for name, made in algorithm_pages().items()},
+    }
+    for path, content in wanted.items():
+        write(path, content)
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in wanted:
+            path.unlink()

@@ -1,0 +1,173 @@
+"""A page for every environment: its docstring, an episode of it that was played now, its prompts.
+
+The episode is the one that `flowzoo play NAME --policy scripted:0.8` shows: the first validation
+problem, and scripted experts that do their job with probability 0.8. The picture is the project's
+own `render_mode="rgb_array"`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import sys
+from html import escape
+
+from flowzoo.agents import Request, Roster
+from flowzoo.agents.specs import make_policy
+from flowzoo.envs import WORKFLOWS, Episode, Reply, Workflow, make_workflow
+from flowzoo.envs.api.registry import PARALLEL
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.recording import answered_turns, episode_rewards
+from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.render.picture import to_array
+from flowzoo.envs.render.remarks import remarks
+from flowzoo.envs.render.transcript import facts_line, printable, verdict
+from flowzoo.envs.tasks.task import get_problem
+
+POLICY = "scripted:0.8"
+SEED = 0
+
+
+def environment_pages() -> dict[str, str | bytes]:
+    """File name -> page, and the picture that it shows."""
+    pages: dict[str, str | bytes] = {}
+    for name in WORKFLOWS:
+        workflow = make_workflow(name)
+        episode = asyncio.run(played(workflow))
+        pages[f"{name}.png"] = picture_of(episode)
+        pages[f"{name}.md"] = page_of(name, workflow, episode)
+    return pages
+
+
+async def played(workflow: Workflow) -> Episode:
+    """The first episode of scripted experts, to its end."""
+    roster = Roster.shared(make_policy(POLICY, oracle=workflow), workflow.role_counts())
+    problem = get_problem(workflow.task, 0, "validation")
+    episode = Episode(workflow, problem, f"{problem.id}#0")
+    while not episode.done:
+        if episode.effects:
+            jobs = [(problem, effect) for effect in episode.effects]
+            episode.resolve(resolve(workflow.task, jobs))
+            continue
+        for turn in episode.waiting:
+            key = (SEED, problem.id, 0, turn.agent, turn.turn)
+            role = workflow.agents[turn.agent][0]
+            request = Request(key, turn.agent, role, turn.messages, problem.id)
+            (completion,) = await roster.policy(turn.agent).generate([request])
+            episode.reply(turn.agent, completion.text)
+    return episode
+
+
+def picture_of(episode: Episode) -> bytes:
+    """The episode's end as `rgb_array` draws it, as a PNG of few colours, its empty rows cut."""
+    from PIL import Image
+
+    pixels = to_array(episode)
+    drawn = (pixels != pixels[0, 0]).any(axis=(1, 2)).nonzero()[0]
+    image = Image.fromarray(pixels[: drawn[-1] + 1 + drawn[0]])
+    data = io.BytesIO()
+    image.quantize(64, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
+    return data.getvalue()
+
+
+def page_of(name: str, workflow: Workflow, episode: Episode) -> str:
+    """The page, in Markdown."""
+    docstring = inspect.getdoc(sys.modules[type(workflow).__module__]) or ""
+    title, _, text = docstring.partition("\n")
+    before, _, history = text.partition("\n## Version history")
+    return "\n".join(
+        [
+            title,
+            "",
+            f"![The end of an episode of {name}, drawn]({name}.png)",
+            before,
+            "",
+            "## Creation by name",
+            registered(name, workflow),
+            "",
+            "## An episode",
+            f"What `flowzoo play {name.rsplit('_', 1)[0]} --policy {POLICY}` plays: scripted "
+            f"experts that are right with probability {POLICY.partition(':')[2]}. What an agent "
+            "was asked is behind its *asked*.",
+            "",
+            html_block(transcript(episode)),
+            *prompts_of(workflow),
+            "",
+            f"## Version history{history}",
+            "",
+        ]
+    )
+
+
+def registered(name: str, workflow: Workflow) -> str:
+    """How the registries make it."""
+    base, version = name.rsplit("_", 1)
+    camel = "".join(part.capitalize() for part in base.split("_"))
+    role = next(iter(workflow.role_counts()))
+    lines = [f'pettingzoo.make("aec", "flowzoo/{base.replace("_", "-")}-{version}")']
+    if name in PARALLEL:
+        lines.append(f'pettingzoo.make("parallel", "flowzoo/{base.replace("_", "-")}-{version}")')
+    lines.append(f'gymnasium.make("flowzoo:flowzoo/{camel}-{version}", role="{role}")')
+    return "\n".join(["```python", *lines, "```"])
+
+
+def html_block(html: str) -> str:
+    """HTML as it is; what it shows was escaped where it was made."""
+    return f"{'`' * 12}{{raw}} html\n{html}\n{'`' * 12}"
+
+
+def transcript(episode: Episode) -> str:
+    """The episode in HTML: problem, replies with their prompts, what followed, and the verdict."""
+    roles = list(episode.workflow.role_counts())
+    parts = [f'<div class="transcript"><pre class="problem">{text_of(episode.problem.text)}</pre>']
+    turns = answered_turns(episode)
+    for turn, reply in turns:
+        if turn.slot == 0 and turn.phase > 0:
+            parts += remarks_of(episode, turn.phase - 1)
+        number = roles.index(episode.workflow.agents[turn.agent][0])
+        parts.append(turn_of(turn, reply, number))
+    parts += remarks_of(episode, turns[-1][0].phase)
+    good = "good" if episode_rewards(episode).score > 0 else "bad"
+    parts.append(f'<pre class="verdict {good}">{text_of(verdict(episode))}</pre>')
+    parts.append(f'<p class="facts">{text_of(facts_line(episode))}</p></div>')
+    return "\n".join(parts)
+
+
+def turn_of(turn: Turn, reply: Reply, number: int) -> str:
+    """One reply, below the name of its agent, with what the agent was asked folded away."""
+    asked = "\n\n".join(f"{message['role']}: {message['content']}" for message in turn.messages)
+    read = "unreadable" if reply.strict is None else ""
+    return (
+        f'<div class="turn role-{number}"><p class="agent">{text_of(turn.agent)}'
+        f'<span>phase {turn.phase}</span><span class="bad">{read}</span></p>'
+        f"<details><summary>asked</summary><pre>{text_of(asked)}</pre></details>"
+        f"<pre>{text_of(turn.said)}</pre></div>"
+    )
+
+
+def remarks_of(episode: Episode, phase: int) -> list[str]:
+    """What programs and searches came to after a phase."""
+    return [f'<p class="remark">{text_of(line)}</p>' for line in remarks(episode, phase)]
+
+
+def text_of(text: str) -> str:
+    """Text as HTML shows it: escaped, long ones with their middle cut out."""
+    return escape(printable(text))
+
+
+def prompts_of(workflow: Workflow) -> list[str]:
+    """The workflow's own texts, as agents read them."""
+    if not workflow.prompts:
+        return []
+    fence = "`" * 8
+    blocks = [
+        f"`{key}`\n\n{fence}text\n{text}\n{fence}\n" for key, text in workflow.prompts.items()
+    ]
+    return [
+        "",
+        "## Prompts",
+        "The workflow's own texts; what is in braces is filled in.",
+        "",
+        *blocks,
+    ]

@@ -1,0 +1,258 @@
+"""Recorded episodes as a data set: two Parquet tables, which `datasets` and TRL load as they are.
+
+    FOLDER/README.md                  what is in it, and where the tables are (`configs` of the hub)
+    FOLDER/replies/train.parquet      one row a reply: `REPLIES`
+    FOLDER/episodes/train.parquet     one row an episode: `EPISODES`
+
+`prompt` and `completion` are lists of messages, the layout in which TRL takes chats. A source is
+read and written file by file, so what is held in memory does not grow with the length of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from flowzoo.errors import UsageError, missing_extra
+from flowzoo.files import read_rows, writing
+
+Kind = Literal["text", "whole", "number", "flag", "messages"]
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    kind: Kind
+    meaning: str
+
+
+_PLACE = (
+    Column("source", "text", "name of the folder that the episode was read from"),
+    Column("purpose", "text", "`train` or `eval`: sampled to be learnt from, or to measure"),
+    Column("step", "whole", "the run's step; null in an evaluation of its own"),
+    Column("workflow", "text", "the workflow's versioned name"),
+    Column("task", "text", "the task's name"),
+    Column("problem", "text", "id of the problem, with its split"),
+    Column("episode", "text", "id of the episode, unique within source, purpose and step"),
+)
+REPLIES = (
+    *_PLACE,
+    Column("agent", "text", "who was asked, as `generator_2`"),
+    Column("role", "text", "the agent's role"),
+    Column("phase", "whole", "index of the phase in the episode, from 0"),
+    Column("slot", "whole", "place within the phase, from 0"),
+    Column("turn", "whole", "how often the agent had been asked before"),
+    Column("policy", "text", "name of the policy that answered"),
+    Column("prompt", "messages", "what the agent was shown"),
+    Column("completion", "messages", "its reply, one message of the assistant, thoughts included"),
+    Column("strict", "flag", "the strict parser could read the reply"),
+    Column("lenient", "flag", "the lenient parser could"),
+    Column("truth", "number", "how well it did its own role's job, 0 to 1; null: not defined"),
+    Column("reward", "number", "what it was paid"),
+    Column("team", "number", "the team's part of the reward before weighting; null: none"),
+    Column("local", "number", "the part of its own job; null: none"),
+    Column("format", "number", "the part for readability; null: none"),
+    Column("score", "number", "the episode's score"),
+    Column("finish", "text", "`stop`, `length` or `scripted`"),
+    Column("prompt_tokens", "whole", "tokens of the prompt; 0: not counted"),
+    Column("output_tokens", "whole", "tokens of the reply; 0: not counted"),
+    Column("shortened", "whole", "what was taken out of a prompt over its budget"),
+)
+EPISODES = (
+    *_PLACE,
+    Column("text", "text", "the problem"),
+    Column("gold", "text", "its reference answer"),
+    Column("answer", "text", "the team's answer; null: none"),
+    Column("score", "number", "the episode's score, 0 to 1"),
+    Column("truncated", "flag", "it was cut off by `max_cycles`"),
+    Column("facts", "text", "the workflow's facts, as JSON"),
+    Column("replies", "whole", "number of replies"),
+    Column("output_tokens", "whole", "tokens of all replies; 0: not counted"),
+)
+
+
+class Written(NamedTuple):
+    """What a data set holds."""
+
+    episodes: int
+    replies: int
+
+
+class _File(NamedTuple):
+    """A file of episodes, and what its rows say of where it was."""
+
+    path: Path
+    source: str
+    purpose: str
+    step: int | None
+
+
+def write_dataset(sources: Sequence[Path], out: Path) -> Written:
+    """Write the episodes of folders of `flowzoo eval --out` and of run directories to `out`.
+
+    Args:
+        sources: the folders, in the order in which their rows are to be.
+        out: a folder that is new or empty; it is there when all of it was written.
+
+    Raises:
+        UsageError: `out` holds something, or a source has no episodes.
+        DataError: a line is no episode.
+        MissingExtraError: pyarrow is not installed.
+        SaveError: it could not be written.
+    """
+    if out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"--out {out} is not empty: name a new folder.")
+    files = [file for source in sources for file in _files_of(source)]
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f"{out.name}.", dir=out.parent))
+        try:
+            made.chmod(0o755)
+            written = _write_tables(files, made)
+            (made / "README.md").write_text(_card(written), encoding="utf-8")
+            made.replace(out)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return written
+
+
+def _files_of(source: Path) -> list[_File]:
+    """The files of episodes in a folder.
+
+    Raises:
+        UsageError: it has none.
+    """
+    name = source.resolve().name
+    if (source / "episodes.jsonl").is_file():
+        return [_File(source / "episodes.jsonl", name, "eval", None)]
+    found = [
+        _File(path, name, match[1], int(match[2]))
+        for path in sorted((source / "transcripts").glob("*.jsonl"))
+        if (match := re.fullmatch(r"(train|eval)-(\d+)\.jsonl", path.name))
+    ]
+    if not found:
+        raise UsageError(
+            f"{source} holds no episodes: expected episodes.jsonl (of `flowzoo eval --out`) or "
+            "transcripts/ (of a training run)."
+        )
+    return found
+
+
+def _write_tables(files: Sequence[_File], folder: Path) -> Written:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise missing_extra("pyarrow", "data", "writing a data set") from error
+    schemas = [_schema(columns) for columns in (EPISODES, REPLIES)]
+    paths = [folder / name / "train.parquet" for name in ("episodes", "replies")]
+    for path in paths:
+        path.parent.mkdir()
+    episodes = replies = 0
+    with (
+        parquet.ParquetWriter(paths[0], schemas[0], compression="zstd") as of_episodes,
+        parquet.ParquetWriter(paths[1], schemas[1], compression="zstd") as of_replies,
+    ):
+        for file in files:
+            rows = read_rows(file.path, lambda row, file=file: _rows(row, file), "an episode")
+            if rows:
+                both = [one for one, _ in rows], [reply for _, more in rows for reply in more]
+                of_episodes.write_table(arrow.Table.from_pylist(both[0], schemas[0]))
+                of_replies.write_table(arrow.Table.from_pylist(both[1], schemas[1]))
+                episodes, replies = episodes + len(both[0]), replies + len(both[1])
+    return Written(episodes, replies)
+
+
+def _schema(columns: Sequence[Column]) -> Any:
+    import pyarrow as arrow
+
+    message = arrow.struct([("role", arrow.string()), ("content", arrow.string())])
+    kinds = {
+        "text": arrow.string(),
+        "whole": arrow.int64(),
+        "number": arrow.float64(),
+        "flag": arrow.bool_(),
+        "messages": arrow.list_(message),
+    }
+    return arrow.schema([(column.name, kinds[column.kind]) for column in columns])
+
+
+def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The episode's row and those of its replies, from a line of the file."""
+    place = {
+        "source": file.source,
+        "purpose": file.purpose,
+        "step": file.step,
+        **{name: row[name] for name in ("workflow", "task", "problem", "episode")},
+    }
+    replies = [{**place, **_reply(call), "score": row["score"]} for call in row["calls"]]
+    answer = row["answer"]
+    episode = {
+        **place,
+        "text": _encodable(row["text"]),
+        "gold": _encodable(row["gold"]),
+        "answer": answer if answer is None else _encodable(answer),
+        "score": row["score"],
+        "truncated": row["truncated"],
+        "facts": json.dumps(row["facts"]),
+        "replies": len(replies),
+        "output_tokens": sum(reply["output_tokens"] for reply in replies),
+    }
+    return episode, replies
+
+
+_AS_IT_IS = (
+    "agent", "role", "phase", "slot", "turn", "policy", "strict", "lenient", "truth", "reward",
+    "finish", "shortened",
+)  # fmt: skip
+
+
+def _reply(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: call[name] for name in _AS_IT_IS},
+        **{part: call["parts"].get(part) for part in ("team", "local", "format")},
+        **{f"{part}_tokens": _count(call, part) for part in ("prompt", "output")},
+        "prompt": [
+            {"role": message["role"], "content": _encodable(message["content"])}
+            for message in call["messages"]
+        ],
+        "completion": [{"role": "assistant", "content": _encodable(call["reply"])}],
+    }
+
+
+def _encodable(text: str) -> str:
+    """A text with halves of surrogate pairs, which an endpoint may send, as their escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _count(call: Mapping[str, Any], part: str) -> int:
+    """Tokens of the prompt or the output: evaluations keep the ids, runs the number."""
+    name = f"{part}_tokens"
+    return call[name] if name in call else len(call[f"{part}_ids"])
+
+
+def _card(written: Written) -> str:
+    """The folder's README: where the hub's tools find the tables, and what their columns are."""
+    lines = ["---", "configs:"]
+    for name in ("replies", "episodes"):
+        lines += [f"- config_name: {name}", f"  data_files: {name}/train.parquet"]
+        lines += ["  default: true"] if name == "replies" else []
+    lines += ["---", "", "# Episodes of LLM workflows", ""]
+    lines += [f"{written.episodes:,} episodes with {written.replies:,} replies, by flowzoo.", ""]
+    for name, columns in (("replies", REPLIES), ("episodes", EPISODES)):
+        lines += [f"## {name}", "", *table_of(columns), ""]
+    return "\n".join(lines)
+
+
+def table_of(columns: Sequence[Column]) -> Iterator[str]:
+    """The lines of a table in Markdown that says what the columns are."""
+    kinds = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool"}
+    yield from ("| column | type | |", "|---|---|---|")
+    for name, kind, meaning in columns:
+        yield f"| `{name}` | {kinds.get(kind, 'list of `{role, content}`')} | {meaning} |"

@@ -1,0 +1,93 @@
+"""Recorded episodes as Parquet tables: what is in them, and what cannot be written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowzoo import cli
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.agents.specs import make_policy
+from flowzoo.baselines.run.dataset import EPISODES, REPLIES, table_of, write_dataset
+from flowzoo.baselines.run.directory import plain
+from flowzoo.envs import make_workflow
+from flowzoo.envs.tasks.task import get_problem
+from flowzoo.errors import MissingExtraError, UsageError
+
+PAGE = Path(__file__).parents[3] / "docs" / "episodes.md"
+
+
+@pytest.fixture(scope="module")
+def records():
+    workflow = make_workflow("voting_v0")
+    roster = Roster.shared(make_policy("scripted:0.5", oracle=workflow), workflow.role_counts())
+    jobs = [EpisodeJob(get_problem(workflow.task, index, "validation")) for index in range(3)]
+    return Rollout(workflow, roster, seed=0).run(jobs)
+
+
+@pytest.fixture
+def sources(records, tmp_path):
+    """A folder of an evaluation, and one of a run, with a reply that UTF-8 cannot hold."""
+    evaluation, run = tmp_path / "ev", tmp_path / "run"
+    evaluation.mkdir()
+    lines = [json.dumps(record.to_json()) for record in records]
+    (evaluation / "episodes.jsonl").write_text("\n".join(lines) + "\n")
+    (run / "transcripts").mkdir(parents=True)
+    for kind, step in (("train", 10), ("eval", 0)):
+        rows = [plain(record) for record in records[:1]]
+        rows[0]["calls"][0]["reply"] = "half \ud83d"
+        path = run / "transcripts" / f"{kind}-{step:06d}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [evaluation, run]
+
+
+def test_every_reply_and_every_episode_is_a_row(sources, records, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "set"
+    assert write_dataset(sources, out) == (5, 20)
+    replies = parquet.read_table(out / "replies" / "train.parquet").to_pylist()
+    episodes = parquet.read_table(out / "episodes" / "train.parquet").to_pylist()
+    assert [list(replies[0]), list(episodes[0])] == [
+        [column.name for column in columns] for columns in (REPLIES, EPISODES)
+    ]
+    places = [(row["source"], row["purpose"], row["step"]) for row in episodes]
+    assert places == [("ev", "eval", None)] * 3 + [("run", "eval", 0), ("run", "train", 10)]
+    calls = [call for record in records for call in record.calls]
+    for row, call in zip(replies[:12], calls, strict=True):
+        assert row["prompt"] == list(call.messages)
+        assert row["completion"] == [{"role": "assistant", "content": call.reply}]
+        assert (row["reward"], row["truth"]) == (call.reward, call.truth)
+        assert row["team"] == call.parts["team"]
+    assert [row["score"] for row in episodes[:3]] == [record.score for record in records]
+    assert json.loads(episodes[0]["facts"]) == records[0].facts
+    assert replies[12]["completion"][0]["content"] == "half \\ud83d"
+    assert (out / "README.md").read_text().startswith("---\nconfigs:\n- config_name: replies\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ev", "run", "set"]
+
+
+def test_nothing_is_written_over_and_nothing_half(sources, tmp_path, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with pytest.raises(UsageError, match="is not empty: name a new folder"):
+        write_dataset(sources, tmp_path / "full")
+    with pytest.raises(UsageError, match="holds no episodes: expected"):
+        write_dataset([tmp_path / "full"], tmp_path / "set")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"writing a data set needs the module `pyarrow`"):
+        write_dataset(sources, tmp_path / "set")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ev", "full", "run"]
+
+
+def test_the_command_wants_a_source(tmp_path, capsys):
+    assert cli.main(["dataset", "--out", str(tmp_path / "set")]) == 2
+    assert "name the folders whose episodes are wanted" in capsys.readouterr().err
+
+
+def test_the_page_has_the_columns():
+    text = PAGE.read_text(encoding="utf-8")
+    for columns in (REPLIES, EPISODES):
+        assert "\n".join(table_of(columns)) in text

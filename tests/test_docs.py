@@ -1,0 +1,111 @@
+"""Blocks of the tutorials run as they stand, outputs and links are what they say they are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowzoo.baselines.settings.algorithms import ALGORITHMS
+from flowzoo.cli import main
+from flowzoo.envs import WORKFLOWS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md")),
+    *(path for path in sorted(DOCS.rglob("*.md")) if "generated" not in path.parts),
+]
+NAMES = ["start", *(f"tutorials/{path.stem}" for path in sorted((DOCS / "tutorials").glob("*.md")))]
+"""The pages that are played."""
+WIDTH = "81"
+"""Columns of the terminal whose output the pages show."""
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SLOW = re.compile(r"flowzoo (train|report|export|eval .*hf:)")
+"""Commands that train, or that need what was trained."""
+
+
+def play(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], slow: bool) -> int:
+    """Run the page's blocks in `folder`, in order; how many commands and programs were run."""
+    names: dict[str, object] = {"__name__": "page"}
+    printed, ran = "", 0
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        file = re.match(r'"""(\w+\.py)"""\n', text)
+        if file:
+            (folder / file[1]).write_text(text, encoding="utf-8")
+        elif language == "python":
+            exec(compile(text, f"{page.name}", "exec"), names)
+            ran += 1
+        elif language == "shell":
+            for line in text.splitlines():
+                if slow or not SLOW.match(line):
+                    capsys.readouterr()
+                    assert main(shlex.split(line)[1:]) == 0, line
+                    printed, ran = capsys.readouterr().out, ran + 1
+        elif language == "output":
+            shown = [line.rstrip() for line in text.splitlines()]
+            assert [line.rstrip() for line in printed.splitlines()] == shown
+        else:
+            assert language in ("", "text", "toml"), f"{page}: {language} blocks are not run"
+    return ran
+
+
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", WIDTH)
+    before = set(sys.modules)
+    ran = play(DOCS / f"{name}.md", tmp_path, capsys, slow)
+    assert ran or (name == "tutorials/report" and not slow)  # whose commands all need a trained run
+    for module in set(sys.modules) - before:
+        if (tmp_path / f"{module}.py").exists():
+            del sys.modules[module]
+
+
+def slug(heading: str) -> str:
+    """The anchor that code hosts and the site give a heading."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def prose(path: Path) -> str:
+    """A page without its blocks of code."""
+    return BLOCK.sub("", path.read_text(encoding="utf-8"))
+
+
+def test_links_lead_somewhere_on_a_code_host_too():
+    looked = 0
+    for path in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+            if re.match(r"\w+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            found = (path.parent / name).resolve() if name else path
+            assert found.is_file(), f"{path.name}: {target}"
+            assert "generated" not in found.parts, f"{path.name}: {target} is not in the repository"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", prose(found), re.MULTILINE)
+                assert anchor in map(slug, headings), f"{path.name}: {target}"
+            looked += 1
+    assert looked > 100
+
+
+def test_every_page_is_in_the_contents():
+    entries = {
+        (path.parent / line.strip()).with_suffix("").resolve().relative_to(DOCS).as_posix()
+        for path in DOCS.rglob("*.md")
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```$", path.read_text("utf-8"), re.M | re.S)
+        for line in tree.splitlines()
+        if line.strip() and not line.startswith(":")
+    }
+    pages = {
+        path.relative_to(DOCS).with_suffix("").as_posix() for path in PAGES if DOCS in path.parents
+    }
+    made = {f"generated/environments/{name}" for name in WORKFLOWS}
+    made |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
+    assert entries == (pages - {"index"}) | made
