@@ -1,98 +1,100 @@
-"""The table of docs/failure-modes.md, from the runs of the matrix `zoo`.
+"""The tables of docs/failure-modes.md, from the runs of the matrix `zoo`.
 
     flowzoo matrix zoo
     python benchmarks/zoo_table.py [runs/zoo]
 
-What counts as a failure stands in flowzoo/baselines/matrix/bundled/zoo.toml, and was written before
-the runs. Figures are of held-out evaluations, one per seed, seeds in order.
+What counts as a failure, and which findings of a run's page call it, stands in [[failures]] of
+flowzoo/baselines/matrix/bundled/zoo.toml. Of every failure: its cells, in how many seeds it is
+there, in how many of these and of the others it is called, how many are clean (neither there nor
+called), and how its figure began, was at its best and ended, one value a seed, in percent; then the
+team's accuracy at the end, behind a stroke that of its own first attempts where it makes several.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
+from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts
+from flowzoo.baselines.report.cells import CellData, group_cells
+from flowzoo.baselines.report.failures.counts import failure_facts
+from flowzoo.baselines.report.failures.signs import signs
+from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.roles.role_health import role_health
+from flowzoo.baselines.run.reading import RunData, cell_label
 
-Row = Mapping[str, Any]
-TEAM, VOTER = "eval/reward/mean", "eval/truth/generator"
-FALL = 0.10
-BLIND = 0.20
-
-
-def fell(name: str, *, from_peak: bool) -> Callable[[Sequence[Row]], bool]:
-    """Whether a figure ends `FALL` or more below where it began, or below its best."""
-
-    def look(rows: Sequence[Row]) -> bool:
-        values = [row[name] for row in rows]
-        top = max(values) if from_peak else values[0]
-        return round(top - values[-1], 6) >= FALL
-
-    return look
+WORDS = {"shows": "", "mends": "mends", "does_not_mend": "does not mend", "beside": "beside"}
 
 
-def blind(name: str) -> Callable[[Sequence[Row]], bool]:
-    """Whether a share of right decisions ends at `BLIND` or less."""
-    return lambda rows: rows[-1][f"eval/share/{name}"] <= BLIND
+def called(run: RunData) -> dict[str, Any]:
+    """What of the facts of a finished run the tables need: the signs of its findings."""
+    cliff, why = cliff_of([run])
+    return {"signs": signs(cliff_facts(cliff, why, ""), gain_facts(run), role_health(run))}
 
 
-FAILED: dict[str, Callable[[Sequence[Row]], bool]] = {
-    "A": fell(VOTER, from_peak=False),
-    "B": blind("evaluator_tpr"),
-    "C": blind("verifier_tpr"),
-    "D": fell(TEAM, from_peak=True),
-}
-"""Letter of a cell's label -> what its failure is."""
-SHOWN = {
-    "A": {"voter": VOTER, "team": TEAM},
-    "B": {"tpr": "eval/share/evaluator_tpr", "tnr": "eval/share/evaluator_tnr",
-          "first": "eval/fact/first_correct", "team": TEAM},
-    "C": {"tpr": "eval/share/verifier_tpr", "calls": "eval/calls/mean", "team": TEAM},
-    "D": {"team": TEAM},
-}  # fmt: skip
-"""Letter -> what is shown of the last evaluation."""
+def in_percent(values: Sequence[float | None]) -> str:
+    """One value a seed."""
+    return " ".join("-" if value is None else f"{100 * value:.0f}" for value in values)
 
 
-def evaluations(path: Path) -> list[Row]:
-    """The evaluations of a run."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [row for row in map(json.loads, lines) if "eval/scores" in row]
+def team(run: RunData) -> str:
+    """Accuracy of the last evaluation, and of the first attempts in it."""
+    last = run.evaluations[-1]
+    first = last.get("eval/fact/first_correct")
+    return f"{100 * run.scores[-1].mean():.0f}" + ("" if first is None else f"/{100 * first:.0f}")
 
 
-def figure(rows: Sequence[Row], name: str) -> str:
-    """A figure's last value: calls as they are, everything else in percent."""
-    value = rows[-1].get(name)
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if "calls" in name else f"{100 * value:.0f}"
+def line(row: dict[str, Any], cell: CellData) -> str:
+    """One cell of one failure."""
+    seeds, there, said = row["seeds"], set(row["there"]), set(row["called"])
+    others = len(seeds) - len(there)
+    courses = [[value for value in course if value is not None] for course in row["courses"]]
+    starts = in_percent(sorted({course[0] for course in courses}))
+    best = in_percent([max(course) for course in courses])
+    ends = in_percent([course[-1] for course in row["courses"]])
+    parts = (
+        row["label"], WORDS[row["part"]], f"{len(there)}/{len(seeds)}",
+        f"{len(there & said)}/{len(there)}" if there else "–",
+        f"{len(said - there)}/{others}" if others else "–",
+        f"{len(row['clean'])}/{len(seeds)}", starts, best, ends, " ".join(map(team, cell.runs)),
+    )  # fmt: skip
+    return f"| {' | '.join(parts)} |"
+
+
+def table(failure: FailureMode, fact: dict[str, Any], cells: Mapping[str, CellData]) -> str:
+    """A failure's table as Markdown; `cells` by the names of their folders."""
+    rows = fact["cells"]
+    there = {(row["cell"], seed) for row in rows for seed in row["there"]}
+    said = {(row["cell"], seed) for row in rows for seed in row["called"]}
+    seeds = sum(len(row["seeds"]) for row in rows)
+    lines = [
+        f"{failure.name}: {failure.rule}",
+        "",
+        "| cell | | there | called, where there | called, where not | clean "
+        "| start | best | end | team |",
+        "|---|---|---:|---:|---:|---:|---:|---|---|---|",
+        *(line(row, cells[row["cell"]]) for row in rows),
+        "",
+        f"All cells: there in {len(there)} of {seeds}, of these called in {len(there & said)}.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def main(root: Path) -> None:
-    """Print a line a cell."""
+    """Print a table a failure, of the runs that are finished."""
     matrix = load_matrix("zoo")
-    print("| cell | failed | start | best | last evaluation, seeds in order |")
-    print("|---|---:|---:|---:|---|")
-    for cell in matrix.cells:
-        paths = [root / cell.name / f"seed-{seed}" / "metrics.jsonl" for seed in matrix.seeds]
-        done = [path for path in paths if path.with_name("summary.json").exists()]
-        runs = [evaluations(path) for path in done]
-        if not runs:
-            continue
-        letter = cell.label[0]
-        failed = sum(map(FAILED[letter], runs))
-        if "own-reward" in cell.label and letter == "B":
-            failed = sum(map(blind("evaluator_tnr"), runs))
-        main_figure = VOTER if letter == "A" else TEAM
-        start = " ".join(sorted({f"{100 * rows[0][main_figure]:.0f}" for rows in runs}))
-        best = " ".join(f"{100 * max(row[main_figure] for row in rows):.0f}" for rows in runs)
-        ends = "; ".join(
-            f"{word} " + " ".join(figure(rows, name) for rows in runs)
-            for word, name in SHOWN[letter].items()
-        )
-        print(f"| {cell.label} | {failed}/{len(runs)} | {start} | {best} | {ends} |")
+    cells = group_cells(read_runs([root]))
+    done = [run for cell in cells for run in cell.runs]
+    facts = failure_facts(matrix.failures, cells, {run.name: called(run) for run in done})
+    named = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
+    known = {failure.name: failure for failure in matrix.failures}
+    for fact in facts:
+        print(table(known[fact["name"]], fact, named))
+    print(f"{len(done)} of {len(matrix.cells) * len(matrix.seeds)} runs are finished.")
 
 
 if __name__ == "__main__":

@@ -77,11 +77,22 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
         return 0
     jobs = [*runs, *evaluations]
     if not options.table:
+        keep_failures(matrix, out)
         with live_table(runs, evaluations, workers) as on_poll:
             execute(jobs, workers, on_poll)
     found = tables(runs)
     _tell(found, out, options)
     return _tell_unfinished(jobs, table=options.table)
+
+
+def keep_failures(matrix: Matrix, out: Path) -> None:
+    """Write what the matrix is made to show beside its runs, for `flowzoo report`."""
+    from flowzoo.baselines.matrix.failures import FILE, as_record
+    from flowzoo.files import write_json
+
+    if matrix.failures:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / FILE, as_record(matrix.failures))
 
 
 def move_aside(matrix: Matrix, out: Path, options: Options) -> None:

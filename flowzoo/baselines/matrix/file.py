@@ -30,6 +30,7 @@ from typing import Any
 
 from flowzoo.agents.pocket import SCALES
 from flowzoo.baselines.matrix.cell import CONTROL, Cell
+from flowzoo.baselines.matrix.failures import FailureMode, read_failures
 from flowzoo.baselines.matrix.parity import check_controls, check_sharing
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import bundled_names, from_table, read_toml
@@ -39,7 +40,7 @@ FOLDER = Path(__file__).parent / "bundled"
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
 """Fields of `TrainConfig` that a block of cells multiplies, in the order of names."""
 _BLOCK = (*AXES, "settings", "label")
-_FIELDS = ("seeds", "settings", "cells", "controls")
+_FIELDS = ("seeds", "settings", "cells", "controls", "failures")
 _OF_A_RUN = {"seed": "list the seeds in `seeds`", "out": "name the matrix's directory with --out"}
 """Fields of `TrainConfig` that a matrix gives every run itself, and how to have one's way."""
 
@@ -52,6 +53,8 @@ class Matrix:
     cells: tuple[Cell, ...]
     """The controls come last."""
     seeds: tuple[int, ...]
+    failures: tuple[FailureMode, ...] = ()
+    """What it is made to show, if it is."""
 
 
 def matrix_names() -> list[str]:
@@ -94,7 +97,7 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
     found = tuple(cells.values())
     check_sharing(found, where)
     check_controls(found, where)
-    return Matrix(name, found, seeds)
+    return Matrix(name, found, seeds, tuple(read_failures(table, found, where)))
 
 
 def _seeds(seeds: Any, where: str) -> tuple[int, ...]:

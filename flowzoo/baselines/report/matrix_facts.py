@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.baselines.diagnostics.cliff import FELL
+from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.report.cell_amplification import cell_amplification
 from flowzoo.baselines.report.cells import (
     FALSE_FALLS,
@@ -23,16 +24,22 @@ from flowzoo.baselines.report.comparisons import (
     claimable_pairs,
 )
 from flowzoo.baselines.report.control_comparison import against_controls
+from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.findings import Finding, counted, points
 from flowzoo.baselines.report.sharing import sharing_rows
 from flowzoo.baselines.run.reading import RunData
 
 
-def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes) -> dict[str, Any]:
+def matrix_facts(
+    runs: Sequence[RunData],
+    pages: Mapping[str, str],
+    notes: Notes,
+    failures: Sequence[FailureMode] = (),
+) -> dict[str, Any]:
     """The facts of several runs.
 
     By the name of a run, `pages` has the address of its own page, if it has one, and
-    `notes` its facts.
+    `notes` its facts. `failures` are what their matrix is made to show.
     """
     cells = group_cells(runs)
     facts = [cell_facts(cell, notes) for cell in cells]
@@ -48,6 +55,7 @@ def matrix_facts(runs: Sequence[RunData], pages: Mapping[str, str], notes: Notes
     claims = paper_claims(pairs, cells, notes, amplified) if len(cells) > 1 else []
     return {
         "cells": facts,
+        "failures": failure_facts(failures, cells, notes),
         "judged": judged,
         "rate": RATE,
         "claims": [claim._asdict() for claim in claims],

@@ -18,8 +18,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "run.js", "matrix.js",
-           "search.js", "browser.js", "main.js")  # fmt: skip
+SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "run.js", "failures.js",
+           "matrix.js", "search.js", "browser.js", "main.js")  # fmt: skip
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 

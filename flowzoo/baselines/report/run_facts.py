@@ -18,6 +18,7 @@ from flowzoo.baselines.report.accuracy import (
 from flowzoo.baselines.report.cell_amplification import amplification_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distances
+from flowzoo.baselines.report.failures.signs import signs
 from flowzoo.baselines.report.findings import (
     Finding,
     capture_findings,
@@ -88,6 +89,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "swaps": swaps(run),
         "distances": distances(run),
         "alarms": [finding.title for finding in findings if finding.level == "bad"],
+        "signs": signs(verdict, gain, roles),
     }
 
 

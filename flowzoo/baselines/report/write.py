@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flowzoo import __version__
+from flowzoo.baselines.report.failures.counts import read_failure_modes
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.page import render
 from flowzoo.baselines.report.reading import read_runs
@@ -69,7 +70,8 @@ def write_report(
         most = EPISODES_EACH if episodes is None else episodes
         notes[run.name] = write_run(run, folder / names[place], most, f"../{quote(out.name)}")
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
-    facts = _stamped(title, matrix=matrix_facts(runs, links, notes))
+    shown = matrix_facts(runs, links, notes, read_failure_modes(paths))
+    facts = _stamped(title, matrix=shown)
     replace_text(out, render(title, facts, None))
     return [out, *(folder / name for name in names)]
 

@@ -23,6 +23,14 @@ HOSTILE = (
     "<a href='javascript:window.hacked = 3'>&lt;b&gt;</a> " + "long " * 20_000,
 )
 WAIT_S = 60
+SHOWN = [
+    {
+        "name": "<i>", "title": HOSTILE[0], "role": "generator", "metric": "eval/reward/mean",
+        "called_by": ["fall"], "at_most": 1.0,
+        "cells": [["cell-0", "one", "shows"], ["cell-1", HOSTILE[1], "mends"]],
+    }
+]  # fmt: skip
+"""What the matrix is said to show: it is there in every run."""
 
 
 def missing(what: str) -> NoReturn:
@@ -66,7 +74,10 @@ def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Pages:
     plans: dict[str, list[dict[str, Any]]] = {
         "large": [{"items": 1250, "course": falling, "gradients": True, "unread": 0.3}],
         "hostile": [{"items": 40, "replies": HOSTILE, "course": (0.5,) * 6}],
-        "matrix": [{"items": 40}, {"items": 40, "sharing": ("isolated",)}],
+        "matrix": [
+            {"items": 40, "course": falling, "replies": HOSTILE},
+            {"items": 40, "sharing": ("isolated",)},
+        ],
     }
 
     def make(name: str) -> Path:
@@ -74,6 +85,8 @@ def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Pages:
         if not page.exists():
             for number, plan in enumerate(plans[name]):
                 make_run(root / name / f"cell-{number}" / "seed-0", **plan)
+            if name == "matrix":
+                (root / name / "failures.json").write_text(json.dumps(SHOWN))
             write_report([root / name], page)
         return page
 
@@ -168,6 +181,21 @@ def test_opens_from_disk_without_network_and_draws_all_figures(
     assert drawn == figures >= 3
     unnamed = "return document.querySelectorAll('canvas:not([aria-label]), button:empty').length"
     assert browser.execute_script(unnamed) == 0
+
+
+def test_a_failure_stands_beside_its_remedy_with_its_moment(open_page: Callable[..., Any]) -> None:
+    browser = open_page("matrix", 400)
+    found = browser.execute_script(
+        """const shown = document.querySelector("[data-failure]"), texts = (css) =>
+          [...shown.querySelectorAll(css)].map((one) => one.textContent);
+        return [texts("tbody th .badge"), texts("tbody td:nth-child(3)"),
+          shown.querySelectorAll(".sparks polyline.there").length, texts(".side h4").length,
+          document.documentElement.scrollWidth, shown.querySelector("h3").textContent];"""
+    )
+    assert found[:4] == [["the failure", "mends it"], ["1 of 1", "1 of 1"], 2, 2]
+    assert found[4] <= 400
+    assert HOSTILE[0] in found[5]
+    assert browser.execute_script("return window.hacked") is None
 
 
 def test_the_policy_blocks_requests_and_foreign_scripts(browser: Any, pages: Pages) -> None:

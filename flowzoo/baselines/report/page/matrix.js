@@ -160,6 +160,7 @@ const matrixPage = (matrix) => {
   const some = matrix.cells.some((cell) => cell.gain);
   return [
     section("verdict", "Verdict", null, findings(matrix.findings)),
+    failureSection(matrix),
     brokenSection(matrix),
     claimSection(matrix),
     ...(some ? [

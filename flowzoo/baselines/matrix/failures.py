@@ -1,0 +1,170 @@
+"""Failures that a matrix is made to show: what counts as one, which cells show it, which mend it.
+
+    [[failures]]
+    name = "B"
+    title = "The evaluator that rejects everything"
+    role = "evaluator"                      # whose failure it is
+    metric = "eval/share/evaluator_tpr"     # of held-out evaluations
+    at_most = 0.20                          # or: fall = 0.10, below = "start" (or "best")
+    called_by = ["rejects everything"]      # findings of a run's page that say so
+    shows = ["B"]                           # labels of cells
+    mends = ["B-role-kl"]
+
+The rule looks at figures alone and knows no statistics; the findings do. Both are counted side by
+side, so that the one judges the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from flowzoo.baselines.matrix.cell import Cell
+from flowzoo.errors import UsageError, unknown
+
+FILE = "failures.json"
+"""Where `flowzoo matrix` writes them, for `flowzoo report`."""
+CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
+PARTS: tuple[CellPart, ...] = get_args(CellPart)
+"""What a cell may be to a failure."""
+SIGNS = (
+    "fall", "below start", "rejects everything", "accepts everything", "lost skill",
+    "nobody asks", "says the same", "a copy", "a single agent", "one place",
+)  # fmt: skip
+"""Findings that may call a failure: of the team, and of `role`."""
+_TEXTS = ("name", "title", "role", "metric")
+_FIELDS = (*_TEXTS, "at_most", "fall", "below", "called_by", *PARTS)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureMode:
+    """One way in which runs break, by a rule on their evaluations."""
+
+    name: str
+    title: str
+    role: str
+    metric: str
+    called_by: tuple[str, ...]
+    cells: tuple[tuple[str, str, CellPart], ...]
+    """(name, label, what it is to this failure) of every cell, in the order of the tables."""
+    at_most: float | None = None
+    fall: float | None = None
+    below: Literal["start", "best"] = "start"
+
+    def there(self, rows: Sequence[Mapping[str, Any]]) -> bool | None:
+        """Whether a run ends so; None where the last of its evaluations lacks the metric."""
+        values = [_number(row.get(self.metric)) for row in rows]
+        known = [value for value in values if value is not None]
+        if not values or values[-1] is None or values[0] is None:
+            # A share of nothing: there was, for one, no right answer left to accept.
+            return None
+        if self.at_most is not None:
+            return values[-1] <= self.at_most
+        top = values[0] if self.below == "start" else max(known)
+        return round(top - values[-1], 9) >= (self.fall or 0.0)
+
+    def since(self, rows: Sequence[Mapping[str, Any]]) -> int | None:
+        """Place of the evaluation from which on a run is so to its end; None: it does not end so.
+
+        The first evaluation, from which nothing can have fallen, is never the place.
+        """
+        if not self.there(rows):
+            return None
+        place = len(rows)
+        while place > 2 and self.there(rows[: place - 1]):
+            place -= 1
+        return place - 1
+
+    @property
+    def rule(self) -> str:
+        """What counts, in words."""
+        if self.at_most is not None:
+            return f"{self.metric} is {100 * self.at_most:g} % or less at the last evaluation"
+        top = "it was before training" if self.below == "start" else "at its best evaluation"
+        size = f"{100 * (self.fall or 0.0):g} points or more"
+        return f"{self.metric} is {size} lower at the last evaluation than {top}"
+
+
+def read_failures(table: Mapping[str, Any], cells: Iterable[Cell], where: str) -> list[FailureMode]:
+    """The failures of a matrix.
+
+    Raises:
+        UsageError: an unknown field, a value of another kind, or a cell that is not there.
+    """
+    names = {cell.label or cell.name: cell.name for cell in cells}
+    blocks = table.get("failures", [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise UsageError(f"`failures` in {where} must be a list of [[failures]] blocks")
+    return [_failure(block, names, where) for block in blocks]
+
+
+def as_record(failures: Iterable[FailureMode]) -> list[dict[str, Any]]:
+    """Failures as plain values; `from_record` reads them back."""
+    return [asdict(failure) for failure in failures]
+
+
+def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
+    """The failures that `as_record` wrote."""
+    return [
+        FailureMode(
+            **{
+                **one,
+                "called_by": tuple(one["called_by"]),
+                "cells": tuple((name, label, part) for name, label, part in one["cells"]),
+            }
+        )
+        for one in record
+    ]
+
+
+def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:
+    of = f"of a failure in {where}"
+    for key in block:
+        if key not in _FIELDS:
+            raise unknown(f"field {of}", key, _FIELDS)
+    for key in _TEXTS:
+        if not isinstance(block.get(key), str) or not block[key]:
+            raise UsageError(f"`{key}` {of} must be text, got {block.get(key)!r}")
+    rules = [key for key in ("at_most", "fall") if key in block]
+    if len(rules) != 1 or not _is_share(block[rules[0]]):
+        raise UsageError(
+            f"a failure in {where} needs either `at_most` or `fall`, a number from 0 to 1; the "
+            f"failure {block['name']} has { ({key: block[key] for key in rules}) }"
+        )
+    if block.get("below", "start") not in ("start", "best"):
+        raise unknown(f"`below` {of}", str(block["below"]), ("start", "best"))
+    for sign in _words(block, "called_by", of):
+        if sign not in SIGNS:
+            raise unknown(f"finding in `called_by` {of}", sign, SIGNS)
+    cells: list[tuple[str, str, CellPart]] = []
+    for part in PARTS:
+        for label in _words(block, part, of):
+            if label not in names:
+                raise unknown(f"cell in `{part}` {of}", label, names)
+            cells.append((names[label], label, part))
+    return FailureMode(
+        **{key: block[key] for key in _TEXTS},
+        called_by=tuple(_words(block, "called_by", of)),
+        cells=tuple(cells),
+        at_most=block.get("at_most"),
+        fall=block.get("fall"),
+        below=block.get("below", "start"),
+    )
+
+
+def _words(block: Mapping[str, Any], key: str, of: str) -> list[str]:
+    found = block.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise UsageError(f"`{key}` {of} must be a list of texts, got {found!r}")
+    return found
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _number(value: Any) -> float | None:
+    known = isinstance(value, (int, float)) and math.isfinite(value)
+    return float(value) if known else None

@@ -1,0 +1,177 @@
+"""Of a matrix that is made to show failures: where they are, who called them, what mends them.
+
+A failure counts as there by the rule of the matrix's file, which looks at figures alone, and as
+called if the run's own page has one of the findings that the file names. The moment at which it
+breaks is shown by one problem, at the evaluation before and at that from which on the rule holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
+from flowzoo.baselines.report.cells import CellData, Notes
+from flowzoo.baselines.report.failures.signs import TEAM
+from flowzoo.baselines.report.transcripts import shortened
+from flowzoo.baselines.run.reading import RunData, cell_label, read_episodes
+from flowzoo.errors import DataError
+from flowzoo.files import read_json
+
+
+def read_failure_modes(paths: Sequence[Path]) -> list[FailureMode]:
+    """What the matrices at `paths` are made to show.
+
+    Raises:
+        DataError: a file there is not what `flowzoo matrix` writes.
+    """
+    found: list[FailureMode] = []
+    for path in paths:
+        file = path / FILE
+        if file.is_file():
+            try:
+                found += from_record(read_json(file))
+            except (TypeError, KeyError, ValueError) as error:
+                raise DataError(f"{file} is not what `flowzoo matrix` writes: {error}") from error
+    return found
+
+
+def failure_facts(
+    failures: Sequence[FailureMode], cells: Sequence[CellData], notes: Notes
+) -> list[dict[str, Any]]:
+    """Every failure with its cells that are there, and its moment in one run."""
+    by_name = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
+    found: list[dict[str, Any]] = []
+    for failure in failures:
+        rows = [
+            cell_counts(failure, by_name[name], notes) | {"label": label, "part": part}
+            for name, label, part in failure.cells
+            if name in by_name
+        ]
+        if rows:
+            found.append(
+                {
+                    "name": failure.name,
+                    "title": failure.title,
+                    "role": failure.role,
+                    "metric": failure.metric,
+                    "rule": failure.rule,
+                    "called_by": list(failure.called_by),
+                    "cells": rows,
+                    "moment": _moment(failure, rows, by_name),
+                }
+            )
+    return found
+
+
+def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str, Any]:
+    """Seeds of a cell in which the failure is there, is called, both, or neither."""
+    there: list[int] = []
+    called: list[int] = []
+    untold: list[int] = []
+    ends: list[list[float | None]] = []
+    for run in cell.runs:
+        seed, rows = int(run.settings.get("seed", 0)), run.evaluations
+        holds = failure.there(rows)
+        if holds is None:
+            untold.append(seed)
+        if holds:
+            there.append(seed)
+        said = {(role, sign) for role, sign in notes.get(run.name, {}).get("signs", ())}
+        wanted = {(role, sign) for role in (TEAM, failure.role) for sign in failure.called_by}
+        if said & wanted:
+            called.append(seed)
+        ends.append([row.get(failure.metric) for row in rows])
+    seeds = cell.seeds
+    clean = [seed for seed in seeds if seed not in {*there, *called, *untold}]
+    return {
+        "cell": cell_label(cell.runs[0].folder),
+        "seeds": seeds,
+        "there": there,
+        "called": called,
+        "untold": untold,
+        "clean": clean,
+        "courses": ends,
+        "steps": cell.runs[0].steps,
+    }
+
+
+def _moment(
+    failure: FailureMode, rows: Sequence[Mapping[str, Any]], cells: Mapping[str, CellData]
+) -> dict[str, Any] | None:
+    """One problem of the first run in which the failure is there, before it and with it."""
+    for row in rows:
+        if row["part"] != "shows":
+            continue
+        for run in cells[row["cell"]].runs:
+            place = failure.since(run.evaluations)
+            if place is None:
+                continue
+            found = run_moment(failure.role, run, place)
+            if found is not None:
+                values = [one.get(failure.metric) for one in run.evaluations]
+                return found | {
+                    "run": run.name,
+                    "steps": [run.steps[place - 1], run.steps[place]],
+                    "values": [values[place - 1], values[place]],
+                }
+    return None
+
+
+def run_moment(role: str, run: RunData, place: int) -> dict[str, Any] | None:
+    """The problem that shows it most: right before and wrong now, by what `role` does.
+
+    Among the problems of both evaluations the first in which the role's own truth fell the most;
+    a fall of the team's score comes first.
+    """
+    files, steps = run.transcript_files("eval"), run.steps
+    if steps[place] not in files or steps[place - 1] not in files:
+        return None
+    before = {one["problem"]: one for one in read_episodes(files[steps[place - 1]])}
+    best: tuple[float, float] | None = None
+    chosen: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    for after in read_episodes(files[steps[place]]):
+        earlier = before.get(after["problem"])
+        if earlier is None:
+            continue
+        loss = _truth(earlier, role) - _truth(after, role)
+        fell = (earlier["score"] or 0.0) - (after["score"] or 0.0)
+        if loss > 0 and fell >= 0 and (best is None or (fell, loss) > best):
+            best, chosen = (fell, loss), (earlier, after)
+    if chosen is None:
+        return None
+    earlier, after = chosen
+    return {
+        "problem": shortened(str(after.get("text", ""))),
+        "gold": shortened(str(after.get("gold", ""))),
+        "before": _episode(earlier),
+        "after": _episode(after),
+    }
+
+
+def _truth(episode: Mapping[str, Any], role: str) -> float:
+    """Mean own truth of a role's calls."""
+    values = [
+        float(call["truth"])
+        for call in episode["calls"]
+        if call["role"] == role and isinstance(call.get("truth"), (int, float))
+    ]
+    return sum(values) / len(values) if values else 0.0
+
+
+def _episode(episode: Mapping[str, Any]) -> dict[str, Any]:
+    answer = episode.get("answer")
+    return {
+        "score": episode.get("score"),
+        "answer": None if answer is None else shortened(str(answer)),
+        "calls": [
+            {
+                "agent": str(call["agent"]),
+                "role": str(call["role"]),
+                "reply": shortened(str(call["reply"])),
+                "truth": call.get("truth"),
+            }
+            for call in episode["calls"]
+        ],
+    }

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.matrix.failures import FILE, FailureMode, as_record
+from flowzoo.baselines.report.cells import group_cells
+from flowzoo.baselines.report.failures.counts import failure_facts, read_failure_modes
+from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.report.write import write_report
+from flowzoo.errors import DataError
+
+MakeRun = Callable[..., Path]
+FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.30, 0.30, 0.30)
+
+
+def mode(**changes: Any) -> FailureMode:
+    fields: dict[str, Any] = {
+        "name": "A", "title": "They forget", "role": "generator", "metric": "eval/reward/mean",
+        "called_by": ("fall",), "fall": 0.1, "below": "best",
+        "cells": (("bad", "they", "shows"), ("good", "", "mends"), ("absent", "x", "mends")),
+    }  # fmt: skip
+    return FailureMode(**(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def root(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds that fall, and two that stay."""
+    folder = tmp_path_factory.mktemp("failures")
+    for seed in range(2):
+        make_run(folder / "bad" / f"seed-{seed}", seed=seed, course=FALLING)
+        make_run(folder / "good" / f"seed-{seed}", seed=seed, sharing=("isolated",))
+    return folder
+
+
+def test_failures_are_counted_beside_their_remedies_with_the_moment(root: Path) -> None:
+    runs = read_runs([root])
+    notes = {run.name: run_facts(run) for run in runs}
+    fact = failure_facts([mode()], group_cells(runs), notes)[0]
+    rows = {row["cell"]: row for row in fact["cells"]}
+    assert list(rows) == ["bad", "good"]  # the third has no run
+    assert (rows["bad"]["label"], rows["bad"]["part"]) == ("they", "shows")
+    assert (rows["bad"]["there"], rows["bad"]["called"], rows["bad"]["clean"]) == (
+        [0, 1],
+        [0, 1],
+        [],
+    )
+    assert (rows["good"]["there"], rows["good"]["called"], rows["good"]["clean"]) == (
+        [],
+        [],
+        [0, 1],
+    )
+    moment = fact["moment"]
+    assert moment["run"] == "bad/seed-0"
+    assert moment["steps"] == [30, 40]
+    assert moment["before"]["score"] == 1 > moment["after"]["score"]
+    truths = [[call["truth"] for call in moment[side]["calls"] if call["role"] == "generator"]
+              for side in ("before", "after")]  # fmt: skip
+    assert truths == [[1.0] * 3, [0.0] * 3]
+
+
+def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root: Path) -> None:
+    runs = read_runs([root])
+    notes = {
+        run.name: {"signs": [("generator", "lost skill"), ("verifier", "fall")]} for run in runs
+    }
+    cells = group_cells(runs)
+    skill = mode(called_by=("lost skill",), fall=0.9)
+    row = failure_facts([skill], cells, notes)[0]["cells"][0]
+    assert (row["there"], row["called"], row["clean"]) == ([], [0, 1], [])
+    other = mode(role="aggregator", called_by=("lost skill", "fall"))
+    assert failure_facts([other], cells, notes)[0]["cells"][0]["called"] == []
+    unknown = mode(metric="eval/share/evaluator_tpr")
+    row = failure_facts([unknown], cells, notes)[0]["cells"][0]
+    assert (row["untold"], row["clean"]) == ([0, 1], [])
+
+
+def test_the_page_of_a_matrix_has_what_its_file_says(root: Path, tmp_path: Path) -> None:
+    (root / FILE).write_text(json.dumps(as_record([mode(title="<b>They</b> forget")])))
+    assert [one.name for one in read_failure_modes([root, tmp_path])] == ["A"]
+    page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()
+    assert "\\u003cb\\u003eThey\\u003c/b\\u003e forget" in page
+    (root / FILE).write_text('[{"name": "A"}]')
+    with pytest.raises(DataError, match=r"failures\.json is not what `flowzoo matrix` writes"):
+        read_failure_modes([root])
