@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not (STOP.number or isinstance(error, KeyboardInterrupt)):
                 raise
             STOP.ignore()
-            print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
+            if not STOP.quiet:
+                print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
             return STOP.status
 
 
@@ -108,7 +109,8 @@ def _run(words: tuple[str, ...]) -> int:
             raise
         if "--verbose" in words:
             logging.getLogger("flowzoo").exception("the command failed")
-        _print_error(error)
+        if not getattr(error, "told_elsewhere", False):
+            _print_error(error)
         return 2
 
 

@@ -14,6 +14,9 @@ from typing import Any, get_args
 class FlowzooError(Exception):
     """Base of the package's own exceptions."""
 
+    told_elsewhere = False
+    """Whether another process of the same run says it."""
+
 
 class UsageError(FlowzooError, ValueError):
     """A wrong argument, name or file: the message names the valid choices or the remedy."""

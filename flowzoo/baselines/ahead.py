@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -24,16 +24,21 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.evaluation.evaluate import call_from_json, record_from_json
 from flowzoo.agents.problems import ProblemStream
-from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.engines.evaluation import sample_jobs, sample_once
+from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.engines.evaluation import (
+    PlayWith,
+    sample_jobs,
+    sample_once,
+    sample_shards,
+)
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.baselines.problems.filters import FilteredBatch
 
 FILE = "ahead.json"
 """Of a checkpoint: the batch of the next step, where it was sampled ahead."""
 
-PlayWith = Callable[[Sampler, Sequence[EpisodeJob]], RolloutBatch]
 Draw = Callable[[int, PlayWith], FilteredBatch]
 """Draws the problems of a step and plays them with what it is given."""
 
@@ -58,6 +63,8 @@ class StepSampler:
         engines: Engines,
         stream: ProblemStream,
         versions: Callable[[], dict[str, int]],
+        backend: RunBackend,
+        shard_jobs: int,
     ) -> None:
         """Sample nothing yet.
 
@@ -66,8 +73,11 @@ class StepSampler:
             engines: what samples.
             stream: whose cursor goes back where a batch is dropped.
             versions: policy -> optimiser steps so far.
+            backend: where shards are played.
+            shard_jobs: episodes of a shard; 0: all.
         """
         self._draw, self._engines = draw, engines
+        self._shards = partial(sample_shards, backend, shard_jobs)
         self._stream, self._versions = stream, versions
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flowzoo-ahead")
         self._under_way: Future[SampledStep] | None = None
@@ -83,12 +93,15 @@ class StepSampler:
         ready, self.ready = self.ready, None
         if ready is not None:
             return ready
-        return self._sample(step, partial(sample_jobs, self._engines), self._versions())
+        play = partial(self._shards, partial(sample_jobs, self._engines))
+        return self._sample(step, play, self._versions())
 
     def start(self, step: int) -> None:
         """Begin to sample `step` with the weights that the engines have; `wait` must follow."""
         self._cursor = self._stream.cursor
-        play, versions = partial(sample_once, self._engines), self._versions()
+        play, versions = (
+            partial(self._shards, partial(sample_once, self._engines)), self._versions()
+        )  # fmt: skip
         self._under_way = self._thread.submit(self._sample, step, play, versions)
 
     def wait(self) -> None:

@@ -37,13 +37,11 @@ from flowzoo.baselines.settings.early import make_training_workflow
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, policy_map
 from flowzoo.baselines.settings.rates import idle_weights, policy_rates
+from flowzoo.baselines.settings.scale_checks import check_scale
 from flowzoo.envs import Workflow
 from flowzoo.envs.settings import Setting, read_settings
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
-
-_SAMPLES = {"episodes": 8, "tree": 1, "joint": 1}
-"""Episodes (or trees) per problem, where the settings leave it to the algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +117,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     check_selection(config.eval_split)
     check_splits(config)
     check_optimiser(config)
+    check_scale(config)
     workflow = make_training_workflow(config)
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
@@ -135,7 +134,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
         for name in sorted(set(policies.values()))
         if name not in config.frozen
     }
-    samples = samples_per_problem(config, algorithm)
+    samples = algorithm.samples(config.samples)
     judge = make_judge(config, algorithm, budgets, hooks)
     return RunPlan(
         config,
@@ -254,11 +253,6 @@ def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSp
     return replace(spec, **changes)
 
 
-def samples_per_problem(config: TrainConfig, algorithm: Algorithm) -> int:
-    """Episodes (or trees) that are played of a problem in an iteration."""
-    return config.samples or _SAMPLES[algorithm.sampling]
-
-
 def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
     """How long every role's prompts and replies may be; the settings have no gaps any more."""
     assert config.max_tokens is not None
@@ -284,7 +278,7 @@ def learner_config(
     constant = 1.0
     if algorithm.aggregation == "token-sum":  # rows * reply of an optimiser step, if all call once
         agents = list(agent_policies(mapping, roles).values()).count(policy)
-        count = config.problems * samples_per_problem(config, algorithm) * agents
+        count = config.problems * algorithm.samples(config.samples) * agents
         if not config.updates:
             raise UsageError(
                 "token-sum divides by the rows of an optimiser step, which updates=0 (steps by the "

@@ -47,6 +47,7 @@ from flowzoo.baselines.assemble import (
     open_engines,
     trainable,
 )
+from flowzoo.baselines.backends.choose import open_backend
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import silence_record, silences
@@ -68,6 +69,7 @@ from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gath
 from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.follower import RunFollower
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
 from flowzoo.baselines.run.stopping import stop_reason
@@ -100,35 +102,43 @@ class Trainer:
         self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
+        self.backend = open_backend(config)
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, trainable(config, task))
         self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
         self.learners = make_learners(self.trained, self.plan.learners)
+        self.backend.join(self.learners)
         self.baselines = RunningMean()
-        self.run = RunDirectory(
-            config, self.workflow.grading(), self.plan.hooks.record(), anew=restart
-        )
+        self.run = self._open_run(restart)
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
         self.halted = ""
         """Why a callback ended the run, or nothing."""
         self._told: set[str] = set()
+        shard_jobs = config.shard_jobs or 0
         with ExitStack() as opened:  # closed again if a later part fails
+            opened.callback(self.backend.close)
             opened.callback(self.run.close)
             resumed = self._resume()
             self.engines = open_engines(
                 config, self.trained, self.learners, held_out, self.plan.budgets.reply
             )
-            self.batches = ahead.StepSampler(self.draw, self.engines, self.stream, self._versions)
+            self.batches = ahead.StepSampler(
+                self.draw, self.engines, self.stream, self._versions, self.backend, shard_jobs
+            )
             self.batches.ready = resumed
             opened.callback(self.batches.close)
             opened.callback(self.engines.close)  # first, so that nothing is waited for
             self.evaluation = Evaluation(
                 self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
-                config.eval_samples,
+                config.eval_samples, self.backend, shard_jobs,
             )  # fmt: skip
             self.engines.sync()
-            self.board = MetricLogger(self.run.root, config, self.step, self.history)
+            self.board = (
+                self.run
+                if isinstance(self.run, RunFollower)
+                else MetricLogger(self.run.root, config, self.step, self.history)
+            )
             opened.callback(self.board.close)
             self._opened = opened.pop_all()
 
@@ -285,15 +295,20 @@ class Trainer:
 
     def call_back(self, row: MetricRow) -> MetricRow:
         """Show the step to the callbacks, and do what they say; returns what they log."""
-        logged: MetricRow = {}
-        for callback in self.plan.hooks.callbacks:
-            scales = {name: learner.lr_scale for name, learner in self.learners.items()}
-            control = StepControl(self.step, row | logged, self.history, self.config, scales)
-            callback(control)
-            logged |= control.logged
-            self.halted = self.halted or control.stopped
-            for name, factor in control.scales.items():
-                self.learners[name].lr_scale = factor
+        scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+
+        def call() -> tuple[MetricRow, str, dict[str, float]]:
+            logged, halted, now = MetricRow(), self.halted, scales
+            for callback in self.plan.hooks.callbacks:
+                control = StepControl(self.step, row | logged, self.history, self.config, now)
+                callback(control)
+                logged |= control.logged
+                halted, now = halted or control.stopped, control.scales
+            return logged, halted, now
+
+        logged, self.halted, scales = self.backend.once(call)
+        for name, factor in scales.items():
+            self.learners[name].lr_scale = factor
         return logged
 
     def evaluate(self, step: int) -> MetricRow:
@@ -342,6 +357,7 @@ class Trainer:
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
             texts={} if sampled is None else {ahead.FILE: ahead.to_text(sampled)},
             metrics=self.history,
+            backend=self.backend,
         )
 
     def summary(self) -> MetricRow:
@@ -369,7 +385,7 @@ class Trainer:
 
     def _warn(self) -> None:
         """Say at once why nothing is learnt; every cause once in a process."""
-        for one in silences(self.history, vars(self.config)):
+        for one in silences(self.history, vars(self.config)) if self.backend.writes else ():
             if one.cause not in self._told:
                 self._told.add(one.cause)
                 logger.warning(one.text)
@@ -384,10 +400,21 @@ class Trainer:
         """Policy -> optimiser steps so far."""
         return {name: learner.steps for name, learner in self.learners.items()}
 
+    def _open_run(self, anew: bool) -> RunDirectory | RunFollower:
+        """The run directory where this process writes it, else what stands in its place."""
+        config, opened = self.config, list[RunDirectory]()
+
+        def open_it() -> None:
+            record = self.workflow.grading(), self.plan.hooks.record()
+            opened.append(RunDirectory(config, *record, anew=anew))
+
+        self.backend.once(open_it)
+        return opened[0] if opened else RunFollower(config.directory)
+
     def _resume(self) -> ahead.SampledStep | None:
         """Go on from the last checkpoint; returns the batch that it was saved with, if any."""
         sampled = None
-        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
+        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners, self.backend)
         if found is not None:
             self.step = found.step
             self.tokens = found.state["tokens"]
@@ -396,7 +423,12 @@ class Trainer:
             self.baselines.load_state_dict(found.state["baselines"])
             self.halted = found.state.get("halted", "")  # callbacks came later
             sampled = ahead.read(found.path)
-        self.history = self.run.begin(found, damaged, finished=self._ends)
+
+        def begin() -> list[MetricRow]:
+            assert isinstance(self.run, RunDirectory)
+            return self.run.begin(found, damaged, finished=self._ends)
+
+        self.history = self.backend.once(begin)
         return sampled
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:

@@ -26,6 +26,8 @@ class StopSignals:
         """Nothing is handled yet."""
         self.number = 0
         """The signal that came first; 0: none."""
+        self.quiet = False
+        """Whether another process says what is kept."""
         self._before: dict[signal.Signals, Any] = {}
         self._hook = sys.unraisablehook
 

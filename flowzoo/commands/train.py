@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from tyro import conf
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.shared import own_name, quiet_transformers
-from flowzoo.commands.stopping import interruptible
+from flowzoo.commands.stopping import STOP, interruptible
 
 if TYPE_CHECKING:
     from flowzoo.baselines.trainer import Trainer
@@ -58,6 +60,11 @@ def run(options: Options) -> int:
 
     check_folder("out", options.settings.directory)
     check_early(options.settings)
+    if options.settings.backend == "torchrun":
+        if "RANK" not in os.environ:
+            return start_ranks(options.settings.ranks)
+        if os.environ["RANK"] != "0":
+            return follow(options)
     trainer: Trainer | None = None
     root, steps = Path(options.settings.directory), options.settings.steps
 
@@ -76,6 +83,24 @@ def run(options: Options) -> int:
     return 0
 
 
+def start_ranks(ranks: int) -> int:
+    """Run this command on `ranks` ranks of this machine; the status of the first that failed."""
+    from flowzoo.baselines.backends.launch import launch
+
+    STOP.quiet = True  # the ranks say it
+    cores = int(os.environ["OMP_NUM_THREADS"])
+    os.environ["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
+    return launch(ranks, sys.argv[1:])
+
+
+def follow(options: Options) -> int:
+    """Train as a rank that writes nothing; the first says what there is to say."""
+    STOP.quiet = True
+    logging.getLogger("flowzoo").setLevel(logging.ERROR)
+    open_trainer(options).train()
+    return 0
+
+
 def open_trainer(options: Options) -> Trainer:
     """The trainer; what it takes is imported first."""
     gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
@@ -89,6 +114,7 @@ def open_trainer(options: Options) -> Trainer:
 
 def tell_start(trainer: Trainer) -> None:
     """What the run is about to do that its settings do not say."""
+    from flowzoo.baselines.run.follower import RunFollower
     from flowzoo.commands.shared import grading_of
 
     grading_of(trainer.workflow)
@@ -111,8 +137,9 @@ def tell_start(trainer: Trainer) -> None:
         print(where if trainer.halted else f"{where}; {more} it goes on", flush=True)
     elif trainer.step >= 0:
         print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
-    if trainer.run.aside.folder is not None:
-        print(f"what was measured after it is kept in {trainer.run.aside.folder}", flush=True)
+    aside = None if isinstance(trainer.run, RunFollower) else trainer.run.aside.folder
+    if aside is not None:
+        print(f"what was measured after it is kept in {aside}", flush=True)
 
 
 def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:

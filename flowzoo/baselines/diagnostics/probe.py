@@ -125,8 +125,9 @@ def _gram(
         if scales is not None:
             scaled.append(sketch([g / by for g, by in zip(gradient, scales, strict=True)]))
     full = (*shape, *shape)
-    applied = None if scales is None else _products(scaled).reshape(full)
-    return SlotGramMatrix(role, _products(plain).reshape(full), applied)
+    across = learner.gang.across
+    applied = None if scales is None else across(_products(scaled)).reshape(full)
+    return SlotGramMatrix(role, across(_products(plain)).reshape(full), applied)
 
 
 def _products(vectors: Sequence[Tensor]) -> Floats:
@@ -155,7 +156,7 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
         second = state["exp_avg_sq"].float() / (1 - group["betas"][1] ** float(state["step"]))
         # Divided by its eps alone, a weight without history would drown all others.
         scales.append(torch.where(second > 0, second.sqrt() + group["eps"], math.inf))
-    return scales
+    return learner.gang.local(scales)
 
 
 def _amplification(name: str, role: str, gram: Floats) -> dict[str, float]:

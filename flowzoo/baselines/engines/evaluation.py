@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flowzoo.agents import Roster
 from flowzoo.agents.evaluation.protocol import protocol_of
-from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, Sampler
+from flowzoo.agents.rollout.episodes import (
+    EpisodeJob,
+    Rollout,
+    RolloutBatch,
+    Sampler,
+    concat_batches,
+)
 from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.local import LocalRunBackend
+from flowzoo.baselines.backends.shards import Shard, cut_shards
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
+
+PlayWith = Callable[[Sampler, Sequence[EpisodeJob]], RolloutBatch]
+"""Plays jobs with a sampler."""
 
 EVAL_SEED = 0
 """Seed of the sampling noise of all evaluations of all runs: what differs is the policies."""
 
 
+def sample_shards(
+    backend: RunBackend,
+    size: int,
+    play_with: PlayWith,
+    sampler: Sampler,
+    jobs: Sequence[EpisodeJob],
+) -> RolloutBatch:  # fmt: skip
+    """What `jobs` come to, `size` of them at a time (0: all), wherever `backend` plays them."""
+
+    def play(shard: Shard) -> RolloutBatch:
+        return play_with(sampler, shard.jobs)
+
+    return concat_batches(backend.play(cut_shards(jobs, size), play))
+
+
 def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-    """What `jobs` come to.
+    """What `jobs` come to as one batch.
 
     An engine that dies takes all of them with it: they are played again from the start once it is
     back, so no group is ever trained on half filled.
@@ -49,6 +77,9 @@ class Evaluation:
     """Where episodes whose script failed are kept."""
     samples: int = 1
     """Episodes of every problem, where nothing else is said."""
+    backend: RunBackend = field(default_factory=LocalRunBackend)
+    shard_jobs: int = 0
+    """Episodes that are played as one batch; 0: all."""
 
     def play(self, roster: Roster, samples: int | None = None) -> Sequence[EpisodeRecord]:
         """`samples` episodes of every problem, problem by problem.
@@ -65,7 +96,8 @@ class Evaluation:
             failures=self.failures,
         )
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
-        return sample_jobs(self.engines, rollout, jobs).records
+        play = partial(sample_jobs, self.engines)
+        return sample_shards(self.backend, self.shard_jobs, play, rollout, jobs).records
 
     def protocol(self, roster: Roster, samples: int | None = None) -> dict[str, Any]:
         """What `play` measures under."""

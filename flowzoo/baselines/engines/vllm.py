@@ -7,8 +7,11 @@ that dies is started again, synced and proved before anything is sampled from it
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
+
+import torch
 
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.chat.thinking import read_thinking
@@ -31,7 +34,7 @@ def engine_settings(config: TrainConfig, engines: int, adapters: int) -> EngineS
     """The settings of each of `engines` engines, which share the memory evenly."""
     return EngineSettings(
         placement=config.placement,
-        devices=config.engine_devices,
+        devices=own_device(config),
         dtype=config.engine_dtype,
         kv_gib=config.engine_memory / engines,
         gpu_share=EngineSettings().gpu_share / engines,
@@ -41,6 +44,16 @@ def engine_settings(config: TrainConfig, engines: int, adapters: int) -> EngineS
         sleep=config.engine_sleep,
         seed=config.seed,
     )
+
+
+def own_device(config: TrainConfig) -> str:
+    """The GPUs of this process's engines, as CUDA_VISIBLE_DEVICES writes them."""
+    if config.backend == "local":
+        return config.engine_devices
+    place = int(os.environ.get("LOCAL_RANK", 0))
+    if config.engine_devices:
+        return config.engine_devices.split(",")[place]
+    return str(place) if torch.cuda.is_available() else ""
 
 
 def adapter_rank(rank: int) -> int:
@@ -138,7 +151,7 @@ class VLLMEngines:
             if learner.weights.is_adapter:
                 self._of[name].load_adapter(name, learner.weights.save)
             else:
-                self._of[name].load_weights(learner.weights.model.state_dict())
+                self._of[name].load_weights(learner.weights.state())
             self._players[name].version = self._judges[name].version = learner.steps
         loaded = time.perf_counter()
         row: MetricRow = {}

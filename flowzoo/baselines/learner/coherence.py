@@ -13,9 +13,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flowzoo.baselines.learner.gang import Alone, Gang
 from flowzoo.errors import UsageError
 
 
@@ -25,8 +27,11 @@ class Coherence:
     def __init__(self, strength: float, window: int) -> None:
         """Nothing has been seen yet."""
         self.strength, self.window = strength, window
+        self.gang: Gang = Alone()
+        """Over which the gradients are spread."""
         self.count = 0
-        self._mean: list[Tensor] = []
+        self.mean: list[Tensor] = []
+        """The running mean, one tensor a parameter; empty before the first step."""
 
     @torch.no_grad()
     def apply(self, parameters: Sequence[nn.Parameter]) -> tuple[float, float]:
@@ -35,19 +40,19 @@ class Coherence:
         Returns the cosine to the mean so far (0 at the first step) and the scale.
         """
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        if not self._mean:
-            self._mean = [torch.zeros_like(grad) for grad in grads]
-        cosine = _cosine(grads, self._mean)
+        if not self.mean:
+            self.mean = [torch.zeros_like(grad) for grad in grads]
+        cosine = _cosine(grads, self.mean, self.gang)
         self.count += 1
         scale = 1 - self.strength * max(0.0, cosine)
-        for mean, grad in zip(self._mean, grads, strict=True):
+        for mean, grad in zip(self.mean, grads, strict=True):
             mean.lerp_(grad, 1 / min(self.count, self.window))
             grad.mul_(scale)
         return cosine, scale
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to go on."""
-        return {"count": self.count, "mean": self._mean}
+        return {"count": self.count, "mean": self.mean}
 
     def load_state_dict(self, state: dict[str, Any], parameters: Sequence[nn.Parameter]) -> None:
         """Take over what `state_dict` returned.
@@ -59,7 +64,7 @@ class Coherence:
         if mean and [m.shape for m in mean] != [p.shape for p in parameters]:
             raise UsageError("the saved mean of gradients is of a policy with other weights.")
         self.count = state["count"]
-        self._mean = [m.to(p.device) for m, p in zip(mean, parameters, strict=False)]
+        self.mean = [m.to(p.device) for m, p in zip(mean, parameters, strict=False)]
 
 
 def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
@@ -71,7 +76,10 @@ def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     return float(torch.stack(parts).double().sum()) if parts else 0.0
 
 
-def _cosine(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+def _cosine(left: Sequence[Tensor], right: Sequence[Tensor], gang: Gang) -> float:
     """Cosine of two gradients; 0 where one is 0."""
-    size = math.sqrt(dot(left, left) * dot(right, right))
-    return dot(left, right) / size if size > 0 else 0.0
+    left, right = gang.local(left), gang.local(right)
+    parts = np.array([dot(left, left), dot(right, right), dot(left, right)])
+    one, other, both = gang.across(parts).tolist()
+    size = math.sqrt(one * other)
+    return both / size if size > 0 else 0.0

@@ -14,6 +14,7 @@ from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.gang import within
 from flowzoo.baselines.learner.hidden_states import last_hidden
 from flowzoo.baselines.learner.logps import logps_at, scatter
 from flowzoo.baselines.learner.output_head import OutputHead, head_of
@@ -74,6 +75,11 @@ class ForwardPass:
 
         `kept` are the sets to renormalise over; without them those of `model` are found.
         """
+        return within(model, lambda: self._scores(model, batch, entropy, kept))
+
+    def _scores(
+        self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
+    ) -> ForwardOutput:
         with self._autocast():
             states, head = last_hidden(model, batch)[batch.positions], head_of(model)
             if self.config.correction == "none":
@@ -101,7 +107,7 @@ class ForwardPass:
     def states(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
         """The last hidden states at `batch.positions`, (states, hidden)."""
         with self._autocast():
-            return last_hidden(model, batch)[batch.positions]
+            return within(model, lambda: last_hidden(model, batch)[batch.positions])
 
     @torch.no_grad()
     def distributions(self, model: PreTrainedModel, states: Tensor) -> Tensor:
@@ -110,7 +116,8 @@ class ForwardPass:
         At the temperature, before any cut by top-k or top-p.
         """
         with self._autocast():
-            scores = head_of(model)(states).float() / self.config.temperature
+            logits = within(model, lambda: head_of(model)(states))
+            scores = logits.float() / self.config.temperature
         return scores.log_softmax(-1)
 
     @property

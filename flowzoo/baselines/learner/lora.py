@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from flowzoo.baselines.learner.choices import LoraTargets
-from flowzoo.baselines.learner.weights import Start, check_names
+from flowzoo.baselines.learner.weights import Start, check_names, like, whole
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -187,25 +187,34 @@ class LoraWeights:
         """See `Weights`: the base with its adapters off, since a new adapter's output is 0."""
         return self.base.plain
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | None) -> None:
         """See `Weights`."""
+        state = self.state()
+        if folder is None:
+            return
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(self._state(), folder / "adapter_model.safetensors")
+        save_file(state, folder / "adapter_model.safetensors")
         self.model.peft_config[self._label].save_pretrained(str(folder))
 
     def load(self, folder: Path) -> None:
         """See `Weights`."""
-        own, found = self._state(), load_file(folder / "adapter_model.safetensors")
+        own, found = self._own(), load_file(folder / "adapter_model.safetensors")
         check_names(found, own, folder)
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, value in found.items():
                 stem, _, last = name.removeprefix(_PREFIX).rpartition(".")
-                parameters[f"{stem}.{self._label}.{last}"].copy_(value)
+                target = parameters[f"{stem}.{self._label}.{last}"]
+                target.copy_(like(target, value))
 
-    def _state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, torch.Tensor]:
+        """See `Weights`."""
+        return {name: value.contiguous() for name, value in whole(self._own()).items()}
+
+    def _own(self) -> dict[str, torch.Tensor]:
+        """This rank's part of them, by their names in files."""
         state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
-        return {f"{_PREFIX}{name}": value.contiguous() for name, value in state.items()}
+        return {f"{_PREFIX}{name}": value for name, value in state.items()}
 
 
 def linears_of(model: PreTrainedModel) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
+from flowzoo.baselines.learner.gang import Alone, Gang
 from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
@@ -48,7 +50,7 @@ from flowzoo.baselines.learner.rows import (
 from flowzoo.baselines.learner.schedules import Clock, lr_at
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.vocabulary import Entropy
-from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
+from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights, whole_tensor
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
@@ -103,10 +105,27 @@ class Learner:
         """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, config)
+        self.gang: Gang = Alone()
+        """Who trains this policy together."""
         self._forward = ForwardPass(config, self.layout, self.model.device)
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
         )
+
+    def join(self, gang: Gang) -> None:
+        """Share the work with the ranks of `gang`, all of which do the same; before any update.
+
+        Every learner on the model must exist by now: a sharded model can no longer be tried.
+        """
+        self.gang = gang
+        gang.shard(self.model)
+        if self._reference is not None:
+            with self._reference() as reference:
+                gang.shard(reference)
+        self.parameters = self.weights.parameters()
+        self.optimizer = make_optimizer(self.weights, self.config)
+        if self._coherence is not None:
+            self._coherence.gang = gang
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
         """Train on `calls` with one advantage each: one iteration.
@@ -159,29 +178,34 @@ class Learner:
         """The gradient of the loss of each group of rows, as one tensor a parameter.
 
         The loss is normalised by `totals`, so gradients of groups add up to that of all of them.
-        The weights are those of now; nothing is changed.
+        The weights are those of now; nothing is changed. Of a sharded model what comes is this
+        rank's part.
         """
         for rows in groups:
             with self._clean_gradients(), self.weights.active():
-                for batches in micro_batches(rows, self.config, self.layout).values():
-                    for part in batches:
-                        self._backward(part, totals, {})
+                batches = micro_batches(rows, self.config, self.layout).values()
+                self._accumulate([part for parts in batches for part in parts], totals, {})
                 found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-            yield found
+            yield self.gang.local(found)
 
     @torch.no_grad()
     def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
-        """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,)."""
+        """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,).
+
+        Every rank has rows of its own.
+        """
         found: list[Tensor] = []
         config = self.config
         parts = batching.micro_batches(
             rows, self.layout, config.microbatch_tokens, config.microbatch_rows
         )
         with self.weights.active():
-            for part in parts:
+            for number in range(self.gang.rounds(len(parts))):
+                part = parts[min(number, len(parts) - 1)]
                 batch = self._forward.batch([rows[i] for i in part], [0.0] * len(part))
                 logps = self._forward(self.model, batch).logps
-                found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
+                if number < len(parts):
+                    found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
         return torch.cat(found)
 
     def state_dict(self) -> dict[str, Any]:
@@ -223,8 +247,9 @@ class Learner:
         if self.config.old_logp == "sampler" and self.config.correction == "none":
             return found
         for part in parts:
-            for batches in micro_batches(part, self.config, self.layout).values():
-                for rows in batches:
+            micro = micro_batches(part, self.config, self.layout).values()
+            for turn, batches in enumerate(micro):
+                for rows in self._own(batches, turn):
                     seen = self._forward.old_logps(self.model, [row.call for row in rows])
                     found |= dict(zip((row.place for row in rows), seen, strict=True))
         return found
@@ -237,7 +262,8 @@ class Learner:
         if first is None:
             return None
         chosen = sample(rows, self.iteration, self.config.microbatch_tokens)
-        coming = {row.place for row in first if row.computed}
+        # Of several ranks each computes some rows, and this one needs all.
+        coming = {row.place for row in first if row.computed and self.gang.alone}
         return UpdateEffect(self._forward, self.model, chosen, self.iteration, coming)
 
     def _step(
@@ -254,7 +280,9 @@ class Learner:
         with self._clean_gradients():
             by_role, gram = self._gradient(rows, totals, before, effect)
             norm = float(
-                nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm or math.inf)
+                whole_tensor(
+                    nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm or math.inf)
+                )
             )
             if not math.isfinite(norm):
                 raise self._blame(rows, totals, before, norm)
@@ -272,14 +300,63 @@ class Learner:
     ) -> tuple[dict[str, TokenSums], RoleGramMatrix | None]:
         """Gather the gradient of the loss of `rows` in the parameters."""
         sums: dict[str, TokenSums] = {}
-        roles = RoleGradients(self.parameters) if self.config.role_gradients else None
-        for role, batches in micro_batches(rows, self.config, self.layout).items():
-            sums[role] = sum(
-                (self._backward(part, totals, before, effect) for part in batches), TokenSums()
-            )
+        roles = RoleGradients(self.parameters, self.gang) if self.config.role_gradients else None
+        micro = micro_batches(rows, self.config, self.layout)
+        for turn, (role, batches) in enumerate(micro.items()):
+            sums[role] = self._accumulate(batches, totals, before, effect, turn)
             if roles is not None:
                 roles.take(role, sum(row.call.role == role for row in rows))
         return sums, None if roles is None else roles.merge()
+
+    def _accumulate(
+        self,
+        parts: Sequence[Sequence[TrainingRow]],
+        totals: LossNormaliser,
+        before: Mapping[int, OldLogps],
+        effect: UpdateEffect | None = None,
+        turn: int = 0,
+    ) -> TokenSums:
+        """Add the gradient of all `parts`, whoever computes them, to the parameters'.
+
+        Raises:
+            NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
+        """
+        own, mine, error = self._own(parts, turn), TokenSums(), None
+        count = len(self.gang.own(parts, turn))  # the others are stand-ins
+        for number, part in enumerate(own):
+            self.gang.hand_on(self.model, number == len(own) - 1)
+            try:
+                sums = self._backward(part, totals, before, effect)
+                mine = mine + sums if number < count else mine
+            except NonFiniteError as found:
+                if self.gang.alone:
+                    raise
+                error = error or found
+        self.gang.add_gradients(self.parameters)
+        told = None if error is None else (str(error), error.calls)
+        sums = TokenSums()
+        for theirs, wrong in self.gang.gather((mine, told)):
+            if wrong is not None:
+                together = NonFiniteError(wrong[0], range(len(wrong[1])), wrong[1])
+                together.told_elsewhere = not self.gang.writes
+                raise together
+            sums = sums + theirs
+        return sums
+
+    def _own(
+        self, parts: Sequence[Sequence[TrainingRow]], turn: int
+    ) -> list[Sequence[TrainingRow]]:
+        """The micro-batches that this rank computes, and stand-ins that weigh nothing.
+
+        Where a forward pass is a collective operation every rank has as many of them.
+        """
+        own = self.gang.own(parts, turn)
+        short = self.gang.rounds(len(own)) - len(own)
+        if short:
+            rows = [row for part in parts for row in part]
+            row = min(rows, key=lambda row: len(row.call.prompt_ids) + len(row.call.output_ids))
+            own += [[replace(row, weight=0.0)]] * short
+        return own
 
     def _backward(
         self,
@@ -296,7 +373,12 @@ class Learner:
         scores = self._forward(self.model, batch, entropy=entropy, kept=kept)
         if effect is not None:
             effect.take(self.model, rows, batch, scores.states)
-        loss, sums = self._loss(rows, batch, scores, old, totals)
+        try:
+            loss, sums = self._loss(rows, batch, scores, old, totals)
+        except NonFiniteError:
+            if not self.gang.alone:  # others wait for this pass; nothing is done with its gradient
+                scores.logps.sum().backward()
+            raise
         loss.backward()
         return sums
 
@@ -342,10 +424,10 @@ class Learner:
         everyone = [row for row in rows if row.computed]
         for row in everyone:
             self.optimizer.zero_grad(set_to_none=True)
+            self.gang.hand_on(self.model, True)
             self._backward([row], totals, before)
-            if not all(
-                bool(p.grad.isfinite().all()) for p in self.parameters if p.grad is not None
-            ):
+            grads = self.gang.local([p.grad for p in self.parameters if p.grad is not None])
+            if not all(self.gang.gather(all(bool(grad.isfinite().all()) for grad in grads))):
                 guilty.append(row.call)
         return non_finite(f"gradient (norm {norm})", guilty or [row.call for row in everyone])
 

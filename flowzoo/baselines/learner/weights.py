@@ -7,7 +7,7 @@ the ones the model computes with, and how to write and read them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -53,8 +53,15 @@ class Weights(Protocol):
         """Keep the weights as they are now; call it before training."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write them into `folder` in Hugging Face (an adapter: PEFT) layout."""
+    def state(self) -> dict[str, torch.Tensor]:
+        """All of them, whole, by their names in files; collective where they are sharded."""
+        ...
+
+    def save(self, folder: Path | None) -> None:
+        """Write them into `folder` in Hugging Face (an adapter: PEFT) layout.
+
+        Where they are sharded every rank must call it; those that write nothing give None.
+        """
         ...
 
     def load(self, folder: Path) -> None:
@@ -85,9 +92,15 @@ class FullWeights:
         model = copy.deepcopy(self.model).eval().requires_grad_(False)
         return lambda: nullcontext(model)
 
-    def save(self, folder: Path) -> None:
+    def state(self) -> dict[str, torch.Tensor]:
         """See `Weights`."""
-        self.model.save_pretrained(folder)
+        return whole(self.model.state_dict(keep_vars=True))
+
+    def save(self, folder: Path | None) -> None:
+        """See `Weights`."""
+        state = whole(self.model.state_dict(keep_vars=True), keep=folder is not None)
+        if folder is not None:
+            self.model.save_pretrained(folder, state_dict=state)
 
     def load(self, folder: Path) -> None:
         """See `Weights`."""
@@ -119,7 +132,11 @@ class FrozenWeights:
         """See `Weights`: they never change."""
         return self._start or (lambda: nullcontext(self.model))
 
-    def save(self, folder: Path) -> None:
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing of them is trained."""
+        return {}
+
+    def save(self, folder: Path | None) -> None:
         """Refuse."""
         raise UsageError(f"a frozen policy is not saved, but {folder} was to hold one.")
 
@@ -137,16 +154,57 @@ def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
     tensors: dict[str, torch.Tensor] = {}
     for file in sorted(Path(folder).glob("*.safetensors")):
         tensors |= load_file(file, device="cpu")
-    own = model.state_dict()
+    own = model.state_dict(keep_vars=True)
     # A tied weight is saved under one of its names: the others share its memory.
-    loaded = {own[name].data_ptr() for name in tensors if name in own}
+    loaded = {_memory(own[name]) for name in tensors if name in own}
     needed = {
         name: value
         for name, value in own.items()
-        if name in tensors or value.data_ptr() not in loaded
+        if name in tensors or _memory(value) not in loaded
     }
     check_names(tensors, needed, folder)
-    model.load_state_dict(tensors, strict=False)
+    with torch.no_grad():
+        for name, value in tensors.items():
+            own[name].copy_(like(own[name], value))
+
+
+def whole(tensors: Mapping[str, torch.Tensor], *, keep: bool = True) -> dict[str, torch.Tensor]:
+    """The tensors with what other ranks have of them, on the CPU; what is whole stays as it is.
+
+    What several names share is gathered once, and is shared again. One tensor at a time is on the
+    device. A rank that only helps others to theirs does not `keep` them, and gets nothing.
+    """
+    found: dict[int, torch.Tensor] = {}
+    for value in tensors.values():
+        if _memory(value) not in found:
+            one = whole_tensor(value).detach()
+            one = one.cpu() if hasattr(value, "full_tensor") else one
+            found[_memory(value)] = one if keep else one.new_empty(0)
+    return {name: found[_memory(value)] for name, value in tensors.items() if keep}
+
+
+def whole_tensor(value: torch.Tensor) -> torch.Tensor:
+    """`value` with what other ranks have of it; collective where it is sharded."""
+    gather = getattr(value, "full_tensor", None)  # of a DTensor, which is not imported for this
+    return value if gather is None else gather()
+
+
+def like(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The whole tensor `value` spread over ranks as `target` is, without asking them."""
+    if not hasattr(target, "full_tensor"):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh, placements = target.device_mesh, target.placements  # type: ignore[attr-defined]
+    return distribute_tensor(value.to(target.device), mesh, placements, src_data_rank=None)
+
+
+def _memory(value: torch.Tensor) -> int:
+    """Names the memory of a tensor, the same way on every rank.
+
+    Of a sharded one it is the parameter, whose part may be empty here and have no memory.
+    """
+    return id(value) if hasattr(value, "full_tensor") else value.data_ptr()
 
 
 def check_names(

@@ -6,7 +6,8 @@ Layout of one checkpoint below the run's checkpoint folder:
       policies/<name>/   weights and tokenizer in Hugging Face layout (float32 safetensors; loads
                          with `AutoModelForCausalLM.from_pretrained`), and `learner.pt`:
                          optimiser, clocks, running means; of a LoRA policy the adapter alone, in
-                         PEFT layout; nothing of a frozen policy
+                         PEFT layout; nothing of a frozen policy; and `optimizer/`, where several
+                         ranks have the tensors of `learner.pt` in parts (see `learner.saved`)
       random.pt          states of the generators of python, numpy and torch
       ahead.json         the next step's batch, where it was sampled ahead (`max_staleness`)
       metrics.jsonl      the rows of metrics up to the step: the run's own file can be mended
@@ -28,9 +29,10 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial as partial_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +40,9 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
+from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.local import LocalRunBackend
+from flowzoo.baselines.learner.saved import load_learner, save_learner
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.manifest import (
     METRICS,
@@ -92,13 +97,14 @@ def save(
     frozen: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
     metrics: Iterable[Mapping[str, Any]] | None = None,
+    backend: RunBackend | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove those that `keep` (default:
     `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
     models of policies that are not trained; `texts` are further files by name, `metrics` the run's
-    rows so far.
+    rows so far. Of several ranks every one must call it.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
@@ -106,9 +112,9 @@ def save(
         SaveError: it could not be written, e.g. on a full disk; what was there before is whole,
             and the space of what had been written is free again.
     """
-    root = Path(root)
+    root, backend = Path(root), backend or LocalRunBackend()
     target = root / f"step-{step:08d}"
-    _check_names(target, learners)
+    backend.once(lambda: _check_names(target, learners))
     manifest = {
         "step": step,
         "score": score,
@@ -117,24 +123,40 @@ def save(
         "state": _plain(dict(state or {})),
     }
     partial = root / f"{_PARTIAL}{target.name}"
-    try:
+
+    def begin() -> None:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
-        _write(partial, learners, tokenizers or {}, texts or {}, manifest, metrics)
+        for name in learners:
+            (partial / "policies" / name).mkdir(parents=True)
+
+    def finish() -> None:
+        _check_shared(partial, seen)
+        _write(partial, tokenizers or {}, texts or {}, manifest, metrics)
         os.rename(partial, target)
         _sync(root)
+
+    try:
+        backend.once(begin)
+        for name, learner in learners.items():
+            backend.each(partial_of(save_learner, learner, partial / "policies" / name))
+        seen = backend.each(lambda: _sizes(partial))
+        backend.once(finish)
     except Exception as error:  # torch and safetensors have their own for a failed write
-        shutil.rmtree(partial, ignore_errors=True)
+        if backend.writes:
+            shutil.rmtree(partial, ignore_errors=True)
         raise SaveError(
             f"the checkpoint of step {step} could not be written to {root}: "
             f"{' '.join(str(error).split())}. Those before it are whole: mend "
             "this (is the disk full?), and the run goes on from the last one."
         ) from error
-    _prune(root, keep or CheckpointRetention())
+    backend.once(lambda: _prune(root, keep or CheckpointRetention()))
     return target
 
 
-def load(path: Path | str, learners: Mapping[str, Learner]) -> CheckpointInfo:
+def load(
+    path: Path | str, learners: Mapping[str, Learner], backend: RunBackend | None = None
+) -> CheckpointInfo:
     """Put a checkpoint back: weights, optimisers, and the global random generators (last).
 
     `learners` must be of the same policies and architectures as those saved. Every file's digest is
@@ -145,7 +167,7 @@ def load(path: Path | str, learners: Mapping[str, Learner]) -> CheckpointInfo:
         UsageError: the policies or the weights' names or shapes differ, or a file may not be read.
     """
     info = read(path)
-    info.check()
+    (backend or LocalRunBackend()).once(info.check)
     if sorted(learners) != sorted(info.policies):
         raise UsageError(
             f"{info.path} holds the policies {sorted(info.policies)}, this run has "
@@ -154,8 +176,7 @@ def load(path: Path | str, learners: Mapping[str, Learner]) -> CheckpointInfo:
     with _unproven(info):
         for name, learner in learners.items():
             folder = info.policy_path(name)
-            learner.weights.load(folder)
-            learner.load_state_dict(torch.load(folder / "learner.pt", weights_only=True))
+            load_learner(learner, folder)
         set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
@@ -169,7 +190,9 @@ class Recovery(NamedTuple):
     """What is wrong with those after it (without an intact one: with all)."""
 
 
-def recover(root: Path, learners: Mapping[str, Learner]) -> Recovery:
+def recover(
+    root: Path, learners: Mapping[str, Learner], backend: RunBackend | None = None
+) -> Recovery:
     """Load the newest intact checkpoint, and set aside those after it, with a warning for each.
 
     Where none is intact, nothing is touched.
@@ -179,13 +202,14 @@ def recover(root: Path, learners: Mapping[str, Learner]) -> Recovery:
     """
     damaged: list[tuple[Path, str]] = []
     info = None
-    for path in reversed(step_folders(root)):
+    backend = backend or LocalRunBackend()
+    for path in reversed(backend.once(lambda: step_folders(root))):
         try:
-            info = load(path, learners)
+            info = load(path, learners, backend)
             break
         except DataError as error:
             damaged.append((path, str(error)))
-    if info is not None:
+    if info is not None and backend.writes:
         for path, said in damaged:
             logger.warning(
                 "%s; it is set aside as %s, and the run goes on from the checkpoint of step %d",
@@ -226,21 +250,15 @@ def _check_names(target: Path, learners: Mapping[str, Learner]) -> None:
 
 def _write(
     folder: Path,
-    learners: Mapping[str, Learner],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     texts: Mapping[str, str],
     manifest: dict[str, Any],
     metrics: Iterable[Mapping[str, Any]] | None,
 ) -> None:
-    """Write everything into the new `folder` and force it to disk; the manifest comes last."""
-    folder.mkdir()
-    for name, learner in learners.items():
-        place = folder / "policies" / name
-        place.mkdir(parents=True)
-        learner.weights.save(place)
+    """Write all but the learners into `folder` and force it to disk; the manifest comes last."""
+    for name in manifest["policies"]:
         if name in tokenizers:
-            tokenizers[name].save_pretrained(place)
-        torch.save(learner.state_dict(), place / "learner.pt")
+            tokenizers[name].save_pretrained(folder / "policies" / name)
     torch.save(random_state(), folder / "random.pt")
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -249,6 +267,26 @@ def _write(
         (folder / METRICS).write_text(text, encoding="utf-8")
     seal(folder, manifest)
     _sync_tree(folder)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The files in `folder` as this rank sees them."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def _check_shared(folder: Path, seen: Sequence[Mapping[str, int]]) -> None:
+    """Refuse a folder that is not the same one on every rank; `seen` has the files of each."""
+    for rank, files in enumerate(seen):
+        for name, size in files.items():
+            if seen[0].get(name) != size:
+                raise UsageError(
+                    f"rank {rank} has written {name}, which the first does not see in {folder}: "
+                    "put --out on a file system that all machines share"
+                )
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
         engines.sync()
         evaluation = Evaluation(
             workflow, held_out, engines, config.deterministic, failures_path(folder),
-            config.eval_samples,
+            config.eval_samples, shard_jobs=config.shard_jobs or 0,
         )  # fmt: skip
         yield FinishedRun(data, plan, evaluation, engines, info.step)
     finally:

@@ -52,6 +52,10 @@ class Algorithm:
     kl: float = 0.0
     """Coefficient of the KL divergence to the reference policy."""
 
+    def samples(self, given: int | None) -> int:
+        """Episodes (or trees) that are played of a problem in an iteration; `given` wins."""
+        return given or (8 if self.sampling == "episodes" else 1)
+
     @property
     def usual_sharing(self) -> str:
         """`sharing` of a run whose settings leave it out."""

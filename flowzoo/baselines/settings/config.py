@@ -19,6 +19,7 @@ from flowzoo.baselines.settings.parts import (
     RunSettings,
     SamplingOptions,
 )
+from flowzoo.baselines.settings.scale import SHARD_JOBS, ScaleOptions
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
 
@@ -33,7 +34,7 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
-    "dual_clip", "length_cache", "clip_norm",
+    "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks",
 )  # fmt: skip
 
 _COUNTS = (
@@ -48,6 +49,7 @@ AEC = "aec"
 
 BEFORE: Mapping[str, Any] = {
     "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
+    "shard_jobs": 0,
 }  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 
@@ -57,6 +59,7 @@ FEWEST_INTERVALS = 5
 
 @dataclass(frozen=True)
 class TrainConfig(  # a dataclass lists the fields of its last base first
+    ScaleOptions,
     EvaluationOptions,
     OptimiserOptions,
     LossOptions,
@@ -158,6 +161,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         if self.eval_at:  # those steps have checkpoints too
             evaluations, checkpoints = 0, checkpoints or 10
         own: dict[str, Any] = {}
+        if self.shard_jobs is None:
+            own["shard_jobs"] = SHARD_JOBS[self.backend]
         if before:
             defaults, theirs = TrainConfig(), completed(before)
             own = {

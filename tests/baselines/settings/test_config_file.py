@@ -128,7 +128,7 @@ def test_a_run_is_evaluated_six_times_or_more_if_it_does_not_say_how_often(
 
 
 def test_what_says_how_often_it_is_evaluated_keeps_it() -> None:
-    mine = TrainConfig(eval_every=3, checkpoint_every=7)
+    mine = TrainConfig(eval_every=3, checkpoint_every=7, shard_jobs=0)
     begun = {**asdict(TrainConfig()), "eval_every": 20, "checkpoint_every": 10}
     assert mine.settled() == mine.settled(begun) == mine
     assert TrainConfig(eval_every=25).settled().checkpoint_every == 10

@@ -1,0 +1,147 @@
+"""Gangs of ranks that train a policy together, over torch.distributed.
+
+`Replicas` have the whole model each and add up gradients after the backward passes: right for
+adapters, whose gradients are small, and for models that fit. `Sharded` spreads weights, gradients
+and optimiser over the ranks (FSDP2), which gather the weights of one layer at a time. Either gives
+the gradient of one process up to rounding. Traps of FSDP2, each of which a test is about:
+
+* It averages gradients over ranks, and the losses here are normalised over the whole step. The
+  factor has to be set on every sharded module, since setting it on the root is not recursive: all
+  layers would have gradients 1 / ranks as long, which Adam and the loss hide.
+* Only what goes through a forward of the root finds the root's own parameters gathered; see
+  `learner.gang`.
+* Inner products of sharded tensors are computed from the parts and added up (`across`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from flowzoo.baselines.learner.gang import ENTRY, add_entry
+from flowzoo.baselines.learner.gradient_checkpointing import layers_of
+from flowzoo.errors import FlowzooError
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
+
+
+class RankError(FlowzooError, RuntimeError):
+    """Another rank failed or is gone; its own error stands in its own output."""
+
+    told_elsewhere = True
+
+
+class Replicas:
+    """The whole model on every rank; see `Gang`."""
+
+    alone = False
+
+    def __init__(self) -> None:
+        """All ranks of the default process group, which must have been made."""
+        self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
+        self.writes = self.rank == 0
+
+    def shard(self, model: PreTrainedModel) -> None:
+        """Leave it whole."""
+
+    def let_go(self, model: PreTrainedModel) -> None:
+        """Nothing was gathered."""
+
+    def own(self, parts: Sequence[T], turn: int) -> list[T]:
+        """Every so many-th: the longest parts come first, so that shares are alike."""
+        return list(parts[(self.rank - turn) % self.world :: self.world])
+
+    def rounds(self, parts: int) -> int:
+        """As many: no rank waits for another in a forward pass."""
+        return parts
+
+    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
+        """No backward pass does."""
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """See `Gang`; a parameter without a gradient on any rank stays without."""
+        there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
+        distributed.all_reduce(there, distributed.ReduceOp.MAX)
+        some = [p for p, any_rank in zip(parameters, there.tolist(), strict=True) if any_rank]
+        for parameter in some:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for kind in sorted({p.dtype for p in some}, key=str):
+            grads = [cast("Tensor", p.grad) for p in some if p.dtype == kind]
+            together = torch.cat([grad.flatten() for grad in grads])
+            distributed.all_reduce(together)
+            for grad, total in zip(grads, together.split([g.numel() for g in grads]), strict=True):
+                grad.copy_(total.view_as(grad))
+
+    def gather(self, value: T) -> list[T]:
+        """See `Gang`."""
+        found: list[T | None] = [None] * self.world
+        try:
+            distributed.all_gather_object(found, value)
+        except RuntimeError as error:
+            raise RankError(f"another rank has gone: {str(error).splitlines()[0]}") from error
+        return cast("list[T]", found)
+
+    def across(self, products: Floats) -> Floats:
+        """They are whole."""
+        return products
+
+    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """All of each."""
+        return list(tensors)
+
+
+class Sharded(Replicas):
+    """The model spread over the ranks; see `Gang`."""
+
+    def shard(self, model: PreTrainedModel) -> None:
+        """See `Gang`: every layer by itself, and what is left with the root."""
+        if isinstance(model, FSDPModule):
+            return
+        mesh = init_device_mesh(model.device.type, (self.world,))
+        for layer in layers_of(model):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        add_entry(model)
+        register_fsdp_forward_method(model, ENTRY)
+
+    def let_go(self, model: PreTrainedModel) -> None:
+        """See `Gang`: the root keeps its parameters between a forward pass and a backward pass."""
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def rounds(self, parts: int) -> int:
+        """See `Gang`: every forward pass gathers weights from all ranks."""
+        return max(self.gather(parts))
+
+    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
+        """See `Gang`."""
+        cast("FSDPModule", model).set_requires_gradient_sync(now)
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """The last backward pass has done so."""
+
+    def across(self, products: Floats) -> Floats:
+        """See `Gang`."""
+        total = torch.from_numpy(np.array(products, np.float64))
+        distributed.all_reduce(total)
+        return total.numpy()
+
+    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """See `Gang`."""
+        return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]

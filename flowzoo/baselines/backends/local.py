@@ -1,0 +1,38 @@
+"""Everything in this process, one shard after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.learner.update import Learner
+
+T = TypeVar("T")
+
+
+class LocalRunBackend:
+    """See `RunBackend`."""
+
+    writes = True
+
+    def play(
+        self, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+    ) -> list[RolloutBatch]:
+        """See `RunBackend`."""
+        return [play(shard) for shard in shards]
+
+    def once(self, work: Callable[[], T]) -> T:
+        """See `RunBackend`."""
+        return work()
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """See `RunBackend`."""
+        return [work()]
+
+    def join(self, learners: Mapping[str, Learner]) -> None:
+        """Nobody is there."""
+
+    def close(self) -> None:
+        """Nothing was opened."""

@@ -1,0 +1,133 @@
+"""One of several processes that run the same loop, started by torchrun or by `flowzoo train`.
+
+Every rank plays its shards with an engine of its own, gets all rows, computes the same advantages
+and takes part in every update; the first writes the files. What one rank alone decides, it tells
+the others (`once`), and what one rank alone raises is raised on all, so that none waits for a
+rank that has gone. A rank that is killed takes the others with it through the launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar, cast
+
+import torch
+from torch import distributed
+
+from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.gangs import RankError, Replicas, Sharded
+from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.errors import FlowzooError, UsageError
+
+T = TypeVar("T")
+
+WAIT = timedelta(hours=2)
+"""How long a rank waits for one that neither answers nor dies."""
+_NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def meet(config: TrainConfig) -> Replicas:
+    """Meet the other ranks; the gang that trains with them.
+
+    Raises:
+        UsageError: not started as a rank, or there are fewer GPUs than ranks here.
+    """
+    missing = [name for name in _NEEDED if name not in os.environ]
+    if missing:
+        raise UsageError(
+            f"`backend` torchrun is run by ranks, and {missing[0]} is not set: start it with "
+            "`flowzoo train … --backend torchrun --ranks N`, or with torchrun"
+        )
+    if os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost"):
+        # Else gloo looks up the host's name, which need not lead anywhere.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    kinds = "gloo"
+    if config.device != "cpu" and torch.cuda.is_available():
+        place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if place >= there:
+            raise UsageError(
+                f"every rank needs a GPU of its own, and this machine has {there}: start at "
+                f"most {there} ranks here, or set `device` to cpu"
+            )
+        torch.cuda.set_device(place)
+        kinds = "cpu:gloo,cuda:nccl"
+    distributed.init_process_group(kinds, timeout=WAIT)
+    return Sharded() if config.shard == "full" else Replicas()
+
+
+class TorchrunBackend:
+    """See `RunBackend`."""
+
+    def __init__(self, gang: Replicas) -> None:
+        """Run beside the ranks of `gang`."""
+        self._gang = gang
+        self.rank, self.world = gang.rank, gang.world
+        self.writes = gang.writes
+
+    def play(
+        self, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+    ) -> list[RolloutBatch]:
+        """See `RunBackend`: rank r plays every so many-th shard from the r-th on."""
+
+        def mine() -> list[tuple[int, RolloutBatch]]:
+            own = range(self.rank, len(shards), self.world)
+            return [(place, play(shards[place])) for place in own]
+
+        played = dict(one for every in self.each(mine) for one in every)
+        return [played[place] for place in range(len(shards))]
+
+    def once(self, work: Callable[[], T]) -> T:
+        """See `RunBackend`."""
+        return cast("T", self.each(lambda: work() if self.writes else None)[0])
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """See `RunBackend`; what is returned is pickled."""
+        made, failed = None, None
+        try:
+            made = work()
+        except Exception as error:
+            failed = error
+        told = None if failed is None else _told(self.rank, failed)
+        found = self._gang.gather((told, made))
+        if failed is not None:
+            raise failed
+        for wrong, _ in found:
+            if wrong is not None:
+                raise _received(wrong)
+        return [cast("T", value) for _, value in found]
+
+    def join(self, learners: Mapping[str, Learner]) -> None:
+        """See `RunBackend`."""
+        for learner in learners.values():
+            learner.join(self._gang)
+
+    def close(self) -> None:
+        """See `RunBackend`."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def _told(rank: int, error: Exception) -> bytes | str:
+    """An error for other ranks: itself where it can be sent, else what it says."""
+    said = f"rank {rank} stopped: {type(error).__name__}: {error}"
+    if not isinstance(error, FlowzooError):
+        return said
+    try:
+        sent = pickle.dumps(error)
+        pickle.loads(sent)  # noqa: S301  # our own, of a moment ago
+    except Exception:  # whatever a class of somebody's own does
+        return said
+    return sent
+
+
+def _received(told: bytes | str) -> FlowzooError:
+    """The error that another rank has told of."""
+    error: FlowzooError = RankError(told) if isinstance(told, str) else pickle.loads(told)  # noqa: S301  # from a rank of this run
+    error.told_elsewhere = True
+    return error

@@ -1,0 +1,126 @@
+"""A learner in a folder: weights, and what else it needs to go on.
+
+`learner.pt` holds optimiser, clocks and running means. Where the model is sharded the tensors among
+them, which are as large as the weights, are in `optimizer/` instead: every rank writes its part (a
+distributed checkpoint of torch, in safetensors), and any number of ranks reads them, one included.
+Either form is read by learners of both kinds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from flowzoo.baselines.learner.weights import like
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.learner.update import Learner
+
+STATE = "learner.pt"
+TENSORS = "optimizer"
+
+
+def save_learner(learner: Learner, folder: Path) -> None:
+    """Write `learner` into `folder`; every rank of its gang must call it.
+
+    What is written by one rank alone comes last, so that its failure leaves no rank waiting.
+    """
+    learner.gang.let_go(learner.model)
+    state = learner.state_dict()
+    tensors = _taken_out(learner, state)
+    if tensors:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        writer = HuggingFaceStorageWriter(str(folder / TENSORS), save_distributed=True)
+        save(tensors, storage_writer=writer)
+    learner.weights.save(folder if learner.gang.writes else None)
+    if learner.gang.writes:
+        torch.save(state, folder / STATE)
+
+
+def load_learner(learner: Learner, folder: Path) -> None:
+    """Read what `save_learner` wrote, on any number of ranks; every rank must call it."""
+    learner.gang.let_go(learner.model)
+    learner.weights.load(folder)
+    state: dict[str, Any] = torch.load(folder / STATE, weights_only=True)
+    if (folder / TENSORS).is_dir():
+        _put_back(learner, state, folder / TENSORS)
+    else:
+        _spread(learner, state)
+    learner.load_state_dict(state)
+
+
+def _names(learner: Learner) -> dict[int, str]:
+    """Parameter -> its name."""
+    return {id(one): name for name, one in learner.model.named_parameters()}
+
+
+def _stepped(learner: Learner) -> list[torch.nn.Parameter]:
+    """The parameters, as the optimiser counts them."""
+    return [one for group in learner.optimizer.param_groups for one in group["params"]]
+
+
+def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
+    """Take the sharded tensors out of `state`; they are returned under names."""
+    names, found = _names(learner), dict[str, Tensor]()
+    kept = state["optimizer"]["state"]
+    state["optimizer"] = {**state["optimizer"], "state": dict(kept)}
+    for place, parameter in enumerate(_stepped(learner)):
+        values = kept.get(place, {})
+        sharded = {key for key, value in values.items() if hasattr(value, "full_tensor")}
+        for key in sharded:
+            found[f"{names[id(parameter)]}:{key}"] = values[key]
+        if sharded:
+            rest = {key: value for key, value in values.items() if key not in sharded}
+            state["optimizer"]["state"][place] = rest
+    mean = state["coherence"] and state["coherence"]["mean"]
+    if mean and hasattr(mean[0], "full_tensor"):
+        for parameter, value in zip(learner.parameters, mean, strict=True):
+            found[f"{names[id(parameter)]}:mean"] = value
+        state["coherence"] = {**state["coherence"], "mean": []}
+    return found
+
+
+def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
+    """Put the tensors in `folder` where `_taken_out` found them, each as its parameter is."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = HuggingFaceStorageReader(str(folder))
+    names = _names(learner)
+    parameters = {names[id(one)]: one for one in learner.parameters}
+    tensors = {
+        key: torch.zeros_like(parameters[key.rpartition(":")[0]], requires_grad=False)
+        for key in reader.read_metadata().state_dict_metadata
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is meant
+        load(tensors, storage_reader=reader)
+    places = {names[id(one)]: place for place, one in enumerate(_stepped(learner))}
+    means: dict[str, Tensor] = {}
+    for key, value in tensors.items():
+        name, _, kind = key.rpartition(":")
+        if kind == "mean":
+            means[name] = value
+        else:
+            state["optimizer"]["state"].setdefault(places[name], {})[kind] = value
+    if means:
+        state["coherence"]["mean"] = [means[names[id(one)]] for one in learner.parameters]
+
+
+def _spread(learner: Learner, state: dict[str, Any]) -> None:
+    """Spread whole tensors over the ranks where the parameters are."""
+    for place, parameter in enumerate(_stepped(learner)):
+        values = state["optimizer"]["state"].get(place, {})
+        for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.ndim:
+                values[key] = like(parameter, value)
+    if state["coherence"] is not None:
+        mean = state["coherence"]["mean"]
+        pairs = zip(learner.parameters, mean, strict=False)
+        state["coherence"]["mean"] = [like(one, value) for one, value in pairs]

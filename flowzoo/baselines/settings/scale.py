@@ -1,0 +1,32 @@
+"""Settings of where a run's work is done. Importing this needs no torch, so that help is fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+BackendName = Literal["local", "torchrun"]
+Sharding = Literal["none", "full"]
+
+SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16}
+"""Episodes of a shard, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class ScaleOptions:
+    """Where the work is done."""
+
+    backend: BackendName = "local"
+    """`local`: in this process. `torchrun`: by several processes (ranks) that share rollouts and
+    updates, on one machine or, started with torchrun, on several. See docs/scale.md."""
+    ranks: int = 0
+    """Processes that are started on this machine with `backend` torchrun; 0: none are started,
+    since torchrun has started this one."""
+    shard: Sharding = "none"
+    """With `backend` torchrun: `none`, every rank has the whole model, and gradients are added up;
+    `full`, weights, gradients and optimiser are spread over the ranks (FSDP2), for which the engine
+    must have weights of its own (vllm with `placement` split)."""
+    shard_jobs: int | None = None
+    """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
+    its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`
+    local, else 16; a run that is continued keeps its own."""

@@ -1,0 +1,112 @@
+"""Settings of scale that cannot be meant: refused before anything is loaded or started."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from flowzoo.baselines.settings.algorithms import algorithm_named
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.errors import UsageError
+
+
+def check_scale(config: TrainConfig) -> None:
+    """Refuse settings of `backend` torchrun that nothing would look at, or that cannot work.
+
+    Raises:
+        UsageError: `ranks` or `shard` without it; a number of ranks that does not divide the
+            shards of a step; an engine, an optimiser or a number format that it cannot have.
+    """
+    if config.backend == "local":
+        for name, default in (("ranks", 0), ("shard", "none")):
+            if getattr(config, name) != default:
+                raise UsageError(
+                    f"`{name}` is a setting of `backend` torchrun, and `backend` is local: add "
+                    f"--backend torchrun, or leave `{name}` out"
+                )
+        return
+    check_world(config)
+    check_engine(config)
+    if config.shard == "full":
+        check_sharded(config)
+
+
+def check_world(config: TrainConfig) -> None:
+    """Refuse a number of ranks of which some would have nothing to play.
+
+    Raises:
+        UsageError: as said, none is given, or another than torchrun has started.
+    """
+    started = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
+    world = started or config.ranks
+    if not world:
+        raise UsageError("`backend` torchrun needs a number of processes: give --ranks N")
+    if config.ranks and config.ranks != world:
+        raise UsageError(
+            f"torchrun has started {world} ranks, and `ranks` is {config.ranks}: leave it out"
+        )
+    jobs = config.problems * algorithm_named(config.algorithm).samples(config.samples)
+    size = config.settled().shard_jobs or jobs
+    shards = math.ceil(jobs / size)
+    if shards % world:
+        fits = [str(number) for number in range(1, shards + 1) if shards % number == 0]
+        raise UsageError(
+            f"{world} ranks do not divide the {shards} shards of a step ({jobs} episodes, "
+            f"shard_jobs {size}), so some would wait for others: start {', '.join(fits)} ranks, "
+            "or choose another `shard_jobs`"
+        )
+
+
+def check_engine(config: TrainConfig) -> None:
+    """Refuse engines that ranks cannot have.
+
+    Raises:
+        UsageError: as said.
+    """
+    if config.max_staleness:
+        raise UsageError(
+            "`max_staleness` is for `backend` local: ranks play a step together before they learn "
+            "from it; leave it at 0"
+        )
+    if config.engine == "openai":
+        raise UsageError(
+            "`engine` openai is one server, into which every rank would load the weights by "
+            "itself: use transformers, or engine=vllm with placement=split"
+        )
+    listed = [one for one in config.engine_devices.split(",") if one]
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", config.ranks))
+    if listed and len(listed) != here:
+        raise UsageError(
+            "every rank has an engine of its own: `engine_devices` must name as many GPUs as there "
+            f"are ranks here ({here}), got {config.engine_devices}"
+        )
+    if config.engine == "vllm" and config.placement == "colocated":
+        raise UsageError(
+            "`placement` colocated puts vLLM's process group into that of the ranks, which it "
+            "refuses: set placement=split, where every rank has an engine in its own process"
+        )
+
+
+def check_sharded(config: TrainConfig) -> None:
+    """Refuse what works on whole weights alone.
+
+    Raises:
+        UsageError: as said.
+    """
+    if config.engine == "transformers":
+        raise UsageError(
+            "`engine` transformers samples with the learner's own module, of which `shard` full "
+            "leaves every rank a part: set shard=none, or engine=vllm with placement=split"
+        )
+    if config.optimizer == "adafactor":
+        raise UsageError(
+            "`optimizer` adafactor sums over rows and columns that `shard` full spreads over "
+            "ranks: use adamw or sgd, or shard=none"
+        )
+    if config.weights != "float32":
+        raise UsageError(
+            f"`shard` full keeps weights in float32, got `weights` {config.weights}: leave it out "
+            "(compute=bfloat16 multiplies in bfloat16), or set shard=none"
+        )
+    if config.compile:
+        raise UsageError("`compile` is for whole models: leave it out, or set shard=none")

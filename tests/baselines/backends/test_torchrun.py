@@ -1,0 +1,162 @@
+"""Runs of several ranks: the numbers of one process, and nothing lost where one is killed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import check_early
+from flowzoo.baselines.trainer import train
+from flowzoo.errors import UsageError
+
+SMALL: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 4,
+    "eval_every": 2, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1,
+    "shard_jobs": 2, "microbatch_tokens": 1000, "probe_every": 2, "max_tokens": 40,
+}  # fmt: skip
+AGAIN = {"learn/update_kl/shared": 1e-9, "learn/update_ratio_max/shared": 1e-5}
+"""Metrics that ranks measure in a forward pass of their own, with how far they may be away."""
+
+Rows = Callable[[Path], list[dict[str, Any]]]
+
+
+def words_of(root: Path, **changes: Any) -> list[str]:
+    """The command that trains small in `root`."""
+    flags = {**SMALL, **changes, "out": root}
+    del flags["workflow"]
+    return ["flowzoo.cli", "train", "voting",
+            *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())]  # fmt: skip
+
+
+def far(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, float]:
+    """The numbers that differ, and by how much; everything else must be equal."""
+    assert len(one) == len(other) > 0
+    found: dict[str, float] = {}
+    for left, right in zip(one, other, strict=True):
+        assert left.keys() == right.keys()
+        for name, value in left.items():
+            if value != right[name]:
+                assert isinstance(value, float), name
+                found[name] = max(found.get(name, 0.0), abs(value - right[name]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one process, only to be read."""
+    root = tmp_path_factory.mktemp("local") / "run"
+    train(TrainConfig(**SMALL, steps=5, out=str(root)))
+    return root
+
+
+@pytest.mark.full
+def test_two_ranks_repeat_the_run_of_one_process(
+    whole: Path, tmp_path: Path, repeated_rows: Rows
+) -> None:
+    """Bit for bit, rows and weights: two parts of a role's gradient have one sum only."""
+    command = words_of(tmp_path / "two", steps=5, backend="torchrun", ranks=2)
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("held-out accuracy") == 1, "one rank speaks"
+    different = far(repeated_rows(tmp_path / "two"), repeated_rows(whole))
+    assert {name: value for name, value in different.items() if value > AGAIN.get(name, 0)} == {}
+    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
+        files = sorted(whole.glob(kind))
+        assert files
+        for path in files:
+            other = tmp_path / "two" / path.relative_to(whole)
+            assert path.read_bytes() == other.read_bytes(), path
+
+
+@pytest.mark.full
+def test_a_rank_that_is_killed_in_a_save_loses_nothing(
+    whole: Path,
+    tmp_path: Path,
+    repeated_rows: Rows,
+    warm: Callable[..., Any],
+    hold_before: Callable[[Path], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other rank ends by itself; one process goes on from the checkpoint before."""
+    root = tmp_path / "killed"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    held = hold_before(root / "checkpoints" / "step-00000004")
+    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    ranks = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        ranks.append(warm(words_of(root, steps=5, backend="torchrun")))
+    deadline = time.monotonic() + 300
+    while not held.exists():
+        assert all(one.process.is_alive() for one in ranks), ranks[0].err.read_text()
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+    ranks[0].kill()
+    assert ranks[1].finish(120).returncode != 0
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "FLOWZOO_TEST_HOLD", "FLOWZOO_TEST_HELD"):
+        monkeypatch.delenv(name)
+    assert sorted(path.name for path in (root / "checkpoints").glob("step-*"))[-1].endswith("02")
+    train(TrainConfig(**SMALL, steps=5, out=str(root)))
+    different = far(repeated_rows(root), repeated_rows(whole))
+    assert {name: value for name, value in different.items() if value > 1e-5} == {}
+    settings = json.loads((root / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert (settings["backend"], settings["shard_jobs"]) == ("local", 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"backend": "local", "ranks": 2}, "`ranks` is a setting of `backend` torchrun"),
+        ({"backend": "local", "ranks": 0, "shard": "full"}, "`shard` is a setting of `backend`"),
+        ({"ranks": 0}, "give --ranks N"),
+        ({"ranks": 3}, "3 ranks do not divide the 4 shards of a step .8 episodes, shard_jobs 2."),
+        ({"shard_jobs": None}, "2 ranks do not divide the 1 shards"),
+        ({"shard": "full"}, "samples with the learner's own module"),
+        ({"engine": "vllm"}, "set placement=split"),
+        ({"engine": "vllm", "placement": "split", "engine_devices": "4"}, "ranks here .2., got 4"),
+        ({"engine": "openai", "endpoint": ("http://127.0.0.1:1",)}, "is one server"),
+        ({"engine": "vllm", "placement": "split", "max_staleness": 1}, "leave it at 0"),
+        ({"shard": "full", "engine": "vllm", "placement": "split", "optimizer": "adafactor"},
+         "use adamw or sgd"),
+        ({"shard": "full", "engine": "vllm", "placement": "split", "compile": True},
+         "`compile` is for whole models"),
+        ({"shard": "full", "engine": "vllm", "placement": "split", "weights": "bfloat16",
+          "compute": "bfloat16"}, "keeps weights in float32"),
+    ],
+)  # fmt: skip
+def test_what_ranks_cannot_do_is_refused_before_anything_is_started(
+    changes: dict[str, Any], said: str
+) -> None:
+    config = TrainConfig(**{**SMALL, "backend": "torchrun", "ranks": 2, **changes})
+    with pytest.raises(UsageError, match=said):
+        check_early(config)
+
+
+def test_a_process_that_is_no_rank_is_told_how_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(**SMALL, backend="torchrun", ranks=2, out=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match="RANK is not set: start it with `flowzoo train"):
+        train(config)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UsageError, match="torchrun has started 4 ranks, and `ranks` is 2"):
+        check_early(config)
