@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -258,9 +259,14 @@ def main() -> None:
         every: list[Any] = [None] * WORLD  # type: ignore[name-defined]  # noqa: F821
         distributed.all_gather_object(every, work(case, ROWS))  # type: ignore[name-defined]  # noqa: F821
         results.append(every)
+    out = Path(OUT)  # type: ignore[name-defined]  # noqa: F821
     if RANK == 0:  # type: ignore[name-defined]  # noqa: F821
-        Path(OUT).write_text(json.dumps(results), encoding="utf-8")  # type: ignore[name-defined]  # noqa: F821
-    distributed.destroy_process_group()
+        out.with_suffix(".new").write_text(json.dumps(results), encoding="utf-8")
+        out.with_suffix(".new").rename(out)
+    while not out.exists():
+        time.sleep(0.02)
+    # Everything is done: gloo's threads are not waited for, which have hung here once.
+    os._exit(0)
 
 
 if __name__ == "<run_path>":
