@@ -109,7 +109,8 @@ def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
     text = (
         f"{len(found)} of {judged} judged cells fell by themselves (mean of their runs' own falls, "
         f"cliffs and falls in progress); {len(stay)} stay with the false-discovery rate over cells "
-        f"held at {100 * RATE:g} %" + (f": {_named(stay)}." if stay else ".")
+        f"held at {100 * RATE:g} %"
+        + (f": {', '.join(stay)}." if 0 < len(stay) <= MOST_NAMED else ".")
     )
     text += f" {single}" if single else ""
     if verdicts:
@@ -163,7 +164,7 @@ def _shown(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
         if len(row["clean"]) * 6 < len(row["seeds"]) * 5
     ]
     text = (
-        f"By the rules of its file, failures are there {len(there)} times ({', '.join(parts)}), "
+        f"By the rules of its file, failures are there {len(there)} times ({'; '.join(parts)}), "
         f"and the pages of these runs call them {len(called)} times. Of {len(remedies)} remedies "
         f"{len(remedies) - len(weak)} are clean in five of six seeds or more"
     )
