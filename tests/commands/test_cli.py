@@ -156,7 +156,11 @@ def test_ctrl_c_in_the_first_imports_is_one_line_of_the_command_alone(tmp_path):
     def stopped(*words: str) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "PYTHONPATH": paths}
         command = [sys.executable, *words]
-        return subprocess.run(command, capture_output=True, text=True, env=variables)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # or children ignore it
+        try:
+            return subprocess.run(command, capture_output=True, text=True, env=variables)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     for words in (("-m", "flowzoo", "list"), ("-W", "ignore", "-m", "flowzoo.cli")):
         done = stopped(*words)

@@ -405,12 +405,19 @@ def test_a_grade_out_of_range_names_the_task(score):
         advance(episode)
 
 
-def test_programs_are_run_only_where_the_workflow_says_so():
+class Undeclared(Workflow):
+    """Runs a program and does not say so."""
+
+    name: ClassVar[str] = "undeclared_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 1}
+
     def play(self, problem):
         yield Run("print(1)")
         return Outcome(score=1.0)
 
-    workflow = toy(play)
+
+def test_programs_are_run_only_where_the_workflow_says_so():
+    workflow = Undeclared(task=MathTask())
     with pytest.raises(WorkflowError, match="set `runs_programs = True`"):
         Episode(workflow, workflow.task.problem(0))
     with pytest.raises(AssertionError, match="set `runs_programs = True`"):
