@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import logging
@@ -108,6 +109,7 @@ def open_trainer(options: Options) -> Trainer:
     from flowzoo.baselines.trainer import Trainer
 
     gc.freeze()
+    atexit.register(gc.unfreeze)  # some libraries count at the end what is left of them, and tell
     gc.enable()
     return Trainer(options.settings, restart=options.restart)
 

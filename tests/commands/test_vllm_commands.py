@@ -28,6 +28,7 @@ def run(*words: str) -> str:
         timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "leaked" not in done.stderr
     return done.stdout
 
 
