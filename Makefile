@@ -66,7 +66,7 @@ wait $$vllm || failed=1; \
 cat $$said; exit $$failed
 endef
 
-test: env ## Run the tests that cover every room once (6 to 7 minutes on 2 cores)
+test: env ## Run the tests that cover every room once (5.5 minutes on 2 quiet cores)
 	$(call tests,"not full and not vllm","vllm and not full")
 
 test-all: export FLOWZOO_REQUIRE_VLLM := 1
