@@ -315,6 +315,15 @@ def test_children_of_a_node_are_compared_by_agent() -> None:
     assert compute(calls, "magrpo_tree").values.tolist() == [1.0, -1.0, -2.0, 2.0, 0.0]
 
 
+def test_magrpo_compares_a_role_with_itself() -> None:
+    calls = [
+        make_call(episode, role, reward)
+        for role, rewards in (("a", (1.0, 0.0)), ("b", (5.0, 9.0)))
+        for episode, reward in zip("ef", rewards, strict=True)
+    ]
+    assert compute(calls, "magrpo").values.tolist() == [0.5, -0.5, -2.0, 2.0]
+
+
 def test_magrpo_compares_returns_to_go_within_a_turn() -> None:
     calls = [
         make_call(episode, "main", share + now, turn=turn, immediate=now)
