@@ -27,7 +27,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner.gang import ENTRY, add_entry
+from flowzoo.baselines.learner.gang import ENTRY, Alone, add_entry
 from flowzoo.baselines.learner.gradient_checkpointing import layers_of
 from flowzoo.errors import FlowzooError
 
@@ -41,8 +41,8 @@ class RankError(FlowzooError, RuntimeError):
     told_elsewhere = True
 
 
-class Replicas:
-    """The whole model on every rank; see `Gang`."""
+class Replicas(Alone):
+    """The whole model on every rank, so only work and gradients are shared; see `Gang`."""
 
     alone = False
 
@@ -51,22 +51,9 @@ class Replicas:
         self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
         self.writes = self.rank == 0
 
-    def shard(self, model: PreTrainedModel) -> None:
-        """Leave it whole."""
-
-    def let_go(self, model: PreTrainedModel) -> None:
-        """Nothing was gathered."""
-
     def own(self, parts: Sequence[T], turn: int) -> list[T]:
         """Every so many-th: the longest parts come first, so that shares are alike."""
         return list(parts[(self.rank - turn) % self.world :: self.world])
-
-    def rounds(self, parts: int) -> int:
-        """As many: no rank waits for another in a forward pass."""
-        return parts
-
-    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
-        """No backward pass does."""
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """See `Gang`; a parameter without a gradient on any rank stays without."""
@@ -91,14 +78,6 @@ class Replicas:
         except RuntimeError as error:
             raise RankError(f"another rank has gone: {str(error).splitlines()[0]}") from error
         return cast("list[T]", found)
-
-    def across(self, products: Floats) -> Floats:
-        """They are whole."""
-        return products
-
-    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """All of each."""
-        return list(tensors)
 
 
 class Sharded(Replicas):
