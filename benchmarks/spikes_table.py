@@ -93,7 +93,7 @@ def lines(whole: CellData, split: CellData) -> list[str]:
 def main() -> None:
     """Print the table."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/spikes")
-    cells = group_cells(read_runs([folder])[0])
+    cells = group_cells(read_runs([folder]))
     print("| workflow | figure | seeds | global | role-wise | difference (95 %) | verdict |")
     print("|---|---|---:|---:|---:|---|---|")
     for cell in cells:
