@@ -5,10 +5,10 @@ was made and what it scores); any engine can load it. A pocket model knows the f
 and half of the work, so that training on a laptop has something to teach. Some play small problems
 only: `pocket_options` says which. Importing this loads no training library.
 
-The tasks of `SCALED` have three more, `xs`, `s` and `m`, of about 0.3, 1 and 4 million parameters
-(the one without a scale has 0.64): made alike in everything but their size, to see what depends on
-it. The scales `s` and `m` are too large for a wheel: each is made by one command, and then found in
-`made_folder`.
+The tasks of `SCALED` have five more, `xs`, `s`, `m`, `l` and `xl`, of about 0.3, 1, 4, 11 and 97
+million parameters (the one without a scale has 0.64), to see what depends on size. Up to `m` they
+are made alike in everything else; `l` has fewer training steps. All but `xs` are too large for a
+wheel: each is made by one command, and then found in `made_folder`.
 
 A command or config names them in one line: `pocket` is the model of the task that is played,
 `pocket:TASK` that of another, `pocket:SCALE` and `pocket:TASK-SCALE` are those of another size.
@@ -23,10 +23,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from flowzoo.errors import UsageError, unknown
 
-PocketScale = Literal["default", "xs", "s", "m"]
+PocketScale = Literal["default", "xs", "s", "m", "l", "xl"]
 
 _HERE = Path(__file__).parent
-_MINUTES = {  # to make a model that is not shipped, on one core
+_MINUTES = {  # to make a model that is not shipped, on one core, where it was measured
     ("math", "s"): 16, ("math", "m"): 45, ("code", "s"): 20, ("code", "m"): 30,
 }  # fmt: skip
 
@@ -87,10 +87,11 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
     made = made_folder(task, scale)
     if (made / OPTIONS_FILE).is_file():
         return made
+    minutes = _MINUTES.get((task, scale))
     raise UsageError(
         f"the pocket model of {task} in scale {scale} is not shipped, and there is none in {made}: "
-        f"`python -m flowzoo.baselines.pocket --task {task} --scale {scale}` makes it there in "
-        f"about {_MINUTES[task, scale]} minutes, on one CPU core."
+        f"`python -m flowzoo.baselines.pocket --task {task} --scale {scale}` makes it there"
+        + (f" in about {minutes} minutes, on one CPU core." if minutes else "; see its --help.")
     )
 
 

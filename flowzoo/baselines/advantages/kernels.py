@@ -1,4 +1,4 @@
-"""Segmented reductions over ragged groups, compiled by numba.
+"""Segmented reductions over ragged groups, compiled by numba where there are many rows.
 
 Every kernel is one or two passes over the rows, without sorting: time is linear in rows. Rows may
 come in any order; groups are numbered by first appearance. Sums run in the order of the rows of
@@ -52,7 +52,7 @@ def constants(segments: GroupStats) -> Bools:
 
 def determines(fine: GroupIndex, coarse: Codes) -> bool:
     """Whether rows of one group in `fine` always share their code in `coarse`."""
-    loops.compile_all()
+    loops.compile_if_worth(len(coarse))
     return loops.determines(fine.codes, fine.first, coarse)
 
 
@@ -66,11 +66,12 @@ def pair(left: GroupIndex, right: GroupIndex) -> GroupIndex:
     rows, possible = len(left.codes), len(left.first) * len(right.first)
     most = min(rows, possible)
     codes, first = np.empty(rows, np.int32), np.empty(most, np.int32)
-    loops.compile_all()
     if possible <= _TABLE * rows:
+        loops.compile_if_worth(rows)
         table = np.full(possible, -1, np.int32)
         groups = loops.pair_by_table(left.codes, right.codes, len(right.first), table, codes, first)
     else:
+        loops.compile_all()
         slots = np.full(2 << most.bit_length(), -1, np.int32)
         groups = loops.pair_by_hash(left.codes, right.codes, slots, codes, first)
     return GroupIndex(codes, first[:groups])
@@ -79,7 +80,7 @@ def pair(left: GroupIndex, right: GroupIndex) -> GroupIndex:
 def first_rows(codes: Codes, kinds: int) -> Codes:
     """The first row of each code, (kinds,); codes are numbered by first appearance."""
     first = np.empty(kinds, np.int32)
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.first_rows(codes, first)
     return first
 
@@ -87,7 +88,7 @@ def first_rows(codes: Codes, kinds: int) -> Codes:
 def reduce(codes: Codes, values: Floats, groups: int) -> GroupStats:
     """Statistics of `values` (rows,) per group; every group must have a row."""
     found = GroupStats(*(np.empty(groups) for _ in GroupStats._fields))
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.reduce(codes, values, *found)
     return found
 
@@ -98,7 +99,7 @@ def baseline_loo(codes: Codes, own: Floats, segments: GroupStats) -> Floats:
     A group of one has its own value.
     """
     out = np.empty(len(codes))
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.baseline_loo(codes, own, *segments, out)
     return out
 
@@ -106,7 +107,7 @@ def baseline_loo(codes: Codes, own: Floats, segments: GroupStats) -> Floats:
 def means_of(codes: Codes, values: Floats, groups: int) -> Floats:
     """Mean of `values` (rows,) per group, as `reduce` has it; every group must have a row."""
     low, high, mean = (np.empty(groups) for _ in range(3))
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.means(codes, values, np.empty(groups), mean, low, high)
     return mean
 
@@ -114,7 +115,7 @@ def means_of(codes: Codes, values: Floats, groups: int) -> Floats:
 def take(codes: Codes, values: Values) -> Values:
     """`values[codes]`: per-group values (groups,) spread over the rows."""
     out = np.empty_like(values, shape=len(codes))
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.take(codes, values, out)
     return out
 
@@ -122,7 +123,7 @@ def take(codes: Codes, values: Values) -> Values:
 def widen(codes: Codes, counts: Floats, wider: Codes) -> Codes:
     """Codes into the narrow groups followed by the wider ones: the wider for each group of one."""
     out = np.empty(len(codes), np.int32)
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.widen(codes, counts, wider, out)
     return out
 
@@ -130,7 +131,7 @@ def widen(codes: Codes, counts: Floats, wider: Codes) -> Codes:
 def subtract(values: Floats, codes: Codes, baselines: Floats) -> Floats:
     """Values less the baseline of their group, (rows,); `baselines` is (groups,)."""
     out = np.empty(len(codes))
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.subtract(values, codes, baselines, out)
     return out
 
@@ -142,7 +143,7 @@ def drop_rounding(values: Floats, codes: Codes, segments: GroupStats) -> None:
     what its group was judged by, stay.
     """
     if bool(constants(segments).any()):
-        loops.compile_all()
+        loops.compile_if_worth(len(codes))
         loops.drop_rounding(values, codes, segments.low, segments.high)
 
 
@@ -162,7 +163,7 @@ def normalise(
     deviations = np.sqrt(segments.squares / np.maximum(segments.counts - freedom, 1.0)) + eps
     deviations[(segments.low == segments.high) | (deviations == 0.0)] = np.inf
     out = np.empty(len(codes)) if out is None else out
-    loops.compile_all()
+    loops.compile_if_worth(len(codes))
     loops.multiply(values, codes, 1.0 / deviations, out)
     return out
 

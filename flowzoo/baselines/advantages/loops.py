@@ -1,11 +1,15 @@
-"""The passes over rows that `kernels` are made of: plain loops, compiled by numba.
+"""The passes over rows that `kernels` are made of: plain loops, compiled by numba once that pays.
 
-Numba is imported and the loops compiled, or loaded from the cache beside this file, at the first
-use. Results are written into arrays that the caller makes.
+Numba is imported and the loops compiled, or loaded from the cache beside this file, when `WORTH`
+rows have gone through them as plain Python: a short run of a pocket model ends before. Both forms
+give the same numbers to the bit, but for a power, an overflow and a division by 0, where Python's
+differ: loops that have such are always compiled. Results are written into arrays that the caller
+makes.
 """
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TypeVar
 
@@ -23,6 +27,19 @@ ALIKE = 1e-6
 """Values of a group are one value where they differ by at most this fraction of the largest of
 them: rewards that were added up in another order, or in float32, are the same rewards. A group that
 differs by less than that has no deviation anyone could divide by."""
+
+WORTH = 100_000
+"""Rows that take the plain loops a quarter of the time in which numba is imported and has loaded
+the compiled ones."""
+_PLAIN = {"rows": 0}
+"""Rows that went through the plain loops in this process."""
+
+
+def compile_if_worth(rows: int) -> None:
+    """Compile the loops if numba is there anyway, or enough rows went through the plain ones."""
+    _PLAIN["rows"] += rows
+    if "numba" in sys.modules or _PLAIN["rows"] > WORTH:
+        compile_all()
 
 
 @cache
@@ -126,7 +143,8 @@ def reduce(
     for row in range(len(codes)):
         group = codes[row]
         if low[group] < high[group]:
-            squares[group] += (values[row] - mean[group]) ** 2
+            away = values[row] - mean[group]
+            squares[group] += away * away
 
 
 def baseline_loo(

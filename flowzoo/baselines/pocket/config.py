@@ -33,8 +33,17 @@ MODEL_SIZES: dict[PocketScale, ModelSize] = {
     "xs": ModelSize(3, 80, 160, 4, 2),
     "s": ModelSize(4, 144, 288, 4, 2),
     "m": ModelSize(6, 256, 512, 8, 4),
+    "l": ModelSize(8, 384, 768, 12, 6),
+    "xl": ModelSize(18, 768, 1536, 24, 12),
 }
-"""Shape of each scale: 0.64, 0.33, 0.94 and 3.9 million parameters with 768 tokens."""
+"""Shape of each scale: 0.64, 0.33, 0.94, 3.9, 11.2 and 97 million parameters with 768 tokens."""
+
+STEP_SHARES: dict[PocketScale, float] = {"l": 0.32}
+"""Share of the recipe's steps that a scale takes, where it is not all of them.
+
+For `l` it was chosen before anything was trained: an hour of one core, as 640 steps of math would
+take by the operations they need and what scale `m` took.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,8 @@ class PocketConfig:
     task: str = "math"
     """Task whose workflows it learns to play; the tasks with a recipe."""
     scale: PocketScale = "default"
-    """Size of the model: 0.64 (default), 0.33 (xs), 0.94 (s) or 3.9 (m) million parameters."""
+    """Size of the model: 0.64 (default), 0.33 (xs), 0.94 (s), 3.9 (m), 11.2 (l) or 97 (xl) million
+    parameters. `l` is about an hour of one core, `xl` is for a GPU (`device`)."""
     seed: int = 0
     """Seed of the transcripts, their order and the first weights."""
     steps: int | None = None
@@ -84,11 +94,16 @@ class PocketConfig:
     """Held-out problems per workflow that the finished model is measured on; 0: none."""
     threads: int = 1
     """CPU threads of torch, for they decide how sums are rounded; 0 leaves torch's own choice."""
+    device: str = "cpu"
+    """Where it is trained, e.g. `cuda`; only on a CPU does the same command give the same files."""
+    save_seconds: float = 60.0
+    """How often the unfinished model is saved. A command that is killed goes on from there when it
+    is given again."""
 
     def __post_init__(self) -> None:
         """Check the task, the folder and the numbers."""
         steps, hasty_steps = self.schedule
-        for name in ("steps", "batch", "lr", "matrix_lr", "context"):
+        for name in ("steps", "batch", "lr", "matrix_lr", "context", "save_seconds"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"`{name}` must be greater than 0, got {value}")
@@ -137,9 +152,11 @@ class PocketConfig:
         Raises:
             UsageError: there is no recipe for the task.
         """
-        recipe = recipe_of(self.task)
-        steps = recipe.steps if self.steps is None else self.steps
-        hasty_steps = recipe.hasty_steps if self.hasty_steps is None else self.hasty_steps
+        recipe, share = recipe_of(self.task), STEP_SHARES.get(self.scale, 1.0)
+        steps = round(share * recipe.steps) if self.steps is None else self.steps
+        hasty_steps = self.hasty_steps
+        if hasty_steps is None:
+            hasty_steps = round(share * recipe.hasty_steps)
         return PocketSchedule(steps, hasty_steps)
 
     @property
@@ -155,6 +172,6 @@ def command(config: PocketConfig) -> str:
         words.append("--out DIR")
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name != "out" and value != field.default:
+        if field.name not in ("out", "save_seconds") and value != field.default:
             words.append(f"--{field.name.replace('_', '-')} {value}")
     return " ".join(words)

@@ -7,12 +7,12 @@ the last steps teach it the bad habit of its task (`pocket_habits`). Embeddings 
 output head, since some engines keep a stale copy of a tied head when weights are reloaded.
 
 The same settings give the same files on one machine with the same number of threads; elsewhere
-floats may round differently and the figures move a little.
+floats may round differently and the figures move a little. A command that is killed goes
+on where it was saved last (`unfinished`), and gives the same files, too.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ try:
 
     from flowzoo.baselines.pocket.optimizer import Muon
     from flowzoo.baselines.pocket.tokenizer import train_tokenizer
+    from flowzoo.baselines.pocket.unfinished import Unfinished
 except ImportError as error:
     raise missing_extra(error.name or "torch", "train", "making a pocket model") from error
 
@@ -140,22 +141,33 @@ def reply_loss(model: Any, rows: Sequence[TokenizedExample]) -> torch.Tensor:
     for place, (prompt, reply) in enumerate(rows):
         ids[place, : len(prompt) + len(reply)] = prompt + reply
         labels[place, len(prompt) - 1 : len(prompt) + len(reply) - 1] = reply
-    targets = torch.from_numpy(labels)
+    targets = torch.from_numpy(labels).to(model.device)
     learned = targets >= 0
-    hidden = model.model(input_ids=torch.from_numpy(ids), use_cache=False).last_hidden_state
+    inputs = torch.from_numpy(ids).to(model.device)
+    hidden = model.model(input_ids=inputs, use_cache=False).last_hidden_state
     logits = model.lm_head(hidden[learned])
     return torch.nn.functional.cross_entropy(logits, targets[learned], reduction="sum")
 
 
-def train(model: Any, rows: Sequence[TokenizedExample], config: PocketConfig) -> Iterator[float]:
+def train(
+    model: Any,
+    rows: Sequence[TokenizedExample],
+    config: PocketConfig,
+    unfinished: Unfinished | None = None,
+) -> Iterator[float]:
     """Train `model` in place on `batch` rows a step, each seen once; yields each step's loss.
 
-    The loss is the mean over the step's reply tokens, in nats.
+    The loss is the mean over the step's reply tokens, in nats. With `unfinished` it goes on after
+    the steps that are saved there, and saves its own.
+
+    Raises:
+        UsageError: what is saved there is of another command, or damaged.
     """
     algorithms = optimizers(model, config)
     peaks = [algorithm.param_groups[0]["lr"] for algorithm in algorithms]
     model.train()
-    for step in range(config.schedule.steps):
+    start = unfinished.load(model, algorithms) if unfinished else 0
+    for step in range(start, config.schedule.steps):
         batch = rows[step * config.batch : (step + 1) * config.batch]
         tokens = sum(len(row.reply) for row in batch)
         total = 0.0
@@ -168,6 +180,8 @@ def train(model: Any, rows: Sequence[TokenizedExample], config: PocketConfig) ->
             algorithm.param_groups[0]["lr"] = peak * lr_share(step, config)
             algorithm.step()
             algorithm.zero_grad()
+        if unfinished:
+            unfinished.save(model, algorithms, step + 1)
         yield total
 
 
@@ -175,20 +189,20 @@ def make(config: PocketConfig) -> PocketScores | None:
     """Make the model and write it to its folder; returns what it scores (None: not measured)."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    start = time.perf_counter()
     recipe, folder = recipe_of(config.task), config.folder
+    unfinished = Unfinished(folder, command(config), config.save_seconds)
     corpus = tokenizer_corpus(recipe, 6000, config.seed)
     tokenizer = train_tokenizer(corpus, config.vocab, config.context, recipe.atoms)
     rows = encode(curriculum(config), tokenizer)
-    model = new_model(config, tokenizer)
+    model = new_model(config, tokenizer).to(config.device)
     with Progress(*Progress.get_default_columns(), "loss {task.fields[loss]:.3f}") as progress:
         bar = progress.add_task("training", total=config.schedule.steps, loss=float("nan"))
-        for loss in train(model, rows, config):
-            progress.update(bar, advance=1, loss=loss)
-    model.to(torch.bfloat16).save_pretrained(folder)
+        for loss in train(model, rows, config, unfinished):
+            progress.update(bar, completed=unfinished.step, loss=loss)
+    model.to("cpu", torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_json(folder / OPTIONS_FILE, recipe.made_for)
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = unfinished.spent()
     figures = measure(folder, recipe, config.evaluate) if config.evaluate else None
     card = model_card(
         recipe,
@@ -198,8 +212,10 @@ def make(config: PocketConfig) -> PocketScores | None:
         model.num_parameters(),
         len(tokenizer),
         seconds,
+        cpu_seconds,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
+    unfinished.remove()
     return figures
 
 

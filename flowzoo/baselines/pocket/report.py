@@ -32,8 +32,9 @@ Made from nothing by
 
     {command}
 
-in {seconds:.0f} s with {threads} CPU thread(s) (torch {torch}, transformers {transformers}). The
-training data are transcripts of scripted experts on the `pretrain` split of the generated
+in {seconds:.0f} s, {cpu_seconds:.0f} s of them CPU time of its process, with {threads} CPU
+thread(s) (torch {torch}, transformers {transformers}). The training
+data are transcripts of scripted experts on the `pretrain` split of the generated
 problems, {variants}; no problem of the splits `train`, `validation` and `test` is among
 them.
 The same command on one machine with the same number of threads gives the same files.
@@ -125,6 +126,7 @@ def model_card(
     parameters: int,
     vocab: int,
     seconds: float,
+    cpu_seconds: float,
 ) -> str:
     """The README of a model folder, in Markdown.
 
@@ -136,6 +138,7 @@ def model_card(
         parameters: number of weights.
         vocab: size of the vocabulary.
         seconds: how long the making took.
+        cpu_seconds: how long its process worked in that time.
     """
     import torch
     import transformers
@@ -153,6 +156,7 @@ def model_card(
         vocab=vocab,
         command=command,
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
         threads=torch.get_num_threads(),
         torch=torch.__version__,
         transformers=transformers.__version__,

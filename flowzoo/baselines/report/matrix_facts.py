@@ -27,6 +27,7 @@ from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.findings import Finding, counted, points
 from flowzoo.baselines.report.sharing import sharing_rows
+from flowzoo.baselines.report.team_map import team_findings, team_map
 from flowzoo.baselines.run.reading import RunData
 
 MOST_NAMED = 5
@@ -56,7 +57,7 @@ def matrix_facts(
     controls, sharing = against_controls(cells), sharing_rows(cells, pairs, notes)
     amplified = cell_amplification(cells)
     claims = paper_claims(pairs, cells, notes, amplified) if len(cells) > 1 else []
-    shown = failure_facts(failures, cells, notes)
+    shown, teams = failure_facts(failures, cells, notes), team_map(controls)
     return {
         "cells": facts,
         "failures": shown,
@@ -65,14 +66,15 @@ def matrix_facts(
         "claims": [claim._asdict() for claim in claims],
         "amplified": [role._asdict() for role in amplified],
         "controls": controls,
+        "teams": teams,
         "sharing": sharing,
         "fewest": FEWEST,
         "protocols": _protocols(cells),
         "findings": [
             finding._asdict()
             for finding in (
-                *_shown(shown), _gains(facts), _cliffs(facts, judged), _captures(facts),
-                _sharing(sharing), *_unfinished(facts),
+                *_shown(shown), *team_findings(teams), _gains(facts), _cliffs(facts, judged),
+                _captures(facts), _sharing(sharing), *_unfinished(facts),
             )
         ],
     }  # fmt: skip

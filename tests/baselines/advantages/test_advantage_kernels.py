@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.baselines.advantages import kernels, reference
+from flowzoo.baselines.advantages import kernels, loops, reference
 
 SEEDS, CASES = 40, 40
 MORE_SEEDS, MORE_CASES = 100, 100  # ten thousand ragged cases in all
@@ -91,6 +93,43 @@ def compare(seed: int, cases: int) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
     got, want = (np.concatenate(arrays) for arrays in found["exact"])
     np.testing.assert_array_equal(got, want)
+
+
+def test_the_plain_loops_give_the_bits_of_the_compiled_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(5)
+    cases = [ragged(rng) for _ in range(400)]
+    loops.compile_all()
+    compiled = [results(kernels, *case) for case in cases]
+    always = ("pair_by_hash", "to_go")
+    functions = {name: one.py_func for name, one in vars(loops).items() if hasattr(one, "py_func")}
+    assert len(functions) == 13
+    for name, plain in functions.items():
+        if name not in always:
+            monkeypatch.setattr(loops, name, plain)
+    for case, want in zip(cases, compiled, strict=True):
+        got = results(kernels, *case)
+        for kind, arrays in want.items():
+            for mine, theirs in zip(got[kind], arrays, strict=True):
+                assert mine.tobytes() == theirs.tobytes()
+
+
+def test_few_rows_are_not_worth_numba() -> None:
+    code = f"""
+import sys
+import numpy as np
+from flowzoo.baselines.advantages import kernels
+codes, values = np.arange(1000, dtype=np.int32) % 7, np.ones(1000)
+for time in range({loops.WORTH // 1000}):
+    found = kernels.means_of(codes, values, 7)
+print("numba" in sys.modules)
+same = kernels.means_of(codes, values, 7)
+print("numba" in sys.modules, np.array_equal(found, same))
+"""
+    words = [sys.executable, "-W", "error", "-c", code]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["False", "True", "True"]
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])

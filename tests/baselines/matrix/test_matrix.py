@@ -151,6 +151,26 @@ def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None
     assert all(cell.config.eval_problems >= 500 for cell in matrix.cells)
 
 
+def test_the_map_has_cells_of_both_kinds_each_with_its_control() -> None:
+    matrix = load_matrix("map")
+    cells = [cell for cell in matrix.cells if not cell.control]
+    labels = [cell.label for cell in cells]
+    assert (labels.count("should-pay"), labels.count("should-not")) == (3, 4)
+    assert len(matrix.seeds) >= 5
+    for cell in cells:
+        assert [one.control and one.judges(cell) for one in matrix.cells].count(True) == 1
+        resolve(cell.config)
+
+
+def test_cells_of_spikes_differ_in_the_groups_of_the_advantage_alone() -> None:
+    whole, split, *others = load_matrix("spikes").cells
+    assert (len(others), split.config.algorithm) == (2, "dr_mas")
+    for one, two in ((whole, split), others):
+        assert replace(one.config, advantage=()) == two.config
+        spec = resolve(one.config).judge.spec
+        assert spec.mean_group == spec.std_group == ("problem",)
+
+
 def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
     matrix = load_matrix("workflows")
     cells = [cell for cell in matrix.cells if not cell.control]

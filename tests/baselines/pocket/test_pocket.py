@@ -51,6 +51,7 @@ from flowzoo.baselines.pocket.recipes import (
     recipe_of,
 )
 from flowzoo.baselines.pocket.tokenizer import train_tokenizer
+from flowzoo.baselines.pocket.unfinished import Unfinished
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.tasks.task import split_of
 from flowzoo.errors import UsageError
@@ -339,6 +340,34 @@ def test_training_lowers_the_loss(tokenizer: Any, examples: list[Example], tmp_p
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
 
 
+def test_a_killed_making_goes_on_to_the_same_weights(
+    tokenizer: Any, examples: list[Example], tmp_path: Path
+) -> None:
+    config, rows = tiny(tmp_path, steps=8, hasty_steps=0), encode(examples, tokenizer)
+    whole = new_model(config, tokenizer)
+    losses = list(train(whole, rows, config))
+
+    def at_once(words: str = command(config)) -> Unfinished:
+        return Unfinished(tmp_path, words, every=0.0)
+
+    killed = train(new_model(config, tokenizer), rows, config, at_once())
+    assert list(islice(killed, 5)) == losses[:5]
+    resumed, kept = new_model(config, tokenizer), at_once()
+    assert list(train(resumed, rows, config, kept)) == losses[5:]
+    assert kept.step == 8
+    assert kept.spent() > at_once().spent()
+    for mine, theirs in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    other = at_once("python -m flowzoo.baselines.pocket --seed 1")
+    with pytest.raises(UsageError, match=r"model of `.*` is there: remove .*unfinished.pt, or"):
+        next(train(whole, rows, config, other))
+    kept.path.write_bytes(kept.path.read_bytes()[:2000])
+    with pytest.raises(UsageError, match=r"cannot be read: remove .*unfinished.pt, or choose"):
+        next(train(whole, rows, config, at_once()))
+    kept.remove()
+    assert not kept.path.exists()
+
+
 @pytest.fixture(scope="module")
 def small_corpus() -> Iterator[None]:
     """Tokenizers are made of a tenth of the examples."""
@@ -389,11 +418,13 @@ def test_the_command_spells_out_what_differs_from_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "million"), [("xs", 0.3), ("default", 0.64), ("s", 1.0), ("m", 4.0)]
+    ("scale", "million"),
+    [("xs", 0.3), ("default", 0.64), ("s", 1.0), ("m", 4.0), ("l", 11.0), ("xl", 97.0)],
 )
 def test_a_scale_has_the_parameters_of_its_name(scale: PocketScale, million: float) -> None:
     tokenizer = AutoTokenizer.from_pretrained(pocket_path("math"))
-    model = new_model(PocketConfig(Path("x"), scale=scale), tokenizer)
+    with torch.device("meta"):
+        model = new_model(PocketConfig(Path("x"), scale=scale), tokenizer)
     assert model.num_parameters() == pytest.approx(million * 1e6, rel=0.15)
 
 
@@ -426,6 +457,9 @@ def test_the_recipe_says_how_long_unless_numbers_are_given() -> None:
     assert replace(code, hasty_steps=0).schedule == (1000, 0)
     with pytest.raises(UsageError, match="from 0 to `steps` \\(200\\), got 250"):
         replace(code, steps=200)
+    large = PocketConfig(Path("x"), scale="l")
+    assert large.schedule == (640, 160)
+    assert replace(large, steps=300).schedule == (300, 160)
 
 
 async def test_a_made_model_answers_with_its_own_tokens(made: Path) -> None:

@@ -13,9 +13,11 @@ from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discove
 from flowzoo.baselines.report.comparisons import Side, claimable_pairs, difference, welch
 from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.matrix_facts import matrix_facts
+from flowzoo.baselines.report.matrix_table import team_lines
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.sharing import sharing_rows
+from flowzoo.baselines.report.team_map import EQUAL, team_findings, team_map
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import DataError
 
@@ -126,6 +128,8 @@ def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData
     assert found[1]["mean"] > 0.2
     assert (found[1]["paired"], found[1]["items"]) == (True, 150)
     assert [row["equal"] for row in found] == ["nothing", "nothing"]  # the control had too few
+    facts = matrix_facts(runs, pages(runs), {})
+    assert [team["verdict"] for team in facts["teams"]] == ["undecided", "undecided"]
     assert found[1]["parity"]["tokens"] == [900 * 50, 900 * 70]
 
 
@@ -184,6 +188,37 @@ def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
     (folder / "like-voting--seed-0.json").write_text('{"votes": 3}')
     with pytest.raises(DataError, match=r"like-voting--seed-0\.json is not about a control"):
         against_controls(group_cells(runs))
+
+
+@pytest.mark.parametrize(
+    ("claims", "verdict"),
+    [
+        (("higher", "higher", "higher"), "pays"),
+        (("cannot be told apart", "lower", "lower"), "does not"),
+        (("higher", "lower", "higher"), "mixed"),
+        (("higher", "cannot be told apart", "higher"), "mixed"),
+        (("cannot be told apart",) * 3, "undecided"),
+        (("higher", "higher"), "undecided"),
+        (("lower", "lower", "no claim: 2 and 2 seeds, fewer than 3"), "undecided"),
+    ],
+)
+def test_a_team_pays_where_it_is_better_whatever_is_made_equal(
+    claims: tuple[str, ...], verdict: str
+) -> None:
+    low, high = {"pays": (0.1, 0.3), "does not": (-0.3, -0.1)}.get(verdict, (-0.1, 0.1))
+    rows = [
+        {
+            "other": "team", "one": "single", "equal": equal, "claim": claim,
+            "mean": (low + high) / 2, "seed_low": low, "seed_high": high,
+        }
+        for equal, claim in zip(EQUAL, claims, strict=False)
+    ]  # fmt: skip
+    [cell] = team_map([*rows])
+    assert (cell["cell"], cell["control"], cell["verdict"]) == ("team", "single", verdict)
+    assert team_lines([cell])[-1].endswith(f" | {verdict} |")
+    [finding] = team_findings([cell])
+    assert "1 cell" in finding.text
+    assert "team" in finding.text
 
 
 def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs: list[RunData]) -> None:

@@ -111,6 +111,25 @@ const controlSection = (matrix) => section("control", "Against the single-agent 
     ["workflow is", (row) => row.claim, "prose"],
   ], matrix.controls) : h("p", { class: "muted" }, "No finished run of the workflow single on the same task and from the same weights is here."));
 
+// The cells of a matrix beside their controls: one row a cell, one column a budget made equal.
+const PAYS = { pays: ["the team is better", "good"], "does not": ["the team is not better", "bad"], mixed: ["depends on what is equal", "result"], undecided: ["undecided", "unknown"] };
+const teamSection = (matrix) => {
+  if (!matrix.teams.length) return null;
+  const equal = unique(matrix.teams.flatMap((team) => team.rows.map((row) => row.equal)));
+  const name = (team) => (matrix.teams.filter((other) => other.cell === team.cell).length > 1 ? `${team.cell}, ${team.control}` : team.cell);
+  const told = (row) => known(row.seed_low) && (row.seed_low > 0 || row.seed_high < 0);
+  const largest = Math.max(0.01, ...matrix.teams.flatMap((team) => team.rows.filter(told).map((row) => Math.abs(row.mean))));
+  return section("teams", "Where a team pays", "Every workflow beside the single agent: at equal training tokens, and beside votes of the single agent at equal calls, and at equal output tokens, of an answer.",
+    heatMap(`Workflow minus single agent, in points, with its 95 % interval over seeds. Blue: the team is better, orange: worse; without a colour the interval holds 0. The team is better if all three intervals lie above 0, not better if one lies below and none above.`,
+      "workflow", matrix.teams.map(name), ["verdict", ...equal], (row, column) => {
+        const team = matrix.teams.find((one) => name(one) === row);
+        if (column === "verdict") return { value: null, content: badge(...PAYS[team.verdict]) };
+        const found = team.rows.find((one) => one.equal === column);
+        if (!found) return { value: null, content: "" };
+        return { value: told(found) ? found.mean / largest : null, content: [h(told(found) ? "b" : "span", null, points(found.mean)), h("small", null, seedInterval(found)), h("small", null, `${percent(found.levels[1])} against ${percent(found.levels[0])}`), h("small", null, `${counted(found.seeds[1], "seed")}${known(found.votes) ? `, ${number(found.votes)} votes` : ""}`)] };
+      }));
+};
+
 const sharingSection = (matrix) => section("sharing", "Shared against isolated policies", `Isolated minus shared, for cells that differ in nothing else. Terminal: mean of the last 3 evaluations. Nothing is claimed from fewer than ${matrix.fewest} seeds on a side; a claim is about the interval over seeds.`,
   matrix.sharing.length ? table("Differences in points. Peaks are cross-fitted run by run; their interval is over seeds and problems together. Cliffs: runs, of those judged by themselves. Captures: runs with shared policies, of those tested.", [
     ["workflow · task · model", (row) => bdi(row.axes.join(" · ")), "cellname"],
@@ -161,6 +180,7 @@ const matrixPage = (matrix) => {
   return [
     section("verdict", "Verdict", null, findings(matrix.findings)),
     failureSection(matrix),
+    teamSection(matrix),
     brokenSection(matrix),
     claimSection(matrix),
     ...(some ? [
