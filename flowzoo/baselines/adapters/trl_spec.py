@@ -12,8 +12,8 @@ gives for the same problem, seed and replies (the check of docs/libraries.md com
 `turns="one"` is for an agent that is asked once an episode: its prompt ends TRL's last user message
 and the whole completion is its reply. With `turns="many"` the model answers by calling the tool
 `reply`, which returns what it is asked next; a message without a call is a reply, too, and turns
-that it leaves open are answered with nothing. TRL appends to one conversation, so an agent sees its
-own earlier prompts, where a rollout of ours shows each prompt alone.
+that it leaves open are answered with nothing. TRL appends to one conversation: of a chat that goes
+on, the new message is handed on; a prompt that stands alone here comes after the earlier ones there.
 
 Every member of a group plays the same problem with the same replies of others (they depend on seed,
 problem, `sample` and what the agent said), so that a group compares replies and not luck.
@@ -35,24 +35,15 @@ from flowzoo.baselines.adapters.outside import Others, OutsidePlay, one_agent, p
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
 from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError, check_choice, missing_extra
+from flowzoo.reward.visible import strip_thinking
 
 Turns = Literal["one", "many"]
 OVER = "The episode is over."
 
 
-def only_text(agent: str, messages: Sequence[Message]) -> str:
-    """The content of a chat that is one message of the user, all that an environment can hand on.
-
-    Raises:
-        UsageError: it is another chat.
-    """
-    if [message["role"] for message in messages] != ["user"]:
-        shape = ", ".join(message["role"] for message in messages)
-        raise UsageError(
-            f"{agent} was shown a chat ({shape}): TRL's environments can append to one message of "
-            "the user only. Train such a workflow with `flowzoo train` or `TRLRolloutWorker`."
-        )
-    return messages[0]["content"]
+def _visible(message: Message) -> tuple[str, str]:
+    """Role and content without thoughts, which later prompts may leave out."""
+    return message["role"], strip_thinking(message["content"])
 
 
 class WorkflowSeat:
@@ -61,6 +52,7 @@ class WorkflowSeat:
     def __init__(self, play: OutsidePlay, spec: TRLSpec) -> None:
         """Hold the seat."""
         self._play, self._spec = play, spec
+        self._chat: list[Message] = []
 
     def reset(self, index: int, sample: int = 0, **row: Any) -> str:
         """Begin the episode of a row; returns what the agent is shown.
@@ -75,18 +67,37 @@ class WorkflowSeat:
                 f"{self._play.agent} is not asked on problem {problem.id}: train an agent that is "
                 "asked in every episode."
             )
-        return only_text(self._play.agent, request.messages)
+        self._chat = []
+        return self._new_text(request.messages)
+
+    def _new_text(self, messages: Sequence[Message]) -> str:
+        """What a chat adds to the conversation so far: one message of the user.
+
+        Raises:
+            UsageError: it is another chat, which an environment of TRL cannot hand on.
+        """
+        shown, known = [*map(_visible, messages)], [*map(_visible, self._chat)]
+        new = messages[len(known) :] if shown[: len(known)] == known else messages
+        if [message["role"] for message in new] != ["user"]:
+            shape = ", ".join(message["role"] for message in new)
+            raise UsageError(
+                f"{self._play.agent} was shown a chat ({shape}): TRL's environments add one "
+                "message of the user at a time. Train with `flowzoo train` or `TRLRolloutWorker`."
+            )
+        self._chat = list(messages)
+        return new[0]["content"]
 
     def _answer(self, text: str) -> str | None:
         """Answer; what the agent is asked next."""
         request = self._play.answer(Completion(text))
-        return None if request is None else only_text(self._play.agent, request.messages)
+        self._chat.append({"role": "assistant", "content": text})
+        return None if request is None else self._new_text(request.messages)
 
     def _finish(self, text: str | None) -> EpisodeRecord:
         """The finished episode, after a last reply (None: there is none)."""
         play = self._play
         if text is not None and play.request is not None:
-            self._answer(text)
+            play.answer(Completion(text))
         if play.request is not None and self._spec.turns == "one":
             raise UsageError(f'{play.agent} is asked again in an episode: use turns="many".')
         while play.request is not None:
