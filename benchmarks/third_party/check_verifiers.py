@@ -58,7 +58,11 @@ if __name__ == "__main__":
         "verifiers",
         ["verifiers"],
         [
-            Row("`Env` of `voting`, a seat a role; rewards are ours", partial(rewards, "voting"), ADAPTER),
+            Row(
+                "`Env` of `voting`, a seat a role; rewards are ours",
+                partial(rewards, "voting"),
+                ADAPTER,
+            ),
             Row("`Env` of `eval_opt`; rewards are ours", partial(rewards, "eval_opt"), ADAPTER),
             Row("`AgentConfig.model` of a seat", models, ADAPTER),
         ],

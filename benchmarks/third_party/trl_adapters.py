@@ -162,7 +162,8 @@ def tool_calls() -> None:
             for call in message.get("tool_calls") or ()
         ]
         told = [message["content"] for message in completion if message["role"] == "tool"]
-        assert told and not any("error" in one for one in told)
+        assert told
+        assert not any("error" in one for one in told)
         # Turns that the model left open, cut off by the length limit, are answered with nothing.
         ours = our_episode(spec, others, index, sample, [*said, *[""] * 9])
         assert ours.returns["generator_0"] == found

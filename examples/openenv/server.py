@@ -49,10 +49,9 @@ class WorkflowEnvironment(Environment[ReplyAction, TurnObservation, WorkflowStat
 
     def _turn(self, seen: Any, info: dict[str, Any], **rest: Any) -> TurnObservation:
         transcript = info.pop("transcript", [])
-        return TurnObservation(
-            messages=seen["messages"], agent=self._env.aec.agent_selection if not transcript else "",
-            transcript=transcript, metadata=info, **rest,
-        )  # fmt: skip
+        agent = "" if transcript else self._env.aec.agent_selection
+        seen = {"messages": seen["messages"], "agent": agent, "transcript": transcript}
+        return TurnObservation(**seen, metadata=info, **rest)
 
     @property
     def state(self) -> WorkflowState:

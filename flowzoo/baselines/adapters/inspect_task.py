@@ -56,7 +56,9 @@ class InspectPolicy:
 
     async def _answer(self, request: Request) -> Completion:
         config = GenerateConfig(max_tokens=request.max_tokens)
-        output = await get_model(role=request.role).generate(chat_of(request.messages), config=config)
+        output = await get_model(role=request.role).generate(
+            chat_of(request.messages), config=config
+        )
         return Completion(output.completion, finish=_finish(output))
 
     async def close(self) -> None:

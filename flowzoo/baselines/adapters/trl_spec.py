@@ -13,7 +13,7 @@ gives for the same problem, seed and replies (the check of docs/libraries.md com
 and the whole completion is its reply. With `turns="many"` the model answers by calling the tool
 `reply`, which returns what it is asked next; a message without a call is a reply, too, and turns
 that it leaves open are answered with nothing. TRL appends to one conversation: of a chat that goes
-on, the new message is handed on; a prompt that stands alone here comes after the earlier ones there.
+on, the new message is handed on; prompts that stand alone here stand in one conversation there.
 
 Every member of a group plays the same problem with the same replies of others (they depend on seed,
 problem, `sample` and what the agent said), so that a group compares replies and not luck.

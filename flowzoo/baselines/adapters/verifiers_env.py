@@ -135,7 +135,7 @@ def plugin(
     if taken:
         raise UsageError(f"role {taken[0]!r} is a field of verifiers' EnvConfig: rename the role.")
     seat = vf.AgentConfig(runtime=vf.SubprocessConfig())
-    fields: dict[str, Any] = {role: (vf.AgentConfig, seat) for role in roles}
+    fields: dict[str, Any] = dict.fromkeys(roles, (vf.AgentConfig, seat))
     config = create_model(f"{type(made).__name__}EnvConfig", __base__=vf.EnvConfig, **fields)
 
     class WorkflowTasks(vf.Taskset[WorkflowTask, vf.TasksetConfig]):

@@ -90,7 +90,7 @@ def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
 
 
 def test_what_cannot_be_played_is_said() -> None:
-    with pytest.raises(UsageError, match="has 3 agents: name one, e.g. 'generator_0'"):
+    with pytest.raises(UsageError, match=r"has 3 agents: name one, e\.g\. 'generator_0'"):
         TRLSpec("voting", "generator")
     with pytest.raises(UsageError, match="unknown role or agent 'judge'"):
         TRLSpec("voting", "judge")
