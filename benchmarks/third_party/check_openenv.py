@@ -19,7 +19,7 @@ from rows import Row, report
 from flowzoo.envs.api.solo import SoloEnv
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "openenv"
-EXAMPLE = "[examples/openenv](../examples/openenv/README.md)"
+EXAMPLE = "[examples/openenv](../examples/openenv/server.py)"
 REPLIES = ("\\boxed{1}", "A", "B", "<answer>2</answer>", "3", "")
 
 
@@ -50,16 +50,18 @@ def serving(workflow: str, role: str) -> Iterator[str]:
         server.wait()
 
 
-def played(reset: Any, step: Any, episodes: int) -> list[Any]:
-    """What is seen and paid in some episodes with fixed replies."""
+def played(reset: Any, step: Any, golds: list[str]) -> list[Any]:
+    """What is seen and paid in an episode of each seed; every second begins with its answer."""
     found = []
-    for seed in range(episodes):
+    for seed, gold in enumerate(golds):
         turn, done = reset(seed), False
         found.append(turn)
         for number in range(20):
             if done:
                 break
-            turn, reward, done = step(REPLIES[(seed + number) % len(REPLIES)])
+            right = number == 0 and seed % 2 == 0
+            reply = f"\\boxed{{{gold}}}" if right else REPLIES[(seed + number) % len(REPLIES)]
+            turn, reward, done = step(reply)
             found.append((turn, reward, done))
         assert done
     return found
@@ -76,7 +78,11 @@ def same(workflow: str, role: str) -> None:
         seen, reward, terminated, truncated, _ = view.step(text)
         return seen["messages"], reward, terminated or truncated
 
-    wanted = played(lambda seed: view.reset(seed=seed)[0]["messages"], step, 6)
+    golds = []
+    for seed in range(6):
+        view.reset(seed=seed)
+        golds.append(view.aec.unwrapped.episode.problem.gold)
+    wanted = played(lambda seed: view.reset(seed=seed)[0]["messages"], step, golds)
     with serving(workflow, role) as url:
         with WorkflowClient(base_url=url).sync() as client:
 
@@ -84,7 +90,8 @@ def same(workflow: str, role: str) -> None:
                 result = client.step(ReplyAction(text=text))
                 return result.observation.messages, result.reward, result.done
 
-            found = played(lambda seed: client.reset(seed=seed).observation.messages, over_wire, 6)
+            begin = lambda seed: client.reset(seed=seed).observation.messages  # noqa: E731
+            found = played(begin, over_wire, golds)
             assert client.state().problem.count("/") == 3
         if role == "aggregator":
             sessions(url)
@@ -107,8 +114,8 @@ if __name__ == "__main__":
         "OpenEnv",
         ["openenv"],
         [
-            Row("a server of the aggregator of `voting`, two sessions at once; what is seen and paid "
-                "is the view's",
+            Row("a server of the aggregator of `voting`, two sessions at once; what is seen and "
+                "paid is the view's",
                 partial(same, "voting", "aggregator"), EXAMPLE),
             Row("the same for the generator of `eval_opt`, asked several times",
                 partial(same, "eval_opt", "generator"), EXAMPLE),

@@ -84,9 +84,9 @@ def tokenizer() -> Any:
 def settings(folder: str, **more: Any) -> GRPOConfig:
     """A small GRPO on the CPU."""
     return GRPOConfig(
-        folder, per_device_train_batch_size=8, num_generations=4, max_completion_length=48,
-        report_to=[], use_cpu=True, bf16=False, disable_tqdm=True, logging_strategy="no",
-        save_strategy="no", learning_rate=1e-3, temperature=1.0, seed=0, **more,
+        folder, per_device_train_batch_size=8, num_generations=4, report_to=[], use_cpu=True,
+        bf16=False, disable_tqdm=True, logging_strategy="no", save_strategy="no",
+        learning_rate=1e-3, temperature=1.0, seed=0, **more,
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def one_role() -> None:
     """Three steps on the aggregator of voting; rewards are those of our rollout."""
     others = "scripted:0.5"
     spec = TRLSpec("voting", "aggregator", others=others, problems=8, samples=2, seed=3)
-    seen = train(spec, max_steps=3)
+    seen = train(spec, max_steps=3, max_completion_length=48)
     assert len(seen) == 24
     for index, sample, completion, found in seen:
         ours = our_episode(spec, others, index, sample, [completion[-1]["content"]])
@@ -153,7 +153,9 @@ def tool_calls() -> None:
     """A role that is asked several times answers by the tool; rewards are those of our rollout."""
     others = "scripted:0.5"
     spec = TRLSpec("eval_opt", "generator", others=others, turns="many", problems=4, seed=1)
-    seen = train(spec, Calling, max_steps=1, max_tool_calling_iterations=4, beta=0.0)
+    # TRL takes back what a tool said where that would be longer than a completion may be.
+    longest = {"max_completion_length": 400, "max_tool_calling_iterations": 4}
+    seen = train(spec, Calling, max_steps=1, beta=0.0, **longest)
     turns = []
     for index, sample, completion, found in seen:
         said = [
