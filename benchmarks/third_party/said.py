@@ -73,7 +73,7 @@ def serving(said: Said) -> Iterator[tuple[str, Counter[str]]]:
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, *words: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
