@@ -82,6 +82,13 @@ def test_commands_that_are_not_played_parse(name: str) -> None:
     assert len(lines) >= 5
 
 
+def test_the_gallery_shows_the_problems_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from pages.gallery import PAGE, gallery  # type: ignore[import-not-found]
+
+    assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
+
+
 def slug(heading: str) -> str:
     """The anchor that code hosts and the site give a heading."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()

@@ -39,7 +39,9 @@ from flowzoo.envs.tasks.task import get_problem
 from flowzoo.seeding import key_int
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-QWEN3 = (Path(str(trl.__file__)).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
+QWEN3 = (Path(str(trl.__file__)).parent / "chat_templates" / "qwen3.jinja").read_text(
+    encoding="utf-8"
+)
 """It renders tool calls, as TRL requires; without tools a prompt is the pocket model's own."""
 
 
