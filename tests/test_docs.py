@@ -11,6 +11,7 @@ import pytest
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.cli import main
+from flowzoo.commands.line import parse
 from flowzoo.envs import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,6 +70,23 @@ def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
     for module in set(sys.modules) - before:
         if (tmp_path / f"{module}.py").exists():
             del sys.modules[module]
+
+
+@pytest.mark.parametrize("name", ["migrate", "qwen3"])
+def test_commands_that_are_not_played_parse(name: str) -> None:
+    text = (DOCS / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = [block for language, block in BLOCK.findall(text) if language in ("", "shell")]
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("flowzoo ")]
+    for line in lines:
+        parse(tuple(shlex.split(line)[1:]))
+    assert len(lines) >= 5
+
+
+def test_the_gallery_shows_the_problems_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from pages.gallery import PAGE, gallery  # type: ignore[import-not-found]
+
+    assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
 
 
 def slug(heading: str) -> str:

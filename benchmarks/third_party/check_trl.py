@@ -1,4 +1,4 @@
-"""`datasets` and TRL: what they do with recorded episodes that `flowzoo dataset` wrote."""
+"""`datasets` and TRL: recorded episodes that `flowzoo dataset` wrote, and training in workflows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rows import Row, report
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
+from trl_adapters import all_roles, one_role, tool_calls
 
 from flowzoo import cli
 from flowzoo.agents.pocket import pocket_path
@@ -21,6 +22,8 @@ from flowzoo.agents.pocket import pocket_path
 datasets.disable_progress_bars()
 ROOT = Path(__file__).resolve().parent.parent.parent
 WRITTEN = "`flowzoo dataset`"
+SPEC = "`flowzoo.baselines.adapters.trl_spec.TRLSpec`"
+WORKER = "`flowzoo.baselines.adapters.trl_worker.TRLRolloutWorker`; its `train` needs CUDA"
 
 
 @lru_cache(maxsize=1)
@@ -95,5 +98,14 @@ report(
         Row('`load_dataset(FOLDER, "episodes")`', episodes, WRITTEN),
         Row("the example of [episodes.md](episodes.md)", block, WRITTEN),
         Row("`SFTTrainer` on the replies, prompts left out of the loss", tuned, WRITTEN),
+        Row("`GRPOTrainer` on one role, others played for it; rewards are ours", one_role, SPEC),
+        Row(
+            "the same for a role that is asked several times", tool_calls, f'{SPEC}, `turns="many"`'
+        ),
+        Row(
+            "rollout worker of `AsyncGRPOTrainer`, all roles; rows and advantages are ours",
+            all_roles,
+            WORKER,
+        ),
     ],
 )

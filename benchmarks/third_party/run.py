@@ -30,6 +30,9 @@ LIBRARIES = {
     "torchrl": ["torchrl==0.14.1"],
     "rllib": ["ray[rllib]==2.60.0"],
     "tianshou": ["tianshou==2.0.1"],
+    "inspect": ["inspect-ai==0.3.285"],
+    "verifiers": ["verifiers==0.4.0"],
+    "openenv": ["openenv==0.10.0"],
     "trl": ["trl==1.16.0", "datasets==5.2.0", "pyarrow==26.0.1"],
 }
 """What is installed for the script of each."""

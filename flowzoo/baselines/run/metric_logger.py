@@ -1,4 +1,4 @@
-"""Metrics on boards: as TensorBoard event files, and on Weights & Biases when asked."""
+"""Metrics on boards: as TensorBoard event files, and on Weights & Biases or Trackio when asked."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ def check_loggers(config: TrainConfig) -> None:
     """Find out before the models are loaded whether the boards of `config` can be written.
 
     Raises:
-        MissingExtraError: W&B is asked for and not installed.
+        MissingExtraError: W&B or Trackio is asked for and not installed.
     """
     if config.wandb:
-        import flowzoo.baselines.run.wandb_run  # noqa: F401  # raises what is to be raised
+        import flowzoo.baselines.run.wandb_run  # raises what is to be raised
+    if config.trackio:
+        import flowzoo.baselines.run.trackio_run  # noqa: F401
 
 
 class TensorBoardWriter:
@@ -88,15 +90,19 @@ class MetricLogger:
             history: the rows of metrics up to it.
 
         Raises:
-            MissingExtraError: W&B is asked for and not installed.
-            UsageError: W&B does not start, for want of a login for instance.
+            MissingExtraError: W&B or Trackio is asked for and not installed.
+            UsageError: one of them does not start, for want of a login for instance.
         """
         self._writers: list[MetricWriter] = [TensorBoardWriter(root / "tensorboard", step)]
+        before = [(int(row["step"]), scalars(row)) for row in history]
         if config.wandb:
             from flowzoo.baselines.run.wandb_run import WandbRun
 
-            before = [(int(row["step"]), scalars(row)) for row in history]
             self._writers.append(WandbRun(root, config, before))
+        if config.trackio:
+            from flowzoo.baselines.run.trackio_run import TrackioRun
+
+            self._writers.append(TrackioRun(root, config, before))
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Show one row of metrics."""

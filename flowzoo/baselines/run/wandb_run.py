@@ -12,55 +12,20 @@ of the machine; no console output, no code, no command line, no name of the git 
 
 from __future__ import annotations
 
-import re
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from flowzoo.baselines.run.public import named_run, public
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import UsageError, missing_extra
-from flowzoo.files import read_json, write_json
 
 try:  # names, for a bare folder `wandb` in the working directory passes for a module
     from wandb import Settings, init
     from wandb.errors import Error
 except ImportError as error:
     raise missing_extra("wandb", "wandb", "`wandb`") from error
-
-_URL = re.compile(r"([a-z][a-z0-9+.-]*://)(?:[^/?#\s]*@)?([^?#\s]*)\S*", re.IGNORECASE)
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-def public(value: Any) -> Any:
-    """Settings as they may be shown: URLs in their texts lose user, password, query and fragment.
-
-    Tuples become lists, as in JSON.
-    """
-    if isinstance(value, str):
-        return _URL.sub(r"\1\2", value)
-    if isinstance(value, Mapping):
-        return {str(name): public(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [public(inner) for inner in value]
-    return value
-
-
-def run_id(root: Path, project: str) -> str:
-    """The W&B id of the run in `root`, one for each project; a new one is stored there.
-
-    It is the folder's name and a random part: a run made anew in a folder that was deleted is
-    another run.
-    """
-    path = root / "wandb.json"
-    known: dict[str, str] = read_json(path) if path.exists() else {}
-    if project not in known:
-        name = _NOT_IN_IDS.sub("-", root.resolve().name)[:50]
-        known[project] = f"{name}-{secrets.token_hex(4)}"
-        write_json(path, known)
-    return known[project]
 
 
 class WandbRun:
@@ -74,7 +39,7 @@ class WandbRun:
         Raises:
             UsageError: W&B does not start, for want of a login for instance.
         """
-        identity = run_id(root, config.wandb)
+        identity = named_run(root, "wandb.json", config.wandb)
         try:
             self._run = init(
                 project=config.wandb,

@@ -358,6 +358,9 @@ class EvaluationOptions:
     wandb: str = ""
     """Project on Weights & Biases that the metrics are sent to as well; empty: none. Needs
     `flowzoo[wandb]` and a login, or WANDB_MODE=offline in the environment."""
+    trackio: str = ""
+    """Project in Trackio that the metrics are written to as well; empty: none. Needs
+    `flowzoo[trackio]`; `trackio show` opens it."""
     swap_probe: bool = False
     """After the last step, evaluate with the policies of every two roles exchanged: roles that have
     specialised fall."""

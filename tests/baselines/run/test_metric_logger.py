@@ -1,4 +1,4 @@
-"""Boards: the numbers of a run as TensorBoard files and, offline, as files of W&B itself."""
+"""Boards: the numbers of a run as files of TensorBoard and of W&B, offline, and in Trackio."""
 
 from __future__ import annotations
 
@@ -253,3 +253,63 @@ def test_without_wandb_the_extra_is_named_before_anything_is_loaded(
     with pytest.raises(MissingExtraError, match=r"flowzoo\[wandb\]"):
         train(config)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def trackio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Trackio with a database of its own; it reads where when it is imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("TRACKIO_")]:
+            patch.delenv(name)
+        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
+        yield pytest.importorskip("trackio", reason="the Trackio board needs flowzoo[trackio]")
+
+
+def in_trackio(root: Path, project: str) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """Step -> the numbers of a run as its database has them, and its settings."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    name = json.loads((root / "trackio.json").read_text())[project]
+    found: dict[int, dict[str, Any]] = {}
+    for row in SQLiteStorage.get_logs(project, name):
+        step = row["step"]
+        assert step not in found
+        found[step] = {key: value for key, value in row.items() if key not in ("step", "timestamp")}
+    return found, SQLiteStorage.get_run_config(project, name) or {}
+
+
+def test_trackio_has_every_number_once_in_a_run_that_is_resumed(
+    tmp_path: Path, trackio: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TrainConfig(trackio="zoo", options=("url=http://hunter2@h/x",), out=str(tmp_path))
+    rows: list[dict[str, Any]] = [{"step": n, "eval/b": n / 2, "list": [1]} for n in range(4)]
+    killed = MetricLogger(tmp_path, config, -1, [])
+    for row in rows[:3]:
+        killed.add(row)
+    killed.close()
+    resumed = MetricLogger(tmp_path, config, 1, rows[:2])
+    resumed.add({"step": 2, "eval/b": 7.0})  # done again: it stays as it was first sent
+    resumed.add(rows[3])
+    resumed.close()
+    found, settings = in_trackio(tmp_path, "zoo")
+    assert found == {row["step"]: scalars(row) for row in rows}
+    assert settings["options"] == ["url=http://h/x"]
+    assert capsys.readouterr().out == ""
+
+
+def test_trackio_switched_on_late_gets_the_steps_so_far(tmp_path: Path, trackio: Any) -> None:
+    config = TrainConfig(trackio="late", out=str(tmp_path))
+    before = [{"step": step, "a": float(step)} for step in range(3)]
+    board = MetricLogger(tmp_path, config, 2, before)
+    board.add({"step": 3, "a": 3.0})
+    board.close()
+    assert in_trackio(tmp_path, "late")[0] == {step: {"a": float(step)} for step in range(4)}
+
+
+def test_without_trackio_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "flowzoo.baselines.run.trackio_run", raising=False)
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(MissingExtraError, match=r"flowzoo\[trackio\]"):
+        check_loggers(TrainConfig(**SMALL, trackio="zoo", out=str(tmp_path / "run")))

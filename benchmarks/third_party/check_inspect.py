@@ -1,0 +1,92 @@
+"""Inspect: a workflow as a task, answered by models that say what our scripted policies say."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from typing import Any
+
+from inspect_ai import eval as inspect_eval
+from inspect_ai.model import GenerateConfig, ModelAPI, ModelOutput, get_model, modelapi
+from rows import Row, report
+from said import recorded
+
+from flowzoo.baselines.adapters.inspect_task import workflow_task
+
+N, EPOCHS = 6, 2
+LOGS = tempfile.TemporaryDirectory()
+"""Samples of a log are read when they are looked at."""
+ADAPTER = "`flowzoo.baselines.adapters.inspect_task`"
+
+
+@modelapi(name="said")
+class SaidAPI(ModelAPI):
+    """Answers a prompt as it was answered before."""
+
+    def __init__(self, model_name: str, said: Any = None, **kwargs: Any) -> None:
+        super().__init__(model_name)
+        self.said, self.asked = said, 0
+
+    def max_connections(self) -> int:
+        """One at a time, so that replies to equal prompts keep their order."""
+        return 1
+
+    async def generate(
+        self, input: Any, tools: Any, tool_choice: Any, config: GenerateConfig
+    ) -> ModelOutput:
+        """The next reply to this prompt."""
+        self.asked += 1
+        return ModelOutput.from_content(self.model_name, self.said[input[-1].text].pop(0))
+
+
+def evaluate(name: str, models: dict[str, Any]) -> Any:
+    """The log of an evaluation."""
+    (log,) = inspect_eval(
+        workflow_task(name, n=N),
+        model=models.pop("model"),
+        model_roles=models,
+        epochs=EPOCHS,
+        log_dir=LOGS.name,
+        max_samples=1,
+        display="none",
+    )
+    assert log.status == "success", log.error
+    return log
+
+
+def scores(name: str) -> None:
+    """Every sample's score is that of our episode, and so is the mean."""
+    records, said = recorded(name, N, EPOCHS)
+    log = evaluate(name, {"model": get_model("said/any", said=said)})
+    found = sorted(sample.scores["workflow_score"].value for sample in log.samples)
+    assert found == sorted(record.score for record in records)
+    assert 0 < sum(found) < len(found)
+    ours = {record.problem: 0.0 for record in records}
+    for record in records:
+        ours[record.problem] += record.score
+    theirs = dict.fromkeys(ours, 0.0)
+    for sample in log.samples:
+        theirs[str(sample.id)] += sample.scores["workflow_score"].value
+    assert theirs == ours
+    mean = log.results.scores[0].metrics["mean"].value
+    assert abs(mean - sum(found) / len(found)) < 1e-9
+
+
+def roles() -> None:
+    """A role has a model of its own."""
+    _, said = recorded("voting", N, EPOCHS)
+    judge, rest = get_model("said/judge", said=said), get_model("said/rest", said=said)
+    evaluate("voting", {"model": rest, "aggregator": judge})
+    assert (judge.api.asked, rest.api.asked) == (N * EPOCHS, 3 * N * EPOCHS)
+
+
+if __name__ == "__main__":
+    report(
+        "Inspect",
+        ["inspect_ai"],
+        [
+            Row("`voting` as a task; scores are ours", partial(scores, "voting"), ADAPTER),
+            Row("`eval_opt` as a task; scores are ours", partial(scores, "eval_opt"), ADAPTER),
+            Row("`model_roles`", roles, ADAPTER),
+        ],
+    )

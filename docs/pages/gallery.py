@@ -1,0 +1,67 @@
+"""docs/gallery.md: what the problems of every task look like, level by level.
+
+    .venv/bin/python docs/pages/gallery.py
+
+The first two validation problems of each, as a prompt shows them, with the reference answer. A test
+compares the page with what is made here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks.task import Problem, get_problem
+
+PAGE = Path(__file__).resolve().parent.parent / "gallery.md"
+SHOWN, LONGEST = 2, 700
+
+CHOICES: dict[str, list[dict[str, Any]]] = {
+    "math": [{"level": level} for level in (1, 2, 3, 4)],
+    "code": [{"level": level} for level in (1, 2, 3)],
+    "plan_path": [{"side": 5}, {"side": 10}],
+    "sokoban": [{"side": 6}, {"side": 6, "boxes": 2}],
+    "sudoku": [{"side": 4}, {"side": 9}],
+    "search": [{"level": level} for level in (1, 2, 3)],
+    "writing": [{"form": "tldr"}, {"form": "expansion"}],
+}
+"""Task -> the options that are shown."""
+
+HEAD = """# Gallery
+What is asked: the first two validation problems of every task at every level, and their answers.
+Problems are generated, each a function of its split, seed and index, so there are as many as you
+like; data files take their place with `--options data=FILE`. [environments.md](environments.md)
+says how a workflow puts them into prompts. Written by `.venv/bin/python docs/pages/gallery.py`.
+"""
+
+
+def gallery() -> str:
+    """The page."""
+    parts = [HEAD]
+    for name, choices in CHOICES.items():
+        parts.append(f"## {name}\n")
+        for options in choices:
+            task = make_task(name, **options)
+            words = " ".join(f"{key}={value}" for key, value in options.items())
+            parts.append(f"### `{name}`, `--options {words}`\n")
+            parts += [sample(get_problem(task, index, "validation")) for index in range(SHOWN)]
+    return "\n".join(parts)
+
+
+def sample(problem: Problem) -> str:
+    """A problem and its answer, in a fence that nothing in them can close."""
+    lines = [shown(problem.text), "", f"answer: {shown(problem.gold)}"]
+    text = "\n".join(line.rstrip() for part in lines for line in part.split("\n"))
+    ticks = max([2, *map(len, re.findall(r"`+", text))]) + 1
+    return f"{'`' * ticks}text\n{text}\n{'`' * ticks}\n"
+
+
+def shown(text: str) -> str:
+    """The text, or its beginning where it is long."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(gallery(), encoding="utf-8")

@@ -1,0 +1,157 @@
+"""Workflows as tasks of Inspect (`inspect_ai`): its models answer, our rewards score.
+
+    from flowzoo.baselines.adapters.inspect_task import workflow_task
+    eval(workflow_task("voting", n=100), model="openai/gpt-4o", model_roles={"aggregator": ...})
+
+A sample is a problem, an epoch an episode of it. The solver plays the whole episode: every role is
+answered by Inspect's model of that role (`model_roles`), or by the model that is evaluated. So
+Inspect's limits, caches, retries and logs hold for every call. The score is the episode's own, in
+[0, 1]; the answer and the score of every role's job stand beside it in the log.
+Needs the package inspect-ai, which no extra of flowzoo brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageUser,
+    GenerateConfig,
+    ModelOutput,
+    get_model,
+)
+from inspect_ai.scorer import Score, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from flowzoo.agents.policy import Batching, Completion, Request
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import EpisodeRecord, Message, Workflow, make_workflow
+from flowzoo.envs.tasks.task import get_problem
+
+_KEPT = "flowzoo"
+"""Where an episode's outcome stands in the store of a sample."""
+_KINDS: Mapping[str, Any] = {
+    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant
+}  # fmt: skip
+
+
+class InspectPolicy:
+    """Inspect's model of the role that is asked, or the one that is evaluated."""
+
+    batching: Batching = "stream"
+    name = "inspect"
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """See `Policy`."""
+        return [await self._answer(request) for request in requests]
+
+    async def _answer(self, request: Request) -> Completion:
+        config = GenerateConfig(max_tokens=request.max_tokens)
+        output = await get_model(role=request.role).generate(
+            chat_of(request.messages), config=config
+        )
+        return Completion(output.completion, finish=_finish(output))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def _finish(output: ModelOutput) -> Any:
+    return "length" if output.stop_reason in ("max_tokens", "model_length") else "stop"
+
+
+def chat_of(messages: Sequence[Message]) -> list[ChatMessage]:
+    """A chat as Inspect's messages."""
+    return [_KINDS[message["role"]](content=message["content"]) for message in messages]
+
+
+@solver
+def play_workflow(workflow: Workflow, split: str, seed: int = 0) -> Solver:
+    """Plays the episode of a sample; its outcome is in the sample's store."""
+    roster = Roster.shared(InspectPolicy(), workflow.role_counts())
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        problem = get_problem(workflow.task, state.metadata["index"], split)
+        rollout = Rollout(workflow, roster, seed=seed, deterministic=False)
+        (record,) = await rollout.arun([EpisodeJob(problem, state.epoch - 1)])
+        state.store.set(_KEPT, outcome(record))
+        state.output = ModelOutput.from_content(str(state.model), record.answer or "")
+        state.completed = True
+        return state
+
+    return solve
+
+
+def outcome(record: EpisodeRecord) -> dict[str, Any]:
+    """What the scorer needs of an episode, as plain values."""
+    truths: dict[str, list[float]] = {}
+    for call in record.calls:
+        if call.truth is not None:
+            truths.setdefault(call.role, []).append(call.truth)
+    return {
+        "score": record.score,
+        "answer": record.answer,
+        "returns": dict(record.returns),
+        "truths": {role: fmean(found) for role, found in truths.items()},
+        "calls": len(record.calls),
+    }
+
+
+@scorer(metrics=[mean(), stderr()])
+def workflow_score() -> Any:
+    """The episode's score."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        found = state.store.get(_KEPT)
+        return Score(value=found["score"], answer=found["answer"], metadata=found)
+
+    return score
+
+
+@task
+def workflow_task(
+    workflow: Any = "voting",
+    task_name: str | None = None,
+    split: str = "test",
+    n: int = 100,
+    seed: int = 0,
+    **options: Any,
+) -> Task:
+    """A workflow on the first `n` distinct problems of a split.
+
+    Args:
+        workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
+        task_name: name of a task; by default the workflow's own.
+        split: of the problems.
+        n: number of problems.
+        seed: part of the keys of the requests.
+        options: of the workflow and its task.
+
+    Raises:
+        UsageError: a name, a number or an option that there is not.
+    """
+    made = make_workflow(workflow, task_name, **options)
+    samples = [
+        Sample(
+            input=problem.text,
+            target=problem.gold,
+            id=problem.id,
+            metadata={"index": problem.index},
+        )
+        for problem in distinct_problems(made.task, split, n)
+    ]
+    return Task(
+        dataset=MemoryDataset(samples, name=f"{made.name} on {made.task.name}"),
+        solver=play_workflow(made, split, seed),
+        scorer=workflow_score(),
+        name=made.name,
+    )

@@ -1,0 +1,172 @@
+"""A workflow as an environment of verifiers 0.4, every role a seat with a model of its own.
+
+verifiers finds an environment by the name of a top-level module, and the seats are fields of a
+class. So a workflow is published as a small file; this is all of `flowzoo_voting.py`:
+
+    from flowzoo.baselines.adapters.verifiers_env import CallHarness, plugin
+
+    VotingTasks, VotingEnv = plugin("voting")
+    __all__ = ["CallHarness", "VotingEnv", "VotingTasks"]
+
+Then `eval flowzoo_voting --model M --env.aggregator.model N` evaluates it, with the other switches
+of verifiers. A seat that names no model plays with the run's, which makes it self-play. Every call
+of an episode is a run of its seat with a fresh context, so it is one trace: it carries what the
+workflow paid that call as the reward `workflow`, and the episode's score and the truth of its job
+as metrics. Calls are made in this process, by the harness that comes with it; programs that a
+workflow runs are confined by flowzoo's sandbox.
+Needs the package verifiers, which no extra of flowzoo brings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import verifiers.v1 as vf
+from openai import AsyncOpenAI
+from pydantic import create_model
+from verifiers.v1.dialects.chat import message_to_wire
+
+from flowzoo.agents.names import role_of
+from flowzoo.agents.policy import Batching, Completion, Policy, Request
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.roster import Roster
+from flowzoo.envs import Message, Workflow, make_workflow
+from flowzoo.envs.tasks.task import get_problem
+from flowzoo.errors import UsageError
+
+REWARD = "workflow"
+_KINDS: dict[str, Any] = {
+    "system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage
+}  # fmt: skip
+
+
+class CallHarness(vf.Harness[vf.HarnessConfig]):
+    """One call of the model with the task's messages, in this process."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: Any,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+        tool_interception_url: str | None = None,
+    ) -> vf.ProgramResult:
+        """Send it to the run's endpoint, which records it."""
+        messages = [message_to_wire(message) for message in data.prompt or []]
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client:
+            await client.chat.completions.create(model=ctx.model, messages=messages)  # type: ignore[arg-type]
+        return vf.ProgramResult(0, "", "")
+
+
+class ProblemData(vf.TaskData):
+    """A problem; `id` is its reference."""
+
+    index: int = 0
+    text: str = ""
+
+
+class WorkflowTask(vf.Task[ProblemData]):
+    """A problem of the workflow's task. The workflow pays, not the task."""
+
+
+class SeatPolicy:
+    """A seat of verifiers as a policy: every request is a run of it."""
+
+    batching: Batching = "stream"
+
+    def __init__(self, role: str, seat: vf.Agent, task: vf.Task) -> None:
+        """Take the seat of `role` for one episode of `task`."""
+        self.name, self._seat, self._task = role, seat, task
+        self.traces: dict[tuple[str, int], vf.Trace] = {}
+        """Agent and turn -> its run."""
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """See `Policy`; the seat's own bound says how many runs are under way."""
+        return list(await asyncio.gather(*map(self._run, requests)))
+
+    async def _run(self, request: Request) -> Completion:
+        task = self._task.with_data(prompt=chat_of(request.messages), system_prompt=None)
+        trace = await self._seat.run(task)
+        if trace.last_error is not None:
+            raise RuntimeError(f"{request.agent} did not answer: {trace.last_error.message}")
+        agent, turn = request.key[3], request.key[4]
+        self.traces[str(agent), int(turn)] = trace
+        finish = "length" if trace.is_truncated else "stop"
+        return Completion(trace.last_reply, finish=finish)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def chat_of(messages: Sequence[Message]) -> list[Any]:
+    """A chat as messages of verifiers."""
+    return [_KINDS[message["role"]](content=message["content"]) for message in messages]
+
+
+def plugin(
+    workflow: Any, task: Any = None, *, split: str = "train", problems: int = 512, **options: Any
+) -> tuple[type[vf.Taskset], type[vf.Env]]:
+    """The two classes that a module of verifiers exports beside `CallHarness`.
+
+    Args:
+        workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
+        task: name of a task, or a Task; by default the workflow's own.
+        split: of the problems.
+        problems: number of distinct problems.
+        options: of the workflow and its task.
+
+    Raises:
+        UsageError: a name or an option that there is not, or a role that has the name of a field of
+            `EnvConfig`.
+    """
+    made: Workflow = make_workflow(workflow, task, **options)
+    roles = list(made.role_counts())
+    taken = sorted(set(roles) & set(vf.EnvConfig.model_fields))
+    if taken:
+        raise UsageError(f"role {taken[0]!r} is a field of verifiers' EnvConfig: rename the role.")
+    seat = vf.AgentConfig(runtime=vf.SubprocessConfig())
+    fields: dict[str, Any] = dict.fromkeys(roles, (vf.AgentConfig, seat))
+    config = create_model(f"{type(made).__name__}EnvConfig", __base__=vf.EnvConfig, **fields)
+
+    class WorkflowTasks(vf.Taskset[WorkflowTask, vf.TasksetConfig]):
+        """The first problems of the split with different texts."""
+
+        def load(self) -> Iterator[WorkflowTask]:
+            """See `vf.Taskset`."""
+            for problem in distinct_problems(made.task, split, problems):
+                data = ProblemData(id=problem.id, index=problem.index, text=problem.text)
+                yield WorkflowTask(data, self.config.task)
+
+    class WorkflowSeats(vf.Env[config]):  # type: ignore[valid-type]
+        """Plays the workflow's episode on a problem."""
+
+        async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+            """See `vf.Env`."""
+            seats = {role: SeatPolicy(role, getattr(agents, role), task) for role in roles}
+            await play(made, seats, getattr(task.data, "index"), split)  # noqa: B009
+
+    return WorkflowTasks, WorkflowSeats
+
+
+async def play(workflow: Workflow, seats: dict[str, SeatPolicy], index: int, split: str) -> None:
+    """Play an episode, and write on every trace what its call was paid."""
+    policies: dict[str, Policy] = {**seats}
+    problem = get_problem(workflow.task, index, split)
+    rollout = Rollout(workflow, Roster(policies), deterministic=False)
+    (record,) = await rollout.arun([EpisodeJob(problem)])
+    for call in record.calls:
+        trace = seats[role_of(call.agent)].traces[call.agent, call.turn]
+        trace.record_reward(REWARD, call.reward)
+        trace.record_metrics({"score": record.score, "phase": call.phase, "slot": call.slot})
+        if call.truth is not None:
+            trace.record_metric("truth", call.truth)
