@@ -121,7 +121,8 @@ class EngineOptions:
     """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
     learner's own weights with `transformers`. What the learner keeps is `weights`."""
     engine_memory: float = 0.0
-    """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
+    """GiB of KV cache of all vLLM engines together; 0: a share of a GPU, and on a CPU 0.25 each or,
+    where that is more, one sequence of the greatest length, which is then said."""
     engine_sleep: bool = False
     """Release a colocated engine's GPU memory while the learner runs."""
     engine_restarts: int = 2
