@@ -12,7 +12,6 @@ attention; outputs are compared with those of rows alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,7 @@ def ways(length: int, options: Options, device: str) -> tuple[dict[str, Any], An
         return (place[k] <= place[q]) & ((row_of[k] == 0) | (row_of[k] == row_of[q]))
 
     mask = create_block_mask(seen, None, None, count, count, device=device)
-    flex: Callable[..., Any] = torch.compile(flex_attention) if device == "cuda" else flex_attention
+    flex: Any = torch.compile(flex_attention) if device == "cuda" else flex_attention
     found: dict[str, Any] = {
         "packed": lambda q, k, v: packed_attention(
             torch.nn.Module(), q, k, v, None, packing=packing
@@ -91,9 +90,10 @@ def ways(length: int, options: Options, device: str) -> tuple[dict[str, Any], An
         places = torch.cat(paths)
 
         def varlen(q: Any, k: Any, v: Any) -> Any:
-            whole = [one[0].transpose(0, 1)[places] for one in (q, k, v)]
-            whole[1:] = [one.repeat_interleave(HEADS // GROUPS, 1) for one in whole[1:]]
-            out = varlen_attn(*whole, ends, ends, length, length, is_causal=True)
+            query, key, value = (one[0].transpose(0, 1)[places] for one in (q, k, v))
+            out: Any = varlen_attn(
+                query, key, value, ends, ends, length, length, window_size=(-1, 0), enable_gqa=True
+            )
             return torch.empty_like(q[0].transpose(0, 1)).index_copy(0, places, out)
 
         found["varlen"] = varlen
@@ -106,12 +106,12 @@ def measure(length: int, options: Options) -> dict[str, Any]:
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     found, count, paths = ways(length, options, device)
     torch.manual_seed(0)
-    given = [
+    given: list[Any] = [
         torch.randn(1, heads, count, WIDTH, device=device, dtype=dtype, requires_grad=True)
         for heads in (HEADS, GROUPS, GROUPS)
     ]
     with torch.no_grad():
-        exact = alone(*given, paths)
+        exact = alone(given[0], given[1], given[2], paths)
     results: dict[str, Any] = {"length": length, "rows": options.rows, "distinct_tokens": count}
     for name, way in found.items():
         try:

@@ -308,7 +308,9 @@ class OptimiserOptions:
     optimizer: OptimizerName = "adamw"
     """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
     are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual).
-    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`."""
+    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`. `muon` keeps
+    one moment of the layers' matrices, and AdamW's two of all else. `adamw8bit` keeps AdamW's
+    moments in 8 bits (flowzoo[bits])."""
     beta1: float = 0.9
     """Decay of AdamW's mean of gradients."""
     beta2: float = 0.999

@@ -116,6 +116,13 @@ def optimiser_bytes(shape: ModelShape, config: LearnerConfig, adapter: int = 0) 
         return 0
     if config.optimizer == "adafactor":
         return 4 * sum(map(_sums, _all(shape))) if not adapter else 4 * adapter // 2
+    if config.optimizer == "muon":
+        inner = adapter or sum(
+            numbers([one]) for layer in shape.layers for one in layer if len(one) == 2
+        )
+        return 4 * inner + 8 * (trained - inner)
+    if config.optimizer == "adamw8bit":  # with a float for every block of 256
+        return 2 * trained + 2 * 4 * trained // 256
     return 2 * own * trained
 
 

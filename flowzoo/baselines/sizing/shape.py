@@ -64,6 +64,10 @@ class ModelShape:
         return sum(rank * sum(shape) for shape in self.adapted)
 
 
+def _weight(module: Any) -> Any:
+    return getattr(module, "weight", module)
+
+
 def numbers(shapes: Sequence[Shape]) -> int:
     """How many numbers tensors of these shapes have together."""
     return sum(torch.Size(shape).numel() for shape in shapes)
@@ -121,5 +125,5 @@ def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
         hidden=text.hidden_size,
         context=getattr(text, "max_position_embeddings", None) or 0,
         cache=cache_numbers(config),
-        tied=model.get_output_embeddings().weight is model.get_input_embeddings().weight,
+        tied=_weight(model.get_output_embeddings()) is _weight(model.get_input_embeddings()),
     )

@@ -108,7 +108,7 @@ def test_what_a_backward_pass_keeps_is_counted_without_memory(
     assert counted.kept(length, again=True) < counted.kept(length, again=False)
 
 
-@pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor"])
+@pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
 def test_the_state_of_an_optimiser_is_counted(kind: Any, config: Any) -> None:
     from flowzoo.baselines.learner.config import LearnerConfig
     from flowzoo.baselines.learner.optimizers import make_optimizer
