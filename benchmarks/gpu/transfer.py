@@ -65,7 +65,7 @@ def receive(way: str, size: str, repeats: int, store: str, inbox: Any, outbox: A
         mine = weights(size, device)
         for _ in range(repeats):
             for one in mine.values():
-                torch.distributed.broadcast(one, 0)
+                torch.distributed.broadcast(one.view(torch.uint8), 0)
             outbox.put(total(mine))
     for _ in range(repeats if way in ("file", "ipc") else 0):
         given = inbox.get(timeout=WAIT_S)
@@ -117,7 +117,7 @@ def measure(way: str, options: Options) -> dict[str, Any]:
                     inbox.put(mine)
                 else:
                     for one in mine.values():
-                        torch.distributed.broadcast(one, 0)
+                        torch.distributed.broadcast(one.view(torch.uint8), 0)
                 assert outbox.get(timeout=WAIT_S) == wanted, "other weights came"
                 seconds.append(time.perf_counter() - began)
                 if way == "file":
