@@ -51,7 +51,7 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
 def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--config", "paper/voting-math@pocket", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["workflow"] == "voting"
+    assert found["workflow"] == "voting_v0"
     assert next(iter(found["policies"].values()))["files_bytes"]
 
 

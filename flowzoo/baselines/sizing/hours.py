@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,8 @@ class RunTokens(NamedTuple):
 def read_rates(files: Sequence[Path], workflow: str) -> MeasuredRates:
     """The rates in JSON files of `benchmarks/gpu/rollout.py` and `benchmarks/gpu/learner.py`.
 
+    Of rollouts of several workflows the rate of `workflow` counts, or the lowest.
+
     Raises:
         UsageError: a file cannot be read.
         DataError: it is of another program.
@@ -50,7 +53,8 @@ def read_rates(files: Sequence[Path], workflow: str) -> MeasuredRates:
             size = found["options"]["size"]
             if kind == "rollout":
                 rates = {one["workflow"]: one["tokens_per_second"] for one in found["results"]}
-                rate = generated = float(rates.get(workflow, min(rates.values())))
+                short = re.sub(r"_v\d+$", "", workflow)
+                rate = generated = float(rates.get(short, min(rates.values())))
             elif kind == "learner":
                 rate = trained = float(found["tokens_per_second"])
             else:

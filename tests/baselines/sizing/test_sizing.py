@@ -203,13 +203,19 @@ def test_hours_need_rates_that_were_measured(tmp_path: Path) -> None:
     machine = {"machine": {"device": "H"}, "options": {"size": "0.6B"}}
     files = [tmp_path / name for name in ("rollout", "learner", "other")]
     found = [
-        {"benchmark": "rollout", "results": [{"workflow": "voting", "tokens_per_second": 1e3}]},
+        {
+            "benchmark": "rollout",
+            "results": [
+                {"workflow": "voting", "tokens_per_second": 1e3},
+                {"workflow": "single", "tokens_per_second": 1.0},
+            ],
+        },
         {"benchmark": "learner", "tokens_per_second": 500.0},
         {"benchmark": "step"},
     ]
     for path, one in zip(files, found, strict=True):
         path.write_text(json.dumps({**machine, **one}), encoding="utf-8")
-    rates = read_rates(files[:2], "voting")
+    rates = read_rates(files[:2], "voting_v0")
     assert (rates.generated, rates.trained, len(rates.said)) == (1e3, 500.0, 2)
     sampling, learning = hours(tokens, rates, 2)
     assert sampling == pytest.approx((tokens.sampled + tokens.evaluated) / 2000 / 3600)
