@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,6 +171,35 @@ def stopwatch(times: dict[str, float], name: str) -> Iterator[None]:
 def peak_gib() -> float | None:
     """Most GPU memory torch has held, in GiB; None on a CPU."""
     return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+
+
+def held_bytes() -> int:
+    """Memory in use: tensors on the GPU, or on a CPU all of this process."""
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated()
+    return _status("VmRSS")
+
+
+@contextmanager
+def peak_memory(found: dict[str, int], name: str) -> Iterator[None]:
+    """Put the most bytes in use during the block into `found[name]`; 0 where nobody knows."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    yield
+    gpu = torch.cuda.is_available()
+    found[name] = torch.cuda.max_memory_allocated() if gpu else _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    """A size from Linux's list of what this process takes, in bytes; 0 elsewhere."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def report(results: dict[str, Any], file: Path | None) -> None:

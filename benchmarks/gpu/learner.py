@@ -11,14 +11,24 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import tyro
 
 sys.path.insert(0, str(Path(__file__).parent))
-from common import card, device_name, peak_gib, random_model, report, shape_of, stopwatch
+from common import (
+    card,
+    device_name,
+    held_bytes,
+    peak_gib,
+    peak_memory,
+    random_model,
+    report,
+    shape_of,
+    stopwatch,
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,8 @@ class Options:
     """Most positions of a forward pass."""
     compute: Literal["float32", "bfloat16"] = "float32"
     """Number format of matrix products; weights and optimiser stay in float32."""
+    gradient_checkpointing: bool = False
+    """Compute each layer again in the backward pass."""
     lora: bool = False
     """Train an adapter of rank 16 on a frozen base."""
     json: Path | None = None
@@ -67,20 +79,51 @@ def random_calls(options: Options, vocabulary: int) -> list[Any]:
     return calls
 
 
+def estimate(model: Any, learner: Any, tokens: int) -> dict[str, int]:
+    """The same parts as `flowzoo plan` counts them, for rows that share no tokens."""
+    from flowzoo.baselines.learner.lora import LoraSettings
+    from flowzoo.baselines.sizing.activations import count_activations
+    from flowzoo.baselines.sizing.memory import learner_memory
+    from flowzoo.baselines.sizing.shape import shape_of as sizes_of
+
+    config = replace(
+        learner.config, microbatch_tokens=min(tokens, learner.config.microbatch_tokens)
+    )
+    adapter = learner.weights.is_adapter
+    found = learner_memory(
+        sizes_of(model.config),
+        count_activations(
+            model.config, LoraSettings() if adapter else None, config.weights, config.compute
+        ),
+        config,
+        adapter=sum(weight.numel() for weight in learner.parameters) if adapter else 0,
+        gpu=device_name() == "cuda",
+    )
+    return {**found.held, **found.learning, "most at a time": found.peak}
+
+
 def main(options: Options) -> int:
     """Time the updates and print one JSON object."""
     from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
     from flowzoo.baselines.learner.update import Learner, LearnerConfig
 
+    memory: dict[str, int] = {}
+    empty = held_bytes()
     model = random_model(options.size, device_name())
+    memory["weights"] = held_bytes() - empty
     lora = LoraBase(model, "", LoraSettings()).add("a", 0) if options.lora else None
     config = LearnerConfig(
-        lr=1e-5, microbatch_tokens=options.microbatch_tokens, compute=options.compute
-    )
+        lr=1e-5, microbatch_tokens=options.microbatch_tokens, compute=options.compute,
+        gradient_checkpointing=options.gradient_checkpointing,
+    )  # fmt: skip
     learner = Learner(lora or model, config)
     calls = random_calls(options, model.config.vocab_size)
     advantages = [1.0 if number % 2 else -1.0 for number in range(len(calls))]
-    learner.update(calls, advantages)
+    before = held_bytes()
+    with peak_memory(memory, "most at a time"):
+        learner.update(calls, advantages)
+    memory["optimiser"] = held_bytes() - before
+    memory["most at a time"] -= empty
     times: dict[str, float] = {}
     with stopwatch(times, "update"):
         for _ in range(options.updates):
@@ -103,6 +146,8 @@ def main(options: Options) -> int:
             "flops_per_second": flops / seconds,
             "mfu": flops / seconds / limit.flops if limit else None,
             "peak_gib": peak_gib(),
+            "memory": memory,
+            "estimate": estimate(model, learner, sum(lengths)),
         },
         options.json,
     )

@@ -38,7 +38,7 @@ class Options:
     max_batch: int = 256
     """Most sequences decoded together."""
     kv_gib: float = 0.0
-    """KV cache in GiB; 0: 0.25 on a CPU, a share of a GPU."""
+    """KV cache in GiB; 0: a share of a GPU, and on a CPU 0.25 or a longest sequence."""
     lora: bool = False
     """One adapter for each role on the base, as isolated LoRA policies have."""
     json: Path | None = None

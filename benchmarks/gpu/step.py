@@ -18,7 +18,15 @@ from typing import Any, Literal
 import tyro
 
 sys.path.insert(0, str(Path(__file__).parent))
-from common import device_name, peak_gib, random_model, report, stopwatch
+from common import (
+    device_name,
+    held_bytes,
+    peak_gib,
+    peak_memory,
+    random_model,
+    report,
+    stopwatch,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,17 @@ class Options:
     max_tokens: int = 64
     """Tokens of a reply."""
     engine_memory: float = 0.0
-    """GiB of KV cache."""
+    """GiB of KV cache; 0: what `flowzoo train` takes."""
+    engine_dtype: Literal["", "float32", "bfloat16"] = ""
+    """Number format of the engine; empty: bfloat16 on a GPU."""
+    compute: Literal["", "float32", "bfloat16"] = ""
+    """Of the learner's products; empty: bfloat16 on a GPU."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """Of the learner's weights, or of the frozen base of adapters."""
+    gradient_checkpointing: bool = False
+    """Compute each layer again in the backward pass."""
+    microbatch_tokens: int = 4096
+    """Most tokens of one forward pass of the learner."""
     sleep: bool = False
     """Release the engine's GPU memory while the learner runs."""
     json: Path | None = None
@@ -63,31 +81,22 @@ def main(options: Options) -> int:
     """Train for a few steps and print one JSON object."""
     import torch
 
-    from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.trainer import Trainer
-
     gpu = device_name() == "cuda"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_model(options.size, folder / "model")
-        trainer = Trainer(
-            TrainConfig(
-                workflow=options.workflow, model=str(folder / "model"),
-                sharing=(options.sharing,), lora_rank=options.lora_rank, engine="vllm",
-                engine_dtype="bfloat16" if gpu else "float32", engine_sleep=options.sleep,
-                engine_memory=options.engine_memory, compute="bfloat16" if gpu else "float32",
-                deterministic=False, lr=1e-5, warmup=0,
-                problems=options.problems, samples=options.samples, steps=options.steps,
-                max_tokens=options.max_tokens, max_batch=256, truncated="train",
-                out=str(folder / "run"),
-            )
-        )  # fmt: skip
+        memory = {"before": held_bytes()}
+        times: dict[str, float] = {}
+        with stopwatch(times, "start"):
+            trainer = open_trainer(options, folder, gpu)
+        memory["weights, optimiser and engine"] = held_bytes() - memory["before"]
+        starting = times.pop("start")
         try:
-            gaps = [one_step(trainer, 0, {})]
-            times: dict[str, float] = {}
+            gaps = [one_step(trainer, 0, {}, memory)]
+            times = {}
             tokens = 0
             for step in range(1, options.steps + 1):
-                row = one_step(trainer, step, times)
+                row = one_step(trainer, step, times, memory)
                 gaps.append(row)
                 tokens += row["tokens"]
         finally:
@@ -96,11 +105,13 @@ def main(options: Options) -> int:
         {
             "benchmark": "step",
             "options": asdict(options),
+            "start_seconds": starting,
             "seconds_per_step": {key: value / options.steps for key, value in times.items()},
             "tokens_per_second": tokens / sum(times.values()),
             "sampled_tokens_per_step": tokens / options.steps,
             "largest_sync_gap": max(row["gap"] for row in gaps),
             "peak_gib": peak_gib(),
+            "memory": memory,
             "torch_threads": torch.get_num_threads(),
         },
         options.json,
@@ -108,8 +119,33 @@ def main(options: Options) -> int:
     return 0
 
 
-def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]:
-    """Rollout, an update with advantages of +-1 (random weights earn no reward), and the sync."""
+def open_trainer(options: Options, folder: Path, gpu: bool) -> Any:
+    """The trainer with its engine, on the model in `folder`."""
+    from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.trainer import Trainer
+
+    dtype = options.engine_dtype or ("bfloat16" if gpu else "float32")
+    return Trainer(
+        TrainConfig(
+            workflow=options.workflow, model=str(folder / "model"), sharing=(options.sharing,),
+            lora_rank=options.lora_rank, engine="vllm", engine_dtype=dtype,
+            engine_sleep=options.sleep, engine_memory=options.engine_memory,
+            compute=options.compute or ("bfloat16" if gpu else "float32"), weights=options.weights,
+            gradient_checkpointing=options.gradient_checkpointing, deterministic=False, lr=1e-5,
+            warmup=0, problems=options.problems, samples=options.samples, steps=options.steps,
+            max_tokens=options.max_tokens, max_batch=256, truncated="train",
+            microbatch_tokens=options.microbatch_tokens, out=str(folder / "run"),
+        )
+    )  # fmt: skip
+
+
+def one_step(
+    trainer: Any, step: int, times: dict[str, float], memory: dict[str, int]
+) -> dict[str, Any]:
+    """Rollout, an update with advantages of +-1 (random weights earn no reward), and the sync.
+
+    The most bytes in use during each, less those from before the trainer, go into `memory`.
+    """
     from flowzoo.agents.rollout.episodes import EpisodeJob
     from flowzoo.baselines.engines.evaluation import sample_jobs
 
@@ -119,15 +155,17 @@ def one_step(trainer: Any, step: int, times: dict[str, float]) -> dict[str, Any]
         for index in range(config.problems)
         for sample in range(config.samples)
     ]
-    with stopwatch(times, "rollout"):
+    with stopwatch(times, "rollout"), peak_memory(memory, "most in rollout"):
         calls = sample_jobs(trainer.engines, trainer.sampler(trainer.workflow, step), jobs).rows
-    with stopwatch(times, "learn"):
+    with stopwatch(times, "learn"), peak_memory(memory, "most in learn"):
         trainer.engines.before_learning()
         for name, learner in trainer.learners.items():
             mine = [call for call in calls if call.policy == name]
             learner.update(mine, [1.0 if number % 2 else -1.0 for number in range(len(mine))])
-    with stopwatch(times, "sync and proof"):
+    with stopwatch(times, "sync and proof"), peak_memory(memory, "most in sync and proof"):
         row = trainer.engines.sync()
+    for name in ("rollout", "learn", "sync and proof"):
+        memory[f"most in {name}"] -= memory["before"]
     return {
         "tokens": sum(len(call.output_ids) for call in calls),
         "gap": max(value for key, value in row.items() if key.startswith("sync/gap_max")),

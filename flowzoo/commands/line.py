@@ -30,6 +30,7 @@ COMMANDS = {
     "train": (
         "Train a workflow's policies; run the same command again to resume a run that was stopped."
     ),
+    "plan": ("Say what fits which GPUs, from the arguments of `flowzoo train`; nothing is loaded."),
     "matrix": (
         "Train every cell of an experiment matrix, several at a time; repeat the command to go on."
     ),
@@ -93,7 +94,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
         rest.remove(name)  # words before it are options without values
         shape = shape_of(options_of(name))
         asked = {"prog": f"flowzoo {name}", "args": rest, "description": COMMANDS[name]}
-        if name == "train":
+        if name in ("train", "plan"):
             filed = module_of(name).with_file(rest)
             asked |= {} if filed is None else {"default": shape(filed)}
     said = io.StringIO()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import json
 import logging
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import load_config
+from flowzoo.baselines.settings.file import load_config, named_file
 from flowzoo.commands.shared import own_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
+from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.baselines.trainer import Trainer
@@ -44,14 +46,8 @@ class Options:
 
 def with_file(words: Sequence[str]) -> Options | None:
     """Defaults of a command line that names a file of settings; None where it names none."""
-    found = None
-    for place, word in enumerate(words):
-        flag, equals, name = word.partition("=")
-        if flag == "--config":
-            found = name if equals else "".join(words[place + 1 : place + 2])
-    if not found or found.startswith("-"):
-        return None  # no name: the parser says so
-    return Options(settings=load_config(found), config=found)
+    name = named_file(words)
+    return None if name is None else Options(settings=load_config(name), config=name)
 
 
 def run(options: Options) -> int:
@@ -73,6 +69,7 @@ def run(options: Options) -> int:
         return kept_of_run(root, None if trainer is None else trainer.step, steps, options.restart)
 
     with interruptible(kept):
+        tell_memory(options.settings)
         trainer = open_trainer(options)
         tell_start(trainer)
         with step_progress(steps, trainer.step) as on_step:
@@ -112,6 +109,26 @@ def open_trainer(options: Options) -> Trainer:
     atexit.register(gc.unfreeze)  # some libraries count at the end what is left of them, and tell
     gc.enable()
     return Trainer(options.settings, restart=options.restart)
+
+
+def tell_memory(config: TrainConfig) -> None:
+    """Before anything is loaded, what a run on a GPU will take of its memory, as far as is known.
+
+    A model that has to be downloaded first has no shape yet, and wrong settings are said elsewhere.
+    """
+    if config.device == "cpu":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    quiet_transformers()
+    from flowzoo.baselines.sizing.layouts import RunSizes
+
+    ranks = int(os.environ.get("WORLD_SIZE", 1)) if config.backend == "torchrun" else 1
+    room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    with contextlib.suppress(UsageError):
+        print(RunSizes(config).said(ranks, room), file=sys.stderr, flush=True)
 
 
 def tell_start(trainer: Trainer) -> None:

@@ -19,8 +19,8 @@ from flowzoo.errors import UsageError
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
-    "export", "dataset", "new", "doctor", "sandbox build", "sandbox check", "completion",
+    "list", "algorithms", "play", "eval", "filter", "sft", "train", "plan", "matrix", "report",
+    "swap", "export", "dataset", "new", "doctor", "sandbox build", "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
 

@@ -89,6 +89,37 @@ def test_the_learner_script_runs_here_at_tiny_size(
     found = json.loads(file.read_text())
     assert 0 < found["trained_parameters"] < found["parameters"]
     assert found["tokens_per_second"] > 0
+    assert found["memory"]["most at a time"] > 0
+    assert found["estimate"]["adapter"] == 4 * found["trained_parameters"]
+
+
+@pytest.mark.full
+def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="needs flowzoo[train]")
+    words = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")
+    path = ROOT / "benchmarks" / "gpu" / "all.py"
+    monkeypatch.setattr(sys, "argv", ["all.py", *words, "--limit", "1"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(path), run_name="__main__")
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert [one["ended"] for one in found["steps"]] == ["took more than 1 s"] * 2
+    (tmp_path / "transfer-tiny.json").write_text(json.dumps({**found["steps"][1], "ended": 0}))
+    monkeypatch.setattr(sys, "argv", ["all.py", *words])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(path), run_name="__main__")
+    attention, _ = json.loads((tmp_path / "summary.json").read_text())["steps"]
+    (row,) = attention["result"]["results"]
+    for way in ("packed", "flex"):
+        assert row[way]["largest_difference"] < 1e-4
+    monkeypatch.setattr(sys, "argv", ["all.py", "--dry"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(path), run_name="__main__")
+    steps = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(steps) == len(set(steps)) > 20
+    assert steps[0].startswith("smoke")
 
 
 def test_an_endpoint_needs_its_engine() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,11 +36,13 @@ from flowzoo.agents.vllm.convert import (
     tokens_prompt,
 )
 from flowzoo.agents.vllm.loop_thread import LoopThread
-from flowzoo.agents.vllm.settings import EngineSettings, engine_fields
+from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
 from flowzoo.agents.vllm.weights_file import weights_file
 from flowzoo.errors import UsageError
 
 T = TypeVar("T")
+
+_log = logging.getLogger("flowzoo")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -58,6 +61,8 @@ class AsyncLLMBackend:
         self._count = 0
         self._under_way = 0
         fields = engine_fields(path, settings, cpu=on_cpu())
+        if note := cache_note(fields, settings):
+            _log.warning("%s", note)
         try:
             with visible_devices(settings.devices), quiet_start():
                 self._engine: AsyncLLM = self._loop.wait(_start(fields))

@@ -27,7 +27,8 @@ from flowzoo.agents.vllm.backend import (
     VLLMBackend,
     shared_memory,
 )
-from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.agents.vllm.cache import cache_bytes
+from flowzoo.agents.vllm.settings import CPU_BLOCK, EngineSettings
 from flowzoo.agents.written import check_written
 from flowzoo.errors import UsageError, missing_extra, unknown
 
@@ -100,7 +101,8 @@ class VLLMEngine:
         config = load_texts(os.fspath(path))[1]
         limit = getattr(config, "max_position_embeddings", None) or chosen.max_context
         context = min(chosen.max_context or limit, limit)
-        chosen = replace(chosen, max_context=context)
+        needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
+        chosen = replace(chosen, max_context=context, sequence_bytes=needed)
         return cls(path, lambda: open_backend(os.fspath(path), chosen), context=context)
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:

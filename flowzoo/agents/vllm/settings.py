@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ EngineDType = Literal["float32", "bfloat16", "float16"]
 
 GIB = 2**30
 _CPU_KV_GIB = 0.25
-_CPU_BLOCK = 32
+CPU_BLOCK = 32
 """vLLM's CPU kernels want a multiple of 32; with its default of 128, prompts shorter than that
 would never be found in the prefix cache."""
 
@@ -41,7 +42,11 @@ class EngineSettings:
     dtype: EngineDType = "float32"
     """Number format of weights and cache."""
     kv_gib: float = 0.0
-    """Size of the KV cache in GiB; 0: 0.25 on a CPU, and on a GPU what `gpu_share` leaves."""
+    """Size of the KV cache in GiB; 0: on a CPU 0.25 or, where that is more, `sequence_bytes`, and
+    on a GPU what `gpu_share` leaves."""
+    sequence_bytes: int = 0
+    """Cache that one sequence of the greatest length takes, without which vLLM does not start;
+    `VLLMEngine.local` knows it by the model."""
     gpu_share: float = 0.4
     """Share of the GPU's memory for weights, cache and work space where `kv_gib` is 0."""
     max_batch: int = 256
@@ -80,6 +85,18 @@ class EngineSettings:
                 "`devices` is for a split engine: a colocated one runs where this process does; "
                 "set placement to split or CUDA_VISIBLE_DEVICES before the start."
             )
+
+
+def cache_note(fields: Mapping[str, Any], settings: EngineSettings) -> str:
+    """What is to be said of a cache that became larger than is usual on a CPU, or nothing."""
+    size = fields.get("kv_cache_memory_bytes", 0)
+    if settings.kv_gib or size <= _CPU_KV_GIB * GIB:
+        return ""
+    return (
+        f"the engine's KV cache takes {size / GIB:.2f} GiB, for one sequence of "
+        f"{settings.max_context:,} tokens or many short ones (engine_memory sets it; max_prompt "
+        "shortens the sequence)"
+    )
 
 
 def prepare_environment(*, cpu: bool) -> None:
@@ -133,14 +150,15 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
         "worker_extension_cls": "flowzoo.agents.vllm.worker.WeightLoader",
     }
     if settings.kv_gib or cpu:
-        fields["kv_cache_memory_bytes"] = int((settings.kv_gib or _CPU_KV_GIB) * GIB)
+        usual = max(int(_CPU_KV_GIB * GIB), settings.sequence_bytes)
+        fields["kv_cache_memory_bytes"] = int(settings.kv_gib * GIB) or usual
     if cpu:
         # Prompts whole or not at all: vLLM (0.32) rewinds the seeded generator of a request whose
         # prompt is cut over two steps, which CPU generators cannot.
         step = max(settings.max_step_tokens, settings.max_batch, settings.max_context)
         fields |= {
             "enforce_eager": True,
-            "block_size": _CPU_BLOCK,
+            "block_size": CPU_BLOCK,
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": step,
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import queue
 import threading
 from collections import deque
@@ -39,9 +40,10 @@ from flowzoo.agents.vllm.convert import (
     sampling_params,
     tokens_prompt,
 )
-from flowzoo.agents.vllm.settings import EngineSettings, engine_fields
+from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
 from flowzoo.errors import UsageError
 
+_log = logging.getLogger("flowzoo")
 _TURN = threading.RLock()
 """Held whenever vLLM computes: the running forward pass and the process groups are globals of its
 modules, and two engines at once would read one another's."""
@@ -181,6 +183,8 @@ class InProcessBackend:
     def _run(self, started: Future[None]) -> None:
         try:
             fields = engine_fields(self._path, self._settings, cpu=on_cpu())
+            if note := cache_note(fields, self._settings):
+                _log.warning("%s", note)
             with _TURN, quiet_start():
                 self._engine = LLMEngine.from_engine_args(EngineArgs(**fields))
                 _OPEN.add(id(self))

@@ -8,9 +8,11 @@ rank that has gone. A rank that is killed takes the others with it through the l
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar, cast
@@ -27,8 +29,11 @@ from flowzoo.errors import FlowzooError, UsageError
 
 T = TypeVar("T")
 
+logger = logging.getLogger("flowzoo")
 WAIT = timedelta(hours=2)
 """How long a rank waits for one that neither answers nor dies."""
+CLOSE_S = 20.0
+"""How long a rank that ends waits for what it has sent, in seconds."""
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -108,9 +113,25 @@ class TorchrunBackend:
             learner.join(self._gang)
 
     def close(self) -> None:
-        """See `RunBackend`."""
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
+        """See `RunBackend`: the ranks part, and nobody waits for one that does not answer."""
+        if distributed.is_initialized() and not leave(CLOSE_S):
+            logger.warning(
+                "the other ranks have not answered for %g s: this one ends without them", CLOSE_S
+            )
+
+
+def leave(seconds: float) -> bool:
+    """Leave the process group; whether that was done within so many seconds.
+
+    What is still on its way to a rank that has gone is waited for by threads of the group, and so
+    by whoever ends it. That is a thread of its own here, which the process does not wait for.
+    """
+    leaving = threading.Thread(
+        target=distributed.destroy_process_group, name="flowzoo-leave", daemon=True
+    )
+    leaving.start()
+    leaving.join(seconds)
+    return not leaving.is_alive()
 
 
 def _told(rank: int, error: Exception) -> bytes | str:

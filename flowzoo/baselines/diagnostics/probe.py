@@ -145,7 +145,8 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
     None without history, and for an optimiser that keeps no second moment of every weight.
     """
     states = [learner.optimizer.state.get(parameter) for parameter in learner.parameters]
-    if not any("exp_avg_sq" in state for state in states if state):
+    kept = [state for state in states if state]
+    if not kept or not all("exp_avg_sq" in state for state in kept):
         return None
     group = learner.optimizer.param_groups[0]
     scales: list[Tensor] = []

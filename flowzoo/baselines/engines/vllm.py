@@ -28,6 +28,8 @@ from flowzoo.envs import Problem
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger("flowzoo")
+_FEWEST = 1024
+"""Tokens that an engine can always hold."""
 
 
 def engine_settings(config: TrainConfig, engines: int, adapters: int) -> EngineSettings:
@@ -39,11 +41,22 @@ def engine_settings(config: TrainConfig, engines: int, adapters: int) -> EngineS
         kv_gib=config.engine_memory / engines,
         gpu_share=EngineSettings().gpu_share / engines,
         max_batch=config.max_batch,
+        max_context=longest_sequence(config),
         adapters=adapters,
         adapter_rank=adapter_rank(config.lora_rank) if adapters else 1,
         sleep=config.engine_sleep,
         seed=config.seed,
     )
+
+
+def longest_sequence(config: TrainConfig) -> int:
+    """Most tokens of prompt and reply, where the settings bound them for all roles alike; else 0.
+
+    No fewer than the prompts of the sync check take.
+    """
+    if not config.max_prompt or config.lengths or config.max_tokens is None:
+        return 0
+    return max(config.max_prompt + config.max_tokens, _FEWEST)
 
 
 def own_device(config: TrainConfig) -> str:

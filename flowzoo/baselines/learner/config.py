@@ -121,7 +121,8 @@ class LearnerConfig:
     optimizer: OptimizerName = "adamw"
     """`adafactor` (arXiv 1804.04235): no first moment, and sums of rows and columns in place of the
     second; its steps are relative to the size of each weight tensor. `sgd`: no state at all, the
-    step is -lr * gradient."""
+    step is -lr * gradient. `muon`: see `MuonAdamW`. `adamw8bit`: AdamW whose moments are kept in 8
+    bits (arXiv 2110.02861), of tensors of 4096 numbers or more; bitsandbytes."""
     decay: Decay = "matrices"
     """What decays: `matrices`, which leaves out norms and biases, or `all`."""
     weights: Compute = "float32"

@@ -5,12 +5,14 @@
 | `adamw`, float32 | 16 |
 | `adamw`, bfloat16 with stochastic rounding | 8 |
 | `adafactor`, float32 | 8, and the sums of rows and columns |
+| `muon`, float32 | 12 for matrices of the layers, 16 for all else |
+| `adamw8bit`, float32 | 10 |
 | `sgd`, float32 | 8 |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.weights import Weights
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
 
@@ -27,6 +29,7 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
 
     Raises:
         UsageError: the parameters have another number format than `config` says.
+        MissingExtraError: the library of the optimiser is not installed.
     """
     parameters = weights.parameters()
     kinds = {parameter.dtype for parameter in parameters}
@@ -47,6 +50,14 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
         "eps": config.adam_eps,
         "weight_decay": config.weight_decay,
     }
+    if config.optimizer == "muon":
+        return MuonAdamW(*muon_groups(weights, groups), **choices)
+    if config.optimizer == "adamw8bit":
+        try:
+            from bitsandbytes.optim import AdamW8bit
+        except ImportError as error:
+            raise missing_extra("bitsandbytes", "bits", "`optimizer` adamw8bit") from error
+        return AdamW8bit(groups, **choices)
     if wanted != torch.float32:
         return StochasticAdamW(groups, **choices)
     # On the CPU torch would otherwise step one parameter after another, ten passes over each.
@@ -75,6 +86,76 @@ def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]
         {"params": [p for p in parameters if id(p) in still], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
+
+
+def muon_groups(
+    weights: Weights, groups: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """`groups` cut into those of Muon, matrices of hidden layers, and those of AdamW.
+
+    Embeddings and the output head are AdamW's, though they are matrices: each of their rows belongs
+    to a token, and steps of one length in all directions move tokens that nobody has seen.
+    """
+    model = weights.model
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    outer = {id(p) for module in ends if module is not None for p in module.parameters()}
+    mine: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for group in groups:
+        for kind, wanted in ((mine, True), (others, False)):
+            own = [p for p in group["params"] if (p.ndim == 2 and id(p) not in outer) is wanted]
+            if own:
+                kind.append({**group, "params": own})
+    return mine, others
+
+
+class MuonAdamW(torch.optim.Optimizer):
+    """Torch's Muon for the matrices of the layers and its AdamW for all other parameters, as one.
+
+    Muon's steps are as long in every direction (Jordan et al. 2024); scaled as in arXiv 2502.16982
+    they are as large as AdamW's, so that both take the same learning rate and decay. Groups and
+    states are those of the two, so that a state dict is one of any optimiser.
+    """
+
+    def __init__(
+        self,
+        matrices: Sequence[dict[str, Any]],
+        others: Sequence[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        """Arguments as those of `torch.optim.AdamW`; of either kind there may be none."""
+        shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+        self._parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            adjust: dict[str, Any] = {"adjust_lr_fn": "match_rms_adamw"}
+            self._parts.append(torch.optim.Muon(list(matrices), **shared, **adjust))
+        if others:
+            self._parts.append(torch.optim.AdamW(list(others), betas=betas, eps=eps, **shared))
+        super().__init__([group for part in self._parts for group in part.param_groups], {})
+        self._share()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called when a state is loaded, which puts other groups and states here."""
+        super().__setstate__(state)
+        self._share()
+
+    def _share(self) -> None:
+        """Let both parts have their groups and states here."""
+        start = 0
+        for part in self._parts:
+            end = start + len(part.param_groups)
+            part.param_groups, part.state = self.param_groups[start:end], self.state
+            start = end
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Move every parameter that has a gradient."""
+        loss = None if closure is None else closure()
+        for part in self._parts:
+            part.step()
+        return loss
 
 
 class StochasticAdamW(torch.optim.Optimizer):

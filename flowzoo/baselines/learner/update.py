@@ -81,6 +81,11 @@ class Learner:
         """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
         self.model = self.weights.model
+        if any(hasattr(one, "full_tensor") for one in self.model.parameters()):
+            raise UsageError(
+                "the model is spread over ranks already, and a learner tries it before: make every "
+                "learner on a model, then `join` the gang with each"
+            )
         self.config = config
         self.layout: RowLayout
         self.layout, self.notes = fitting_layout(self.model, config.layout)

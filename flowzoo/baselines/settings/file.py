@@ -8,7 +8,7 @@ bundled files are the published runs; what the command line says wins over a fil
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -45,6 +45,18 @@ def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]
         return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not TOML: {error}") from error
+
+
+def named_file(words: Sequence[str]) -> str | None:
+    """The file of settings that a command line names with --config; None where it names none."""
+    found = None
+    for place, word in enumerate(words):
+        flag, equals, name = word.partition("=")
+        if flag == "--config":
+            found = name if equals else "".join(words[place + 1 : place + 2])
+    if not found or found.startswith("-"):
+        return None  # no name: the parser says so
+    return found
 
 
 def load_config(name: str) -> TrainConfig:

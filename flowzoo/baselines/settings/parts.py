@@ -121,7 +121,8 @@ class EngineOptions:
     """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
     learner's own weights with `transformers`. What the learner keeps is `weights`."""
     engine_memory: float = 0.0
-    """GiB of KV cache of all vLLM engines together; 0: 0.25 each on a CPU, a share of a GPU."""
+    """GiB of KV cache of all vLLM engines together; 0: a share of a GPU, and on a CPU 0.25 each or,
+    where that is more, one sequence of the greatest length, which is then said."""
     engine_sleep: bool = False
     """Release a colocated engine's GPU memory while the learner runs."""
     engine_restarts: int = 2
@@ -307,7 +308,9 @@ class OptimiserOptions:
     optimizer: OptimizerName = "adamw"
     """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
     are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual).
-    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`."""
+    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`. `muon` keeps
+    one moment of the layers' matrices, and AdamW's two of all else. `adamw8bit` keeps AdamW's
+    moments in 8 bits (flowzoo[bits])."""
     beta1: float = 0.9
     """Decay of AdamW's mean of gradients."""
     beta2: float = 0.999

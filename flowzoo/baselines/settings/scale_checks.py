@@ -98,10 +98,10 @@ def check_sharded(config: TrainConfig) -> None:
             "`engine` transformers samples with the learner's own module, of which `shard` full "
             "leaves every rank a part: set shard=none, or engine=vllm with placement=split"
         )
-    if config.optimizer == "adafactor":
+    if config.optimizer not in ("adamw", "sgd"):
         raise UsageError(
-            "`optimizer` adafactor sums over rows and columns that `shard` full spreads over "
-            "ranks: use adamw or sgd, or shard=none"
+            f"`optimizer` {config.optimizer} looks at whole matrices or blocks of them, which "
+            "`shard` full spreads over ranks: use adamw or sgd, or shard=none"
         )
     if config.weights != "float32":
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,13 @@ from flowzoo.agents.vllm.backend import (
     fail_all,
     sampling_fields,
 )
-from flowzoo.agents.vllm.settings import EngineSettings, engine_fields, serve_command
+from flowzoo.agents.vllm.cache import cache_bytes, cache_numbers
+from flowzoo.agents.vllm.settings import (
+    EngineSettings,
+    cache_note,
+    engine_fields,
+    serve_command,
+)
 from flowzoo.errors import UsageError
 
 
@@ -52,6 +59,32 @@ def test_a_cpu_engine_reads_prompts_whole_and_reserves_little() -> None:
     assert fields["kv_cache_memory_bytes"] == 2**28
     with pytest.raises(UsageError, match="only release a GPU's memory"):
         engine_fields("model", EngineSettings(sleep=True), cpu=True)
+
+
+def test_the_cache_of_a_cpu_engine_holds_a_longest_sequence() -> None:
+    """Of the shape of Qwen3-0.6B; without it vLLM does not start."""
+    text = SimpleNamespace(
+        num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
+        layer_types=["full_attention"] * 28,
+    )  # fmt: skip
+    config = SimpleNamespace(get_text_config=lambda decoder=False: text)
+    assert cache_numbers(config) * 2 == 112 * 2**10
+    needed = cache_bytes(config, "float32", 8192, 32)
+    assert needed == (8192 + 32) * 2 * 112 * 2**10
+    assert cache_bytes(config, "bfloat16", 8190, 32) == needed // 2
+    settings = EngineSettings(max_context=8192, sequence_bytes=needed)
+    fields = engine_fields("model", settings, cpu=True)
+    assert fields["kv_cache_memory_bytes"] == needed
+    assert "takes 1.76 GiB, for one sequence of 8,192 tokens" in cache_note(fields, settings)
+    given = EngineSettings(kv_gib=0.5, sequence_bytes=needed)
+    fields = engine_fields("model", given, cpu=True)
+    assert (fields["kv_cache_memory_bytes"], cache_note(fields, given)) == (2**29, "")
+    small = EngineSettings(sequence_bytes=2**20)
+    fields = engine_fields("model", small, cpu=True)
+    assert (fields["kv_cache_memory_bytes"], cache_note(fields, small)) == (2**28, "")
+    assert "kv_cache_memory_bytes" not in engine_fields("model", settings, cpu=False)
+    text.layer_types = ["linear_attention"] * 21 + ["full_attention"] * 7
+    assert cache_numbers(config) * 2 == 28 * 2**10
 
 
 def test_a_gpu_engine_takes_its_share_and_may_sleep() -> None:

@@ -85,12 +85,16 @@ def test_two_ranks_are_one_process(world: World) -> None:
         {"kind": "lora", "gang": "Replicas", "layout": "padded", "rows": 9},
         {"kind": "full", "gang": "Sharded", "nan": True, "tokens": 8},
         {"kind": "backend"},
+        {"kind": "traps"},
     ]
-    *same, stopped, agreed = world(cases)
+    *same, stopped, agreed, (fell, _) = world(cases)
     for case, ranks in zip(cases, same, strict=False):
         check(case, ranks)
     assert stopped == [["poisoned", stopped[0][1], True]] * 2
     assert len(stopped[0][1]) == 1
+    assert "DTensor" in fell["root bypassed"], "what the learner's way around it is for"
+    assert "make every learner on a model, then `join`" in fell["late learner"]
+    assert (fell["saved"], fell["parts"]) == ("True", "True")
     shards, once = "[[0, 0], [1, 1], [2, 0]]", "0"
     assert agreed[0] == [
         shards, once, "UsageError: no such thing (True)",

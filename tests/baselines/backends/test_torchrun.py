@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ SMALL: dict[str, Any] = {
     "eval_every": 2, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1,
     "shard_jobs": 2, "microbatch_tokens": 1000, "probe_every": 2, "max_tokens": 40,
 }  # fmt: skip
+SILENT = Path(__file__).parent / "silent.py"
 AGAIN = {"learn/update_kl/shared": 1e-9, "learn/update_ratio_max/shared": 1e-5}
 """Metrics that ranks measure in a forward pass of their own, with how far they may be away."""
 
@@ -81,6 +83,69 @@ def test_two_ranks_repeat_the_run_of_one_process(
             assert path.read_bytes() == other.read_bytes(), path
 
 
+def two_ranks(words: list[str], warm: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A command as torchrun would start it, in two warm forks."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    ranks = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        ranks.append(warm(words))
+    return ranks
+
+
+LOSS = """
+import os
+
+def poisoned(logps, old_logps, advantages, mask):
+    return logps * (float("nan") if os.environ["RANK"] == "1" else 1.0)
+"""
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_stops_the_whole_run_on_all(
+    tmp_path: Path, warm: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 30 s of the other's, with the rows saved, and nobody left waiting."""
+    (tmp_path / "poison.py").write_text(LOSS, encoding="utf-8")
+    root = tmp_path / "run"
+    words = words_of(root, steps=1, backend="torchrun", eval_problems=1, probe_every=0,
+                     loss=f"{tmp_path / 'poison.py'}:poisoned")  # fmt: skip
+    first, second = two_ranks(words, warm, monkeypatch)
+    done = first.finish(240)
+    began = time.monotonic()
+    other = second.finish(30)
+    assert time.monotonic() - began < 30
+    assert (done.returncode, other.returncode) == (2, 2), (done.stderr, other.stderr)
+    assert "not finite" in done.stderr
+    assert "error:" not in other.stderr, "one rank speaks"
+    assert list(root.glob("nonfinite-*.jsonl")), "the rows are saved"
+
+
+@pytest.mark.full
+def test_a_rank_leaves_others_that_do_not_answer(tmp_path: Path, fork_server: Any) -> None:
+    """Rank 1 is alive and silent, and something is on its way to it."""
+    store = tmp_path / "store"
+    silent = fork_server.Process(
+        target=runpy.run_path, args=(str(SILENT), {"WORDS": (1, str(store))})
+    )
+    silent.start()
+    try:
+        done = subprocess.run(
+            [sys.executable, str(SILENT), "0", str(store)],
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert silent.is_alive()
+    finally:
+        silent.kill()
+        silent.join()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1.0", "False"], "it would have waited"
+
+
 @pytest.mark.full
 def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     whole: Path,
@@ -92,17 +157,8 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
 ) -> None:
     """The other rank ends by itself; one process goes on from the checkpoint before."""
     root = tmp_path / "killed"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     held = hold_before(root / "checkpoints" / "step-00000004")
-    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
-        monkeypatch.setenv(name, str(value))
-    ranks = []
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setenv("LOCAL_RANK", rank)
-        ranks.append(warm(words_of(root, steps=5, backend="torchrun")))
+    ranks = two_ranks(words_of(root, steps=5, backend="torchrun"), warm, monkeypatch)
     deadline = time.monotonic() + 300
     while not held.exists():
         assert all(one.process.is_alive() for one in ranks), ranks[0].err.read_text()

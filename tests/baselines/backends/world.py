@@ -211,12 +211,46 @@ def agree() -> list[str]:
     return found
 
 
+def traps() -> dict[str, str]:
+    """What FSDP2 does to a model that is not handled as the gang handles it."""
+    found: dict[str, str] = {}
+    register = gangs.register_fsdp_forward_method
+    gangs.register_fsdp_forward_method = lambda *given: None
+    try:  # 1: the learner calls the body and the head, not the root
+        (bare,) = learners_of({"kind": "full"})
+        bare.join(gangs.Sharded())
+        rows = ROWS[:4]  # type: ignore[name-defined]  # noqa: F821
+        bare.update(rows, advantages_of(rows))
+    except RuntimeError as error:
+        found["root bypassed"] = str(error)
+    finally:
+        gangs.register_fsdp_forward_method = register
+    model = model_of(False)
+    first = Learner(FullWeights(model), LearnerConfig())
+    first.join(gangs.Sharded())
+    try:  # 4: what is tried on a model comes before
+        Learner(FullWeights(model), LearnerConfig())
+    except UsageError as error:
+        found["late learner"] = str(error)
+    whole = dict(model_of(False).state_dict())
+    saved = first.weights.state()  # 5: what is written is whole
+    same = saved.keys() == whole.keys() and all(
+        type(one) is torch.Tensor and torch.equal(one, whole[name]) for name, one in saved.items()
+    )
+    found["saved"] = str(same)
+    parts = [value.to_local().numel() for value in model.state_dict().values()]
+    found["parts"] = str(0 < sum(parts) < sum(value.numel() for value in whole.values()))
+    return found
+
+
 def work(case: dict[str, Any], rows: Sequence[Call]) -> Any:
     if case.get("broken"):
         with broken(case["broken"]):
             return compare(case, rows)
     if case["kind"] == "backend":
         return agree()
+    if case["kind"] == "traps":
+        return traps()
     if case.get("nan"):
         return stop(case, rows)
     if "save" in case or "load" in case:

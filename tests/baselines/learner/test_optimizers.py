@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import train
-from flowzoo.errors import UsageError
+from flowzoo.errors import MissingExtraError, UsageError
 
 Make = Callable[..., Any]
 ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
@@ -38,6 +39,8 @@ CHOICES: dict[str, dict[str, Any]] = {
     "other betas": {"beta1": 0.5, "beta2": 0.9, "adam_eps": 1e-4},
     "adafactor": {"optimizer": "adafactor"},
     "sgd": {"optimizer": "sgd", "role_lr": {"a": 1e-3}, "role_loss": "sum", "clip_norm": 0},
+    "muon": {"optimizer": "muon"},
+    "muon on lora": {"optimizer": "muon", "rank": 2},
     "bfloat16": LOWER,
     "lora": {"rank": 2},
     "lora on bfloat16": {"rank": 2, **LOWER},
@@ -76,6 +79,81 @@ def test_a_resumed_learner_goes_on_bit_by_bit(
     assert metrics[0] == metrics[1]
     assert all(map(torch.equal, whole.parameters, resumed.parameters))
     assert not all(map(torch.equal, whole.parameters, start))
+
+
+def test_muon_steps_are_orthogonal_and_the_rest_is_adamw(tiny_model: Make) -> None:
+    """Against the plain update: momentum, the nearest orthogonal matrix, the size of AdamW's."""
+    learner = learner_of(tiny_model, optimizer="muon", weight_decay=0.1)
+    model, lr = learner.model, 1e-2
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    draw = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=draw)
+    learner.optimizer.step()
+    for name, parameter in model.named_parameters():
+        grad, start = parameter.grad, before[name]
+        assert grad is not None
+        moved = (start * (1 - lr * 0.1 * (parameter.ndim > 1)) - parameter.detach()) / lr
+        if "layers" in name and parameter.ndim == 2:
+            left, _, right = torch.linalg.svd(grad, full_matrices=False)
+            size = 0.2 * max(grad.shape) ** 0.5
+            # The iteration leaves singular values between 0.5 and 1.5 or so, not exactly 1.
+            values = torch.linalg.svdvals(moved / size)
+            assert 0.3 < values.min() <= values.max() < 1.4, name
+            alike = torch.nn.functional.cosine_similarity(
+                moved.flatten(), (left @ right).flatten(), dim=0
+            )
+            assert alike > 0.95, name
+        else:
+            torch.testing.assert_close(moved, grad.sign(), rtol=2e-3, atol=2e-3)
+    kept = [set(state) for state in learner.optimizer.state.values()]
+    assert kept.count({"momentum_buffer"}) == 14
+    assert all({"exp_avg", "exp_avg_sq"} <= one for one in kept if "momentum_buffer" not in one)
+
+
+def test_moments_in_8_bits_go_where_adamw_goes(
+    tiny_model: Make, role_rows: Make, tmp_path: Path
+) -> None:
+    bits = pytest.importorskip("bitsandbytes", reason="needs flowzoo[bits]")
+    weight = nn.Parameter(torch.randn(64, 128, generator=noise()))
+    other = nn.Parameter(weight.detach().clone())
+    mine = bits.optim.AdamW8bit([weight], lr=1e-2)
+    plain = torch.optim.AdamW([other], lr=1e-2)
+    for step in range(20):
+        for one, optimizer in ((weight, mine), (other, plain)):
+            one.grad = torch.randn(64, 128, generator=noise(step))
+            optimizer.step()
+    assert mine.state[weight]["state1"].dtype == torch.uint8
+    far = (weight - other).abs().mean() / 0.2
+    assert far < 0.02, "of the way that a weight could have gone"
+    torch.save(mine.state_dict(), tmp_path / "state.pt")
+    again = nn.Parameter(weight.detach().clone())
+    resumed = bits.optim.AdamW8bit([again], lr=1e-2)
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for one, optimizer in ((weight, mine), (again, resumed)):
+        one.grad = torch.randn(64, 128, generator=noise(99))
+        optimizer.step()
+    assert torch.equal(weight, again)
+    calls = role_rows()
+    whole, resumed = (learner_of(tiny_model, optimizer="adamw8bit") for _ in range(2))
+    for _ in range(2):
+        whole.update(calls, ADVANTAGES)
+    whole.weights.save(tmp_path)
+    torch.save(whole.state_dict(), tmp_path / "learner.pt")
+    resumed.weights.load(tmp_path)
+    resumed.load_state_dict(torch.load(tmp_path / "learner.pt", weights_only=True))
+    metrics = [one.update(calls, ADVANTAGES) for one in (whole, resumed)]
+    assert metrics[0] == metrics[1]
+    assert all(map(torch.equal, whole.parameters, resumed.parameters))
+
+
+def test_without_its_library_8_bits_are_refused(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(MissingExtraError, match=r"flowzoo\[bits\]"):
+        learner_of(tiny_model, optimizer="adamw8bit")
 
 
 def test_norms_and_biases_do_not_decay_and_embeddings_do(tiny_model: Make) -> None:

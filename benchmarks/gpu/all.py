@@ -1,0 +1,207 @@
+"""Everything that is to be measured on a GPU, in order of worth, one process and file a step.
+
+    python benchmarks/gpu/all.py --out gpu-results                  # one GPU, about two hours
+    python benchmarks/gpu/all.py --sizes tiny --out /tmp/results    # any CPU, as a test of itself
+
+A step that fails or takes too long is recorded with the end of what it said, and the next one
+begins. The same command goes on where an earlier one stopped: steps whose file is there are done.
+`summary.json` holds all of them, and the goals of docs/engines.md beside what was reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tyro
+
+HERE = Path(__file__).parent
+GOALS: dict[str, dict[str, float]] = {
+    "generated tokens/s": {"0.6B": 20e3, "1.7B": 12e3, "4B": 8e3},
+    "model FLOP utilisation": {"0.6B": 0.25, "1.7B": 0.25, "4B": 0.25},
+}
+"""First targets of one H200, from docs/engines.md."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured."""
+
+    sizes: tuple[str, ...] = ("0.6B", "1.7B", "4B")
+    """Sizes of models, or tiny."""
+    out: Path = Path("gpu-results")
+    """Folder for the results."""
+    limit: int = 900
+    """Seconds that a step may take."""
+    only: tuple[str, ...] = ()
+    """Steps whose names begin so; none: all."""
+    dry: bool = False
+    """Print the steps instead of taking them."""
+
+
+class MeasuringStep(NamedTuple):
+    """A command with a name; its result is what it writes to `--json FILE`, if it takes that."""
+
+    name: str
+    words: tuple[str, ...]
+    writes: bool = True
+
+
+def steps(options: Options) -> Iterator[MeasuringStep]:
+    """All of them, the most telling first."""
+    tiny = options.sizes == ("tiny",)
+    few = ("--problems=1", "--samples=2", "--max-tokens=8") if tiny else ()
+    gpu = has_gpu()
+    lower = ("--engine-dtype=bfloat16", "--compute=bfloat16") if gpu else ()
+    yield from smoke(options.out, lower)
+    for size in options.sizes:
+        one = (f"--size={size}", *few)
+        steps_of = ("--steps=1",) if tiny else ()
+        # The proof of every sync: log-probs of engine and learner, in both number formats.
+        yield script(f"agreement-{size}-float32", "step", *one, *steps_of, "--lora-rank=16",
+                     "--engine-dtype=float32", "--compute=float32")  # fmt: skip
+        if gpu:
+            yield script(f"agreement-{size}-bfloat16", "step", *one, *steps_of, "--lora-rank=16")
+    for size in options.sizes:
+        one = (f"--size={size}",)
+        rows = ("--rows=4", "--updates=1") if tiny else ()
+        reads = ("--workflows=voting",) if tiny else ()
+        learn = lower[1:]
+        yield script(f"rollout-{size}", "rollout", *one, *few, *reads)
+        yield script(f"learner-{size}", "learner", *one, *rows, *learn)
+        yield script(f"learner-{size}-lora", "learner", *one, *rows, *learn, "--lora")
+        yield script(f"rollout-{size}-lora", "rollout", *one, *few, *reads, "--lora")
+        yield script(f"learner-{size}-again", "learner", *one, *rows, *learn,
+                     "--gradient-checkpointing")  # fmt: skip
+        once = ("--steps=1",) if tiny else ()
+        yield script(f"step-{size}-lora", "step", *one, *few, *once, "--lora-rank=16",
+                     "--sharing=isolated")  # fmt: skip
+        if gpu:
+            yield script(f"sleep-{size}", "step", *one, "--lora-rank=16", "--sleep")
+    lengths = ("--lengths", "128", "--rows=2", "--repeats=1") if tiny else ()
+    yield script("attention", "attention", *lengths)
+    for size in options.sizes:
+        yield script(f"transfer-{size}", "transfer", f"--size={size}")
+
+
+def smoke(out: Path, lower: Sequence[str]) -> Iterator[MeasuringStep]:
+    """One step of training with every engine and layout, and a plan for a real size."""
+    train = ("-m", "flowzoo.cli", "train", "voting", "--steps=1", "--problems=2", "--samples=2",
+             "--eval-problems=2", "--max-tokens=16", "--restart", *lower)  # fmt: skip
+    kinds = {
+        "transformers": (),
+        "colocated": ("--engine=vllm",),
+        "colocated-lora": ("--engine=vllm", "--sharing=isolated", "--lora-rank=8"),
+        "split": ("--engine=vllm", "--placement=split"),
+        "ranks": ("--backend=torchrun", "--ranks=1", "--shard-jobs=2"),
+    }
+    for name, words in kinds.items():
+        folder = f"--out={out / 'runs' / name}"
+        yield MeasuringStep(f"smoke-{name}", (*train, *words, folder), writes=False)
+    yield MeasuringStep(
+        "smoke-plan", ("-m", "flowzoo.cli", "plan", "voting", "--model=qwen3:0.6B"), writes=False
+    )
+
+
+def script(name: str, file: str, *words: str) -> MeasuringStep:
+    """A script of this folder."""
+    return MeasuringStep(name, (str(HERE / f"{file}.py"), *words))
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU; torch is not asked, so that this process holds none of it."""
+    return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd"))
+
+
+def take(step: MeasuringStep, options: Options) -> dict[str, Any]:
+    """Run a step; what came of it."""
+    file = options.out / f"{step.name}.result.json"
+    words = [sys.executable, *step.words, *([f"--json={file}"] if step.writes else [])]
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=options.limit)
+        ended: int | str = process.returncode
+    except subprocess.TimeoutExpired:
+        with_children(process, signal.SIGKILL)
+        said, _ = process.communicate()
+        ended = f"took more than {options.limit} s"
+    found: dict[str, Any] = {
+        "name": step.name, "command": words[1:], "seconds": time.perf_counter() - began,
+        "ended": ended,
+    }  # fmt: skip
+    if ended == 0 and step.writes and file.exists():
+        found["result"] = json.loads(file.read_text(encoding="utf-8"))
+    elif ended != 0:
+        found["said"] = said[-2000:]
+    return found
+
+
+def with_children(process: subprocess.Popen[str], number: int) -> None:
+    """Send a signal to a step and to all that it has started, engines included."""
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def goals(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was reached of the goals; None where it was not measured."""
+    results = {one["name"]: one.get("result") for one in found}
+    lines: list[dict[str, Any]] = []
+    for what, by_size in GOALS.items():
+        for size, goal in by_size.items():
+            if what == "generated tokens/s":
+                result = results.get(f"rollout-{size}")
+                reached = result and max(one["tokens_per_second"] for one in result["results"])
+            else:
+                result = results.get(f"learner-{size}")
+                reached = result and result["mfu"]
+            lines.append({"goal": what, "size": size, "wanted": goal, "reached": reached})
+    return lines
+
+
+def main(options: Options) -> int:
+    """Take every step; the exit status is the number of those that failed, at most 100."""
+    chosen = [
+        step
+        for step in steps(options)
+        if not options.only or step.name.startswith(tuple(options.only))
+    ]
+    if options.dry:
+        for step in chosen:
+            print(step.name, *step.words)
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    found: list[dict[str, Any]] = []
+    for step in chosen:
+        file = options.out / f"{step.name}.json"
+        done = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if done.get("ended") != 0:
+            done = take(step, options)
+            file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+        found.append(done)
+        print(f"{step.name}: {done['ended']}, {done['seconds']:.0f} s", flush=True)
+        summary = {"goals": goals(found), "steps": found}
+        new = options.out / "summary.json.new"
+        new.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        new.rename(options.out / "summary.json")
+    for line in goals(found):
+        if line["reached"] is not None:
+            print(f"{line['goal']} {line['size']}: {line['reached']:,.3g} of {line['wanted']:,.3g}")
+    return min(100, sum(one["ended"] != 0 for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Options, description=__doc__)))

@@ -1,0 +1,97 @@
+"""How many tokens a run takes, and how long at rates that were measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.baselines.sizing.layouts import RunSizes
+from flowzoo.errors import DataError, UsageError
+
+
+class MeasuredRates(NamedTuple):
+    """Tokens per second of one engine and one learner on one GPU; None: not measured."""
+
+    generated: float | None = None
+    trained: float | None = None
+    said: tuple[str, ...] = ()
+    """What was measured, where, and of which size, for people to judge whether it fits."""
+
+
+class RunTokens(NamedTuple):
+    """Tokens of a whole run at most: every agent calls once, and every reply is of full length."""
+
+    sampled: int
+    """Of replies in training."""
+    evaluated: int
+    """Of replies in evaluations."""
+    read: int
+    """Of the prompts that are trained on, as far as the settings bound them."""
+
+
+def read_rates(files: Sequence[Path], workflow: str) -> MeasuredRates:
+    """The rates in JSON files of `benchmarks/gpu/rollout.py` and `benchmarks/gpu/learner.py`.
+
+    Of rollouts of several workflows the rate of `workflow` counts, or the lowest.
+
+    Raises:
+        UsageError: a file cannot be read.
+        DataError: it is of another program.
+    """
+    generated = trained = None
+    said: list[str] = []
+    for path in files:
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--measured {path} cannot be read: {error}") from error
+        try:
+            kind, device = found["benchmark"], found["machine"]["device"]
+            size = found["options"]["size"]
+            if kind == "rollout":
+                rates = {one["workflow"]: one["tokens_per_second"] for one in found["results"]}
+                short = re.sub(r"_v\d+$", "", workflow)
+                rate = generated = float(rates.get(short, min(rates.values())))
+            elif kind == "learner":
+                rate = trained = float(found["tokens_per_second"])
+            else:
+                raise KeyError(kind)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}: expected what benchmarks/gpu/rollout.py or learner.py writes with --json "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        said.append(f"{kind}, {size} on {device}: {rate:,.0f} tokens/s ({path})")
+    return MeasuredRates(generated, trained, tuple(said))
+
+
+def run_tokens(sizes: RunSizes) -> RunTokens:
+    """The tokens of a run."""
+    config, budgets = sizes.config, sizes.plan.budgets
+    replies = prompts = 0
+    for role, agents in sizes.agents.items():
+        entry = budgets.roles.get(role)
+        replies += agents * ((entry and entry.reply) or budgets.reply)
+        prompts += agents * ((entry and entry.prompt) or 0)
+    settled = config.settled()
+    evaluations = 1 + sum(
+        step == config.steps or settled.evaluates(step) for step in range(1, config.steps + 1)
+    )
+    return RunTokens(
+        sampled=config.steps * sizes.episodes * replies,
+        evaluated=evaluations * config.eval_problems * config.eval_samples * replies,
+        read=config.steps * sizes.episodes * prompts,
+    )
+
+
+def hours(tokens: RunTokens, rates: MeasuredRates, ranks: int) -> tuple[float | None, float | None]:
+    """Hours of sampling and of learning on `ranks` GPUs with an engine each; None: no rate."""
+    sampling = learning = None
+    if rates.generated:
+        sampling = (tokens.sampled + tokens.evaluated) / rates.generated / ranks / 3600
+    if rates.trained:
+        learning = (tokens.sampled + tokens.read) / rates.trained / ranks / 3600
+    return sampling, learning

@@ -1,0 +1,105 @@
+"""Where the shape of a model is read from, without asking anything beyond this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents.hub import check_model
+from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.errors import UsageError, unknown
+
+QWEN3: Mapping[str, Mapping[str, int]] = {
+    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+             "num_attention_heads": 16},
+    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28,
+             "num_attention_heads": 16},
+    "4B": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+           "num_attention_heads": 32},
+}  # fmt: skip
+"""Shapes of Qwen3 (arXiv 2505.09388, table 1), which all have `COMMON` besides."""
+COMMON: Mapping[str, Any] = {
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+    "max_position_embeddings": 40960, "tie_word_embeddings": True,
+}  # fmt: skip
+_MOST_HEADER = 100 * 2**20
+"""Bytes of a safetensors header; more is no such file."""
+
+
+def model_folder(source: str, task: str, room: Path) -> Path:
+    """The folder whose config.json describes the model `source`.
+
+    Args:
+        source: a folder, a pocket model, `qwen3:SIZE` for a shape of `QWEN3`, or the name of a
+            model of the hub that was downloaded before.
+        task: whose pocket model `pocket` is.
+        room: where a folder for a shape may be made.
+
+    Raises:
+        UsageError: there is none.
+    """
+    kind, _, rest = source.partition(":")
+    if kind == "pocket":
+        return pocket_path(*read_pocket(rest, task))
+    if kind == "qwen3" and rest:
+        return shape_folder(rest, room / f"qwen3-{rest}")
+    check_model(source)
+    if os.path.isdir(source):
+        if not (Path(source) / "config.json").is_file():
+            raise UsageError(f"{source} holds no config.json: name a model's own folder")
+        return Path(source)
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(source, "config.json")
+    if not isinstance(found, str):
+        raise UsageError(
+            f"the model {source} of the hub was not downloaded to this machine, and a plan "
+            f"downloads nothing: `hf download {source} config.json` fetches its shape; or name a "
+            f"folder, or one of the shapes {', '.join(f'qwen3:{name}' for name in QWEN3)}"
+        )
+    return Path(found).parent
+
+
+def shape_folder(size: str, folder: Path) -> Path:
+    """Config of a shape of `QWEN3` and the pocket model's tokenizer, written into `folder`.
+
+    Raises:
+        UsageError: an unknown size.
+    """
+    if size not in QWEN3:
+        raise unknown("shape of qwen3", size, QWEN3)
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        made = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **QWEN3[size]}
+        (folder / "config.json").write_text(json.dumps({**made, **COMMON}), encoding="utf-8")
+        for path in pocket_path().glob("*token*"):
+            shutil.copy(path, folder)
+        for path in pocket_path().glob("chat_template*"):
+            shutil.copy(path, folder)
+    return folder
+
+
+def files_bytes(folder: Path) -> int:
+    """Bytes of the weights in the safetensors files of `folder`, by their headers; 0: no files.
+
+    Raises:
+        UsageError: a file is none of safetensors.
+    """
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with path.open("rb") as file:
+                (size,) = struct.unpack("<Q", file.read(8))
+                header = json.loads(file.read(min(size, _MOST_HEADER)))
+            ends = (one["data_offsets"][1] for name, one in header.items() if name[:2] != "__")
+            total += max(ends, default=0)
+        except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+            raise UsageError(
+                f"{path} is no safetensors file ({error}): download it again"
+            ) from error
+    return total

@@ -1,0 +1,268 @@
+"""`flowzoo plan`: what fits where, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro import conf
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import load_config, named_file
+from flowzoo.commands.shared import quiet_transformers
+from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.sizing.layouts import Layout, RunSizes
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of `flowzoo plan`; what it does stands in `flowzoo.commands.line`."""
+
+    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+    config: str = ""
+    """Settings from a file, as for `flowzoo train`."""
+    gpus: int = 1
+    """Number of GPUs, at most 8 of which train one policy."""
+    gpu_gib: float = 80.0
+    """Memory of each in GiB."""
+    measured: tuple[Path, ...] = ()
+    """Files that benchmarks/gpu/rollout.py and learner.py wrote with --json on such a GPU: their
+    rates are what hours are counted with. Without them hours are unknown."""
+    json: bool = False
+    """Print one JSON object, in bytes, instead of tables."""
+
+
+def with_file(words: Sequence[str]) -> Options | None:
+    """Defaults of a command line that names a file of settings; None where it names none."""
+    name = named_file(words)
+    return None if name is None else Options(settings=load_config(name), config=name)
+
+
+def run(options: Options) -> int:
+    """Count, and print what came of it; the exit status is 0.
+
+    Raises:
+        UsageError: settings that a run would refuse, or a model whose shape is not here.
+    """
+    if options.gpus < 1 or not options.gpu_gib > 0:
+        raise UsageError(
+            f"--gpus and --gpu-gib must be above 0, got {options.gpus} and {options.gpu_gib:g}"
+        )
+    quiet_transformers()
+    from flowzoo.baselines.sizing.layouts import RunSizes
+
+    found = collect(RunSizes(options.settings), options)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        show(found)
+    return 0
+
+
+def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
+    """Everything as plain numbers: bytes, tokens and hours."""
+    from flowzoo.baselines.sizing.hours import hours, read_rates, run_tokens
+    from flowzoo.baselines.sizing.layouts import SPARE
+
+    room = int(options.gpu_gib * GIB * (1 - SPARE))
+    rates = read_rates(options.measured, sizes.plan.workflow.name)
+    tokens = run_tokens(sizes)
+    layouts = []
+    for one in sizes.layouts(options.gpus, int(options.gpu_gib * GIB)):
+        sampling, learning = hours(tokens, rates, one.ranks)
+        layouts.append(
+            {
+                "training": one.training, "ranks": one.ranks, "shard": one.shard,
+                "learner_bytes": one.learner, "bytes": dict(one.needs),
+                "fits": {place: size <= room for place, size in one.needs.items()},
+                "sampling_hours": sampling, "learning_hours": learning,
+                "chosen": is_chosen(one, options.settings),
+            }
+        )  # fmt: skip
+    return {
+        "workflow": sizes.plan.workflow.name,
+        "gpus": options.gpus,
+        "gpu_bytes": int(options.gpu_gib * GIB),
+        "spare": SPARE,
+        "policies": {name: policy_numbers(sizes, name) for name in sizes.plan.names},
+        "layouts": layouts,
+        "tokens": tokens._asdict(),
+        "reply_tokens": sizes.plan.budgets.reply,
+        "rates": rates._asdict(),
+    }
+
+
+def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
+    """What there is to say of one policy in one process."""
+    from flowzoo.agents.vllm.cache import BYTES
+
+    shape, model = sizes.shape(name), sizes.models[name]
+    frozen = name in sizes.config.frozen
+    kinds = ("full", "lora")
+    numbers: dict[str, Any] = {
+        "model": model,
+        "frozen": frozen,
+        "parameters": shape.parameters,
+        "files_bytes": sizes.files[model] or None,
+        "context": shape.context,
+        "cache_bytes_per_token": shape.cache * BYTES[sizes.config.engine_dtype],
+        "cache_bytes_of_a_longest_sequence": shape.context
+        * shape.cache
+        * BYTES[sizes.config.engine_dtype],
+        "engine_weight_bytes": shape.parameters * BYTES[sizes.config.engine_dtype],
+    }
+    if frozen:
+        return numbers
+    numbers |= {
+        "adapter_parameters": shape.adapter(sizes.rank),
+        "adapter_rank": sizes.rank,
+        "sync_bytes": sizes.sync_bytes(name),
+    }
+    for kind in kinds:
+        memory, kept = sizes.learner(name, kind), sizes.activations(name, kind)
+        numbers[kind] = {
+            "held": dict(memory.held),
+            "learning": dict(memory.learning),
+            "optimiser_step": memory.step,
+            "peak": memory.peak,
+            "activation_bytes_per_token": kept.kept(1, again=False),
+            "checkpointed_bytes_per_token": kept.kept(1, again=True),
+        }
+    return numbers
+
+
+def is_chosen(layout: Layout, config: TrainConfig) -> bool:
+    """Whether the settings name this layout."""
+    training = "lora" if config.lora_rank else "full"
+    ranks = config.ranks or 1
+    return (layout.training, layout.ranks, layout.shard) == (training, ranks, config.shard)
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print the tables."""
+    from rich.console import Console
+
+    console = Console()
+    alike: dict[str, list[str]] = {}
+    for name, one in found["policies"].items():
+        alike.setdefault(json.dumps(one), []).append(name)
+    for names in alike.values():
+        console.print(policy_table(", ".join(names), found["policies"][names[0]]))
+    console.print(layout_table(found))
+    for line in remarks(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def gib(size: float | None) -> str:
+    """Bytes as GiB, or as MiB where that is little."""
+    if size is None:
+        return "-"
+    return f"{size / GIB:,.2f} GiB" if size >= GIB / 10 else f"{size / 2**20:,.2f} MiB"
+
+
+def policy_table(names: str, one: dict[str, Any]) -> Any:
+    """The parts of the memory of policies that are alike."""
+    from rich.table import Table
+
+    kinds = [] if one["frozen"] else ["full", "lora"]
+    files = f", files {gib(one['files_bytes'])}" if one["files_bytes"] else ""
+    table = Table(
+        title=f"{names}: {one['model']}, {one['parameters']:,} weights{files}",
+        title_justify="left",
+    )
+    table.add_column("in one process")
+    for kind in kinds:
+        rank = f"LoRA, rank {one['adapter_rank']}"
+        table.add_column("all weights" if kind == "full" else rank, justify="right")
+    parts = list(
+        dict.fromkeys(
+            (group, part)
+            for kind in kinds
+            for group in ("held", "learning")
+            for part in one[kind][group]
+        )
+    )
+    for group, part in parts:
+        table.add_row(part, *(gib(one[kind][group].get(part)) for kind in kinds))
+    if kinds:
+        table.add_row("optimiser's step", *(gib(one[kind]["optimiser_step"]) for kind in kinds))
+        table.add_row("most at a time", *(gib(one[kind]["peak"]) for kind in kinds), style="bold")
+        table.add_section()
+        for key, what in (
+            ("activation_bytes_per_token", "activations of a token"),
+            ("checkpointed_bytes_per_token", "… with --gradient-checkpointing"),
+        ):
+            table.add_row(what, *(f"{one[kind][key] / 1024:,.0f} KiB" for kind in kinds))
+        table.add_row(
+            "weights that a sync sends", *(gib(one["sync_bytes"][kind]) for kind in kinds)
+        )
+    table.add_section()
+    wide = max(1, len(kinds))
+    for what, said in (
+        ("weights in an engine", gib(one["engine_weight_bytes"])),
+        ("cache of a token", f"{one['cache_bytes_per_token'] / 1024:,.0f} KiB"),
+        (f"cache of {one['context']:,} tokens", gib(one["cache_bytes_of_a_longest_sequence"])),
+    ):
+        table.add_row(what, *[said] * wide)
+    return table
+
+
+def layout_table(found: dict[str, Any]) -> Any:
+    """What the fullest GPU has to hold in every layout."""
+    from rich.table import Table
+
+    places = ("transformers", "colocated", "split", "split, own GPUs")
+    room, spare = found["gpu_bytes"], found["spare"]
+    table = Table(
+        title=f"GiB on the fullest of {found['gpus']} GPUs of {room / GIB:g} GiB; fits below "
+        f"{room / GIB * (1 - spare):.1f}",
+        title_justify="left",
+    )
+    for name in ("trained", "ranks", "--shard"):
+        table.add_column(name)
+    table.add_column("learner", justify="right")
+    for name in places:
+        table.add_column(name if name == "transformers" else f"vllm {name}", justify="right")
+    table.add_column("hours", justify="right")
+    for one in found["layouts"]:
+        cells = []
+        for place in places:
+            size = one["bytes"].get(place)
+            fits = one["fits"].get(place)
+            text = "-" if size is None else f"{size / GIB:,.1f} {'yes' if fits else 'no'}"
+            cells.append(text if size is None else f"[{'green' if fits else 'red'}]{text}[/]")
+        parts = (one["sampling_hours"], one["learning_hours"])
+        hours = "unknown" if None in parts else f"{sum(parts):,.1f}"
+        mark = "* " if one["chosen"] else ""
+        table.add_row(
+            mark + one["training"], str(one["ranks"]), one["shard"],
+            f"{one['learner_bytes'] / GIB:,.1f}", *cells, hours,
+        )  # fmt: skip
+    return table
+
+
+def remarks(found: dict[str, Any]) -> list[str]:
+    """What the tables do not say."""
+    tokens, rates = found["tokens"], found["rates"]
+    said = [
+        "* as the settings say. Not counted: CUDA's context, NCCL, graphs of the engine and gaps "
+        f"of the allocator, for which {found['spare']:.0%} of a GPU are left.",
+        f"tokens at most: {tokens['sampled']:,} of replies in training, {tokens['evaluated']:,} in "
+        f"evaluations (one call of every agent, each of {found['reply_tokens']:,} tokens)"
+        + (f", {tokens['read']:,} of prompts" if tokens["read"] else "; prompts are unknown"),
+    ]
+    for what in ("generated", "trained"):
+        if rates[what] is None:
+            script = "rollout" if what == "generated" else "learner"
+            said.append(
+                f"tokens {what} per second: unknown; benchmarks/gpu/{script}.py --json FILE "
+                "measures it, and --measured FILE takes it"
+            )
+    return said + [f"measured: {line}" for line in rates["said"]]

@@ -1,0 +1,252 @@
+"""What a plan counts, against what is there when it is done: weights, state, saved tensors."""
+
+from __future__ import annotations
+
+import gc
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.baselines.learner.batch import tensors
+from flowzoo.baselines.learner.hidden_states import last_hidden, use_packed_rows
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.sizing.activations import Activations, Saved, count_activations
+from flowzoo.baselines.sizing.hours import MeasuredRates, hours, read_rates, run_tokens
+from flowzoo.baselines.sizing.layouts import RunSizes
+from flowzoo.baselines.sizing.memory import GIB, learner_memory, optimiser_bytes
+from flowzoo.baselines.sizing.shape import read_config, shape_of
+from flowzoo.baselines.sizing.source import files_bytes, model_folder
+from flowzoo.errors import DataError, UsageError
+
+
+@pytest.fixture(scope="module")
+def config() -> Any:
+    """Of the pocket model."""
+    return AutoConfig.from_pretrained(pocket_path())
+
+
+@pytest.fixture(scope="module")
+def shared() -> RunSizes:
+    """A run of one policy for two roles."""
+    return RunSizes(TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5))
+
+
+@pytest.mark.usual(1)
+@pytest.mark.parametrize(
+    ("size", "weights", "cache_kib", "adapter"),
+    [("0.6B", 8.9, 112, 40_370_176), ("1.7B", 25.6, 112, None), ("4B", 59.9, 144, 132_120_576)],
+)
+def test_shapes_of_qwen3_have_the_published_sizes(
+    size: str, weights: float, cache_kib: int, adapter: int | None, tmp_path: Path
+) -> None:
+    folder = model_folder(f"qwen3:{size}", "math", tmp_path)
+    shape = shape_of(read_config(folder), "linear")
+    assert 16 * shape.parameters / GIB == pytest.approx(weights, abs=0.05)
+    assert (2 * shape.cache / 1024, shape.tied) == (cache_kib, True)
+    if adapter:
+        assert shape.adapter(64) == adapter
+    assert shape.parameters == shape.outside + sum(
+        torch.Size(one).numel() for layer in shape.layers for one in layer
+    )
+
+
+def real_bytes(config: Any, length: int, rank: int, lower: bool) -> int:
+    """What autograd keeps of a real forward pass, but for weights."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    if rank:
+        LoraBase(model, "", LoraSettings(rank)).add("one", 0)
+    use_packed_rows(model)
+
+    class Row:
+        prompt_ids, output_ids, logps = list(range(1, length + 1)), [1], [0.0]
+
+    batch = tensors([Row()], [0.0], "packed")
+    own = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    seen: dict[int, torch.UntypedStorage] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage
+        return value
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value),
+        torch.autocast("cpu", torch.bfloat16, enabled=lower),
+    ):
+        last_hidden(model, batch)
+    return sum(one.nbytes() for one in seen.values())
+
+
+@pytest.mark.usual(1)
+@pytest.mark.parametrize(
+    ("rank", "compute"), [(0, "float32"), (0, "bfloat16"), (4, "float32"), (4, "bfloat16")]
+)
+def test_what_a_backward_pass_keeps_is_counted_without_memory(
+    rank: int, compute: Any, config: Any
+) -> None:
+    lora = LoraSettings(rank) if rank else None
+    counted = count_activations(config, lora, "float32", compute)
+    assert counted.layers == config.num_hidden_layers > 2
+    length = 700
+    real = real_bytes(config, length, rank, compute == "bfloat16")
+    mine = counted.kept(length, again=False) + counted.copies
+    assert mine == pytest.approx(real, rel=0.05)
+    assert (counted.copies > 0) == (compute == "bfloat16")
+    assert counted.kept(length, again=True) < counted.kept(length, again=False)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
+def test_the_state_of_an_optimiser_is_counted(kind: Any, config: Any) -> None:
+    from flowzoo.baselines.learner.config import LearnerConfig
+    from flowzoo.baselines.learner.optimizers import make_optimizer
+    from flowzoo.baselines.learner.weights import FullWeights
+
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    settings = LearnerConfig(optimizer=kind, lr=1e-3)
+    optimizer = make_optimizer(FullWeights(model), settings)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    held = sum(
+        value.nbytes
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor) and value.ndim
+    )
+    assert optimiser_bytes(shape_of(config), settings) == held
+
+
+def test_ranks_share_weights_and_checkpointing_saves_activations(shared: RunSizes) -> None:
+    plan = shared
+    full = plan.learner("shared", "full")
+    assert full.held["weights"] == 4 * plan.shape("shared").parameters
+    assert full.held["optimiser"] == 2 * full.held["weights"]
+    assert full.held["reference of the KL term"] == full.held["weights"]
+    assert full.held["running mean of gradients"] == full.held["weights"]
+    assert full.learning["gradients of further roles"] == full.learning["gradients"]
+    half = plan.learner("shared", "full", 2, "full")
+    assert half.held["weights"] * 2 == full.held["weights"]
+    assert half.learning["gathered"] > 0
+    assert plan.learner("shared", "full", 2, "none") == full
+    lora = plan.learner("shared", "lora")
+    assert lora.held["weights"] == full.held["weights"]
+    assert lora.held["optimiser"] == 2 * lora.held["adapter"]
+    assert "reference of the KL term" not in lora.held
+    assert lora.peak < full.peak
+    again = replace(plan.plan.learners["shared"], gradient_checkpointing=True)
+    less = learner_memory(plan.shape("shared"), plan.activations("shared", "full"), again)
+    assert less.learning["activations"] < full.learning["activations"]
+
+
+def test_the_peak_is_of_what_is_there_at_one_time() -> None:
+    from flowzoo.baselines.sizing.memory import LearnerMemory
+
+    found = LearnerMemory({"weights": 100}, {"gradients": 10, "activations": 30}, step=20)
+    assert found.peak == 140
+    assert replace(found, step=50).peak == 160
+
+
+def test_layouts_are_those_that_can_be_started(shared: RunSizes) -> None:
+    found = {(one.training, one.ranks, one.shard): one for one in shared.layouts(4, 10 * GIB)}
+    assert {key[1] for key in found} == {1, 2, 4}
+    assert set(found["full", 1, "none"].needs) == {
+        "transformers", "colocated", "split", "split, own GPUs",
+    }  # fmt: skip
+    assert set(found["full", 2, "full"].needs) == {"split", "split, own GPUs"}
+    assert set(found["lora", 4, "none"].needs) == {"transformers", "split"}
+    one = found["full", 1, "none"]
+    assert one.needs["split"] == one.learner + int(0.4 * 10 * GIB), "vLLM takes its share"
+    huge = shared.layouts(1, GIB // 1000)[0]
+    assert huge.needs["split"] - huge.learner == (
+        shared.engine_weights("full") + shared.least_cache("full")
+    ), "or what it cannot do without"
+
+
+def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared: RunSizes) -> None:
+    alone = shared
+    apart = RunSizes(
+        TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5, sharing=("isolated",))
+    )
+    weights = 4 * alone.shape("shared").parameters
+    assert len(apart.trained) == 2
+    assert apart.held("full", 1, "none") == 2 * alone.held("full", 1, "none")
+    more = apart.held("lora", 1, "none") - alone.held("lora", 1, "none")
+    assert 0 < more < weights
+    assert apart.engine_weights("full") == 2 * alone.engine_weights("full")
+
+
+def test_hours_need_rates_that_were_measured(tmp_path: Path) -> None:
+    sizes = RunSizes(
+        TrainConfig(
+            max_tokens=64, lr=1e-4, steps=10, eval_every=5, eval_problems=3, problems=2, samples=4,
+            max_prompt=100,
+        )
+    )  # fmt: skip
+    tokens = run_tokens(sizes)
+    assert tokens.sampled == 10 * 2 * 4 * 4 * 64
+    assert tokens.evaluated == 3 * 3 * 4 * 64
+    assert tokens.read == 10 * 2 * 4 * 4 * 100
+    assert hours(tokens, MeasuredRates(), 1) == (None, None)
+    machine = {"machine": {"device": "H"}, "options": {"size": "0.6B"}}
+    files = [tmp_path / name for name in ("rollout", "learner", "other")]
+    found = [
+        {
+            "benchmark": "rollout",
+            "results": [
+                {"workflow": "voting", "tokens_per_second": 1e3},
+                {"workflow": "single", "tokens_per_second": 1.0},
+            ],
+        },
+        {"benchmark": "learner", "tokens_per_second": 500.0},
+        {"benchmark": "step"},
+    ]
+    for path, one in zip(files, found, strict=True):
+        path.write_text(json.dumps({**machine, **one}), encoding="utf-8")
+    rates = read_rates(files[:2], "voting_v0")
+    assert (rates.generated, rates.trained, len(rates.said)) == (1e3, 500.0, 2)
+    sampling, learning = hours(tokens, rates, 2)
+    assert sampling == pytest.approx((tokens.sampled + tokens.evaluated) / 2000 / 3600)
+    assert learning == pytest.approx((tokens.sampled + tokens.read) / 1000 / 3600)
+    with pytest.raises(DataError, match=r"expected what benchmarks/gpu/rollout\.py"):
+        read_rates(files, "voting")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_rates([tmp_path / "absent"], "voting")
+
+
+def test_models_are_found_on_this_machine_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="unknown shape of qwen3 '7B'"):
+        model_folder("qwen3:7B", "math", tmp_path)
+    with pytest.raises(UsageError, match=r"was not downloaded to this machine.*hf download"):
+        model_folder("nobody/has-this-model", "math", tmp_path)
+    with pytest.raises(UsageError, match=r"holds no config\.json"):
+        model_folder(str(tmp_path), "math", tmp_path)
+    assert files_bytes(pocket_path()) == sum(
+        value.nbytes for value in AutoModelForCausalLM.from_pretrained(pocket_path()).parameters()
+    )
+    assert files_bytes(tmp_path) == 0
+    (tmp_path / "a.safetensors").write_bytes(b"no such file")
+    with pytest.raises(UsageError, match="is no safetensors file"):
+        files_bytes(tmp_path)
+    gc.collect()
+
+
+def test_checkpointing_keeps_one_layer_and_the_states_between() -> None:
+    found = Activations(Saved(100.0, 7.0), Saved(10.0, 1.0), layers=5, stream=8)
+    assert found.kept(3, again=False) == 3 * (10 + 5 * 100)
+    assert found.kept(3, again=True) == 3 * (10 + 100 + 5 * 8)
+    assert found.copies == 1 + 5 * 7

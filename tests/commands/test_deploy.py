@@ -1,0 +1,111 @@
+"""The files of deploy/: shells read them, fields are where they belong, our parser takes the words.
+
+None of them was run on a cluster; docs/scale.md says so.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import check_early
+from flowzoo.baselines.settings.scale import BackendName
+from flowzoo.commands.line import parse
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SCRIPTS = sorted([*DEPLOY.glob("*.sbatch"), *DEPLOY.glob("*.sh")])
+VARIABLES = {
+    "$SLURM_JOB_ID": "1", "$SLURM_GPUS_ON_NODE": "8", "$SLURM_NNODES": "2",
+    "$SLURM_CPUS_PER_TASK": "64", "$((SLURM_GPUS_ON_NODE - 1))": "7", "$first": "node-1",
+    "$RAY_ADDRESS": "10.0.0.1:6379",
+}  # fmt: skip
+
+
+def train_words(text: str, given: str) -> list[str]:
+    """The words of `flowzoo train` in the last command of a script, as a shell would make them."""
+    command = text.replace("\\\n", " ").strip().splitlines()[-1].replace('"$@"', given)
+    for name, value in VARIABLES.items():
+        command = command.replace(name, value)
+    assert "$" not in command, command
+    words = shlex.split(command)
+    return words[words.index("train") :]
+
+
+def config_of(words: list[str], monkeypatch: pytest.MonkeyPatch, ranks: int) -> TrainConfig:
+    """The settings, checked as a run checks them before anything is loaded."""
+    config = parse(tuple(words)).command.settings
+    assert isinstance(config, TrainConfig)
+    if config.backend == "torchrun" and not config.ranks:  # torchrun has started this one
+        for name, value in {"RANK": 0, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": 8}.items():
+            monkeypatch.setenv(name, str(value))
+    check_early(config)
+    return config
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_shells_and_our_parser_read_the_scripts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = path.read_text(encoding="utf-8")
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    assert "Not run yet" in text
+    assert "set -euo pipefail" in text
+    backend = re.findall(r"--backend (\w+)", text)[-1]
+    if backend not in get_args(BackendName):
+        pytest.skip(f"there is no backend {backend} here")
+    given = "voting --model pocket --problems 32 --out runs/a"
+    config = config_of(train_words(text, given), monkeypatch, ranks=16)
+    assert config.backend == backend
+    if path.suffix == ".sbatch":
+        directives = dict(re.findall(r"^#SBATCH --([\w-]+)=(.+)$", text, re.MULTILINE))
+        assert {"nodes", "gpus-per-node", "ntasks-per-node", "time", "signal"} <= directives.keys()
+        assert directives["ntasks-per-node"] == "1", "one process a node starts its ranks"
+        assert "srun --kill-on-bad-exit=1" in text
+    else:
+        assert config.ranks == 8
+
+
+def test_whoever_reaches_ray_needs_the_token() -> None:
+    text = (DEPLOY / "ray.sbatch").read_text(encoding="utf-8")
+    assert "export RAY_AUTH_MODE=token" in text
+    assert text.index("export RAY_AUTH_TOKEN_PATH") < text.index("srun ")
+    assert "umask 077" in text
+    assert "--min-nodes" in text
+
+
+def test_the_job_of_kuberay_has_the_fields_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    yaml = pytest.importorskip("yaml", reason="needs flowzoo[train]")
+    text = (DEPLOY / "rayjob.yaml").read_text(encoding="utf-8")
+    assert "Not run yet" in text
+    job: dict[str, Any] = yaml.safe_load(text)
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert job["metadata"]["name"]
+    spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
+    assert spec["shutdownAfterJobFinishes"] is True
+    assert cluster["authOptions"] == {"mode": "token"}
+    head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    assert head["rayStartParams"]["num-gpus"] == "0", "the driver learns there"
+    assert workers["groupName"]
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    for group in (head, workers):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"]
+        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        assert mounts == {"shared": "/shared", "memory": "/dev/shm"}
+        assert {one["name"] for one in pod["volumes"]} == mounts.keys()
+        (shared,) = [one for one in pod["volumes"] if one["name"] == "shared"]
+        assert shared["persistentVolumeClaim"]["claimName"]
+    words = train_words(spec["entrypoint"], "")
+    assert words[words.index("--out") + 1].startswith("/shared/")
+    gpus = workers["replicas"] * int(container["resources"]["limits"]["nvidia.com/gpu"])
+    assert int(words[words.index("--rollout-workers") + 1]) <= gpus
+    if "ray" in get_args(BackendName):
+        words[words.index("--model") + 1] = "pocket"
+        config_of(words, monkeypatch, ranks=1)
