@@ -20,7 +20,7 @@ from flowzoo.start import end_at_once
 
 COMMANDS = (
     "list", "algorithms", "play", "eval", "filter", "sft", "train", "matrix", "report", "swap",
-    "export", "dataset", "new", "doctor", "sandbox build", "sandbox check", "completion",
+    "export", "dataset", "new", "bench", "doctor", "sandbox build", "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
 
