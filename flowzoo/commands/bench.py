@@ -100,7 +100,7 @@ def show(row: Row) -> None:
                 f"  {times(one['cpu_ratio'])} × {one['beside']} (wall {times(one['wall_ratio'])})"
             )
         cpu, wall = (one[clock]["median"] for clock in ("cpu_us", "wall_us"))
-        print(f"  {name:28s} {cpu:12,.4g} µs CPU {wall:12,.4g} µs wall a {row['unit']}{beside}")
+        print(f"  {name:28s} {cpu:12,.4g} µs CPU {wall:12,.4g} µs wall per {row['unit']}{beside}")
     for name, why in row.get("absent", {}).items():
         print(f"  {name:28s} {why}")
     rest = {
