@@ -13,7 +13,7 @@ from flowzoo.envs.episode.credit import agent_returns, combine, immediate, rewar
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import Call, EpisodeRecord
-from flowzoo.envs.script import EffectResult, Outcome, Reply
+from flowzoo.envs.script import Outcome, Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
@@ -38,26 +38,25 @@ def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
     problem, log = episode.problem, episode.log
     hasher = hashlib.blake2b(episode.workflow.spec_digest, digest_size=16)
     # The text too: an id does not say what its file contains.
-    hasher.update(_framed("p", problem.id) + _framed("p", problem.text))
+    _feed(hasher, "p", problem.id)
+    _feed(hasher, "p", problem.text)
     hashes: dict[int, str] = {}
     done = 0
     for length in sorted(set(lengths)):
-        if length > done:
-            hasher.update(b"".join([_logged(entry) for entry in log[done:length]]))
+        for entry in log[done:length]:
+            if isinstance(entry, str):
+                _feed(hasher, "r", entry)
+            else:
+                _feed(hasher, "e", repr(tuple(entry)))
         done = length
         hashes[length] = hasher.hexdigest()
     return hashes
 
 
-def _logged(entry: str | EffectResult) -> bytes:
-    """A reply or a result as it is hashed."""
-    return _framed("r", entry) if isinstance(entry, str) else _framed("e", repr(tuple(entry)))
-
-
-def _framed(kind: str, text: str) -> bytes:
-    """A text behind its kind and length, so that no two logs give the same bytes."""
+def _feed(hasher: hashlib.blake2b, kind: str, text: str) -> None:
     raw = text.encode("utf-8", "surrogatepass")
-    return b"%s%d:%s" % (kind.encode(), len(raw), raw)
+    hasher.update(f"{kind}{len(raw)}:".encode())
+    hasher.update(raw)
 
 
 def state_hash(episode: Episode) -> str:
