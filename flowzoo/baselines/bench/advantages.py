@@ -119,7 +119,7 @@ def numpy_work(batch: GroupedBatch) -> Any:
     """`compute` with the reference's kernels in the places of the compiled ones."""
     with ExitStack() as stack:
         for module in (columns, computing, grouped_targets, targets):
-            own = {
+            own: dict[str, Any] = {
                 name: without_output(made)
                 for name, made in vars(reference).items()
                 if callable(made)
