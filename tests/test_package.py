@@ -88,6 +88,13 @@ def test_every_core_dependency_and_extra_has_a_pin():
     assert wanted - pinned == set()
 
 
+def test_the_lowest_versions_are_those_of_the_ranges():
+    ranges = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    lowest = {re.match(r"([\w-]+)>=([\d.]+)", one).group(1, 2) for one in ranges}  # type: ignore[union-attr]
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    assert {tuple(line.split("==")) for line in lines if "==" in line} == lowest
+
+
 def test_the_two_vllm_builds_are_in_no_common_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"

@@ -17,7 +17,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,7 +146,7 @@ def to_text(sampled: SampledStep) -> str:
             "counts": sampled.gathered.counts,
             "records": [record.to_json() for record in batch.records],
             # Most rows are calls of the records; a tree's other candidates are not.
-            "rows": [places.get(id(call)) or asdict(call) for call in batch.rows],
+            "rows": [places.get(id(call)) or call.to_json() for call in batch.rows],
             "value_calls": batch.value_calls,
             "value_tokens": batch.value_tokens,
         }

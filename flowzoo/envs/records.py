@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from flowzoo.envs.script import Message
@@ -145,6 +145,17 @@ class Call:
     """The team's share of `reward`, where that is not `reward` less `immediate`: an environment
     that pays at every step makes `reward` the whole return and `immediate` a step's part of it."""
 
+    def to_json(self) -> dict[str, Any]:
+        """A dict of its fields, as `asdict` makes it.
+
+        Token ids and log-probs are the call's own sequences: `asdict` copies them number by number,
+        which took longer than writing them.
+        """
+        row = {name: getattr(self, name) for name in _CALL_FIELDS}
+        row["messages"] = tuple(dict(message) for message in self.messages)
+        row["parts"] = dict(self.parts)
+        return row
+
     @property
     def team_share(self) -> float:
         """What of `reward` is the team's outcome, which an agent is paid once."""
@@ -172,4 +183,26 @@ class EpisodeRecord:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain values for one JSONL line."""
-        return asdict(self)
+        row = {name: getattr(self, name) for name in _RECORD_FIELDS}
+        row["facts"] = {name: _plain_fact(value) for name, value in self.facts.items()}
+        row["returns"] = dict(self.returns)
+        row["calls"] = tuple(call.to_json() for call in self.calls)
+        return row
+
+
+_CALL_FIELDS = tuple(one.name for one in fields(Call))
+_RECORD_FIELDS = tuple(one.name for one in fields(EpisodeRecord))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """Something that a workflow says of an episode, for `asdict`."""
+
+    value: Any
+
+
+def _plain_fact(value: Any) -> Any:
+    """A fact as plain values; a script may have made it of anything."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    return asdict(_Fact(value))["value"]

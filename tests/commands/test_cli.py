@@ -20,7 +20,8 @@ from flowzoo.start import end_at_once
 
 COMMANDS = (
     "list", "algorithms", "play", "eval", "filter", "sft", "train", "plan", "matrix", "report",
-    "swap", "export", "dataset", "new", "doctor", "sandbox build", "sandbox check", "completion",
+    "swap", "export", "dataset", "new", "bench", "doctor", "sandbox build", "sandbox check",
+    "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
 

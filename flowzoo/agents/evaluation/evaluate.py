@@ -23,7 +23,7 @@ from flowzoo.provenance import describe_run
 
 
 def call_from_json(row: Mapping[str, Any]) -> Call:
-    """The inverse of `asdict` of a call after a round trip through JSON."""
+    """The inverse of `Call.to_json` after a round trip through JSON."""
     lists = ("messages", "prompt_ids", "output_ids", "logps")
     return Call(**{**row, **{name: tuple(row[name]) for name in lists}})
 

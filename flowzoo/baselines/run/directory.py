@@ -238,7 +238,7 @@ class RunDirectory:
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
         """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN."""
         path = free_path(self.root / f"nonfinite-{step:06d}.jsonl")
-        self._write_lines(path, map(asdict, calls))
+        self._write_lines(path, (call.to_json() for call in calls))
         return path
 
     def save_transcripts(self, kind: str, step: int, records: Iterable[EpisodeRecord]) -> Path:

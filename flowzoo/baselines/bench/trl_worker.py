@@ -1,4 +1,4 @@
-"""The side of TRL in `step_cost.py`: its GRPOTrainer, one optimiser step per line on stdin.
+"""The side of TRL in `learner.py`: its GRPOTrainer, one optimiser step per line on stdin.
 
 Runs in an environment of its own (`make env-trl`) and knows nothing of this project. The trainer's
 own loop does the steps; a callback waits for a line before each and answers with a line of JSON:
@@ -34,7 +34,7 @@ def padded(lists: list[list[int]], *, left: bool) -> tuple[torch.Tensor, torch.T
     return ids, mask
 
 
-class Forced(GRPOTrainer):
+class ForcedTrainer(GRPOTrainer):
     """The trainer with completions that are given."""
 
     given: list[dict[str, Any]]
@@ -54,7 +54,7 @@ class Forced(GRPOTrainer):
         }
 
 
-class OnCommand(TrainerCallback):
+class StepsOnCommand(TrainerCallback):
     """Waits before each step; reports after it."""
 
     def __init__(self, weights: Path) -> None:
@@ -79,7 +79,8 @@ class OnCommand(TrainerCallback):
         self._done += 1
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         line = {"seconds": seconds, "cpu": cpu, "tokens": self.tokens, "peak": peak}
-        print(json.dumps(line), flush=True)
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
 
 def settings(job: dict[str, Any], steps: int) -> GRPOConfig:
@@ -102,14 +103,14 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(job["threads"])
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
-    callback = OnCommand(Path(job["folder"]) / "weights.pt")
+    callback = StepsOnCommand(Path(job["folder"]) / "weights.pt")
 
     def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
         callback.tokens = sum(len(ids) for ids in completion_ids)
         return [float(len(ids) % 2) for ids in completion_ids]
 
     rows = job["given"]
-    kind = Forced if job["mode"] == "forced" else GRPOTrainer
+    kind = ForcedTrainer if job["mode"] == "forced" else GRPOTrainer
     trainer = kind(
         model=model,
         reward_funcs=reward,
@@ -118,7 +119,7 @@ def main() -> None:
         processing_class=AutoTokenizer.from_pretrained(job["model"]),
         callbacks=[callback],
     )
-    if isinstance(trainer, Forced):
+    if isinstance(trainer, ForcedTrainer):
         trainer.given = rows
         callback.tokens = sum(len(row["output"]) for row in rows)
     trainer.train()

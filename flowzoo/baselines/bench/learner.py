@@ -1,10 +1,6 @@
-"""What does a training step cost? The learner beside TRL's GRPOTrainer, on the same tokens.
+"""What does a learning step cost? The learner beside TRL's GRPOTrainer, on the same tokens.
 
-    make env-trl                                  # TRL in an environment of its own, .venv-trl
-    python benchmarks/step_cost.py                # some minutes on one thread
-
-Three comparisons, every one of GRPO on the pocket model, float32, no KL term, AdamW, eight samples
-of each prompt:
+GRPO on the pocket model, float32, no KL term, AdamW, eight samples of each prompt:
 
 * `single`, `voting`: the learning step alone. Rows are sampled once (`single_v0`: one call an
   episode; `voting_v0`: three voters with one prompt and an aggregator) and given to both sides with
@@ -13,18 +9,11 @@ of each prompt:
 * `whole`: a step of `single_v0` with its own sampling. TRL generates with its call of transformers
   and a reward that costs nothing; ours plays the environment and grades the replies.
 
-Both sides are processes that wait for each other, one step at a time, in alternation; both have
-the same number of threads and the same number of rows in a micro-batch. A ratio is of completion
-tokens per CPU-second (other programs on the machine change wall time, which is printed too), per
-round; printed are the median round and the range. `padded` is this project's learner with rows
-padded as TRL pads them: what is left of the ratio without common prefixes. Peak memory is that of
-the whole process, libraries (about 450 MiB) included.
-
-Measured on one thread of a two-core machine, TRL 1.16.0, ratios in CPU-seconds, median of five
-rounds: `single` 2.3, 3.9 and 6.1 with 8, 32 and 128 rows in a micro-batch; `voting` 4.6, 6.6 and
-8.7. `learn/update_kl` is in them: a forward pass over some rows, which weighs most where an update
-is small. `whole` was 3.3 before that was measured. No weight differed after the first step. How
-much rows share decides: these are eight short replies to a prompt, many of them alike.
+Every side is a process that waits for its turn, one step at a time, with the same number of threads
+and of rows in a micro-batch; a unit is a completion token. `flowzoo, padded` is this project's
+learner with rows padded as TRL pads them: what is left of the ratio without common prefixes. TRL
+runs in an environment of its own (`make env-trl`, then `--trl .venv-trl/bin/python`); without it
+only our own sides run. Peak memory is that of the whole process, libraries included.
 """
 
 from __future__ import annotations
@@ -34,42 +23,29 @@ import json
 import os
 import random
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tyro
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Lap, Plan, summary
+from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.baselines.trainer import Trainer
 
 HERE = Path(__file__).parent
-OURS, PADDED, TRL = "flowzoo", "padded", "TRL"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is measured."""
-
-    trl_python: Path = HERE.parent / ".venv-trl" / "bin" / "python"
-    """Python of the environment that has TRL."""
-    cases: tuple[str, ...] = ("single", "voting", "whole")
-    """Comparisons: single, voting, whole."""
-    microbatches: tuple[int, ...] = (8, 32, 128)
-    """Rows of a micro-batch; `whole` takes the last."""
-    problems: int = 16
-    """Problems of a step, eight episodes each."""
-    rounds: int = 5
-    """Timed steps of each side, after one that is not timed."""
-    threads: int = 1
-    """Threads of each side."""
-    json: Path | None = None
-    """File for the numbers."""
+OURS, PADDED, TRL = "flowzoo", "flowzoo, padded", "TRL"
+CASES = ("single", "voting", "whole")
+MICROBATCHES = (8, 32, 128)
+"""Rows of a micro-batch; `whole` takes the last."""
+PROBLEMS = 16
+"""Problems of a step, eight episodes each."""
 
 
 def trainer(workflow: str, problems: int, folder: str) -> Trainer:
@@ -107,6 +83,12 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
     return [{**row, "advantage": float(a)} for row, a in zip(rows, found.values, strict=True)]
 
 
+def answer(line: str) -> None:
+    """A line for the process that gives the commands."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def serve(job_file: str) -> None:
     """Be one side of this project: a step per line of input, a line of JSON for each."""
     job = json.loads(Path(job_file).read_text())
@@ -119,7 +101,7 @@ def serve(job_file: str) -> None:
         tokens = step()
         spent = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({**spent, "tokens": tokens, "peak": peak}), flush=True)
+        answer(json.dumps({**spent, "tokens": tokens, "peak": peak}))
 
 
 def forced_step(job: dict[str, Any]) -> Any:
@@ -166,10 +148,10 @@ def whole_step(job: dict[str, Any]) -> Any:
     return step
 
 
-class Side:
+class LearnerSide:
     """A process that does steps when told."""
 
-    def __init__(self, command: list[str], job: dict[str, Any], threads: int) -> None:
+    def __init__(self, command: list[str], job: dict[str, Any], threads: int = 1) -> None:
         """Start it."""
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name) / "job.json"
@@ -213,8 +195,10 @@ class Side:
         self.folder.cleanup()
 
 
-def compare(case: str, microbatch: int, rows: list[dict[str, Any]], options: Options) -> Any:
-    """Steps of all sides in alternation; a row of the table."""
+def compare(
+    case: str, microbatch: int, rows: list[dict[str, Any]], plan: Plan, absent: dict[str, str]
+) -> Row:
+    """Steps of all sides in turns."""
     from flowzoo.agents.pocket import pocket_path
 
     whole = case == "whole"
@@ -226,24 +210,36 @@ def compare(case: str, microbatch: int, rows: list[dict[str, Any]], options: Opt
         "microbatch": microbatch, "rows": len(rows), "samples": 8, "max_tokens": 64,
         "given": rows, "prompts": prompts,
     }  # fmt: skip
-    for_trl = {**job, "given": [given(row) for row in rows]}
-    mine = [sys.executable, __file__, "--serve"]
-    sides = {OURS: Side(mine, {**job, "layout": "packed"}, options.threads)}
-    if not whole:
-        sides[PADDED] = Side(mine, {**job, "layout": "padded"}, options.threads)
-    theirs = [str(options.trl_python), str(HERE / "trl_worker.py")]
-    sides[TRL] = Side(theirs, for_trl, options.threads)
-    try:
+    mine = [sys.executable, "-m", "flowzoo.baselines.bench.learner", "--serve"]
+    with contextlib.ExitStack() as stack:
+        sides: dict[str, LearnerSide] = {}
+
+        def start(name: str, command: list[str], job: dict[str, Any]) -> None:
+            sides[name] = stack.enter_context(contextlib.closing(LearnerSide(command, job)))
+
+        if not absent:
+            theirs = [str(plan.trl), str(HERE / "trl_worker.py")]
+            start(TRL, theirs, {**job, "given": [given(row) for row in rows]})
+        start(OURS, mine, {**job, "layout": "packed"})
+        if not whole:
+            start(PADDED, mine, {**job, "layout": "padded"})
         for side in sides.values():
             side.step()
-        gap = None if whole else weight_gap(sides[OURS].weights(), sides[TRL].weights())
-        rounds = [
-            {name: side.step() for name, side in sides.items()} for _ in range(options.rounds)
-        ]
-    finally:
-        for side in sides.values():
-            side.close()
-    return {"case": case, "microbatch": microbatch, "rows": len(rows), "gap": gap, "rounds": rounds}
+        gap = None
+        if not whole and not absent:
+            gap = weight_gap(sides[OURS].weights(), sides[TRL].weights())
+        laps: dict[str, list[Lap]] = {name: [] for name in sides}
+        peaks = dict.fromkeys(sides, 0.0)
+        for number in range(plan.rounds):
+            for name in list(sides) if number % 2 == 0 else list(reversed(sides)):
+                done = sides[name].step()
+                laps[name].append(Lap(int(done["tokens"]), done["cpu"], done["seconds"]))
+                peaks[name] = max(peaks[name], round(done["peak"]))
+    return {
+        "case": f"{case}, {microbatch} rows at a time", "unit": "completion token",
+        "rows": len(rows), "absent": absent, "weights_that_differ": gap, "peak_mib": peaks,
+        "contenders": summary(laps),
+    }  # fmt: skip
 
 
 def given(row: dict[str, Any]) -> dict[str, Any]:
@@ -269,62 +265,21 @@ def weight_gap(one: dict[str, Any], two: dict[str, Any]) -> float:
     return float((gaps > 1e-5).double().mean())
 
 
-def speed(step: dict[str, float], clock: str) -> float:
-    """Completion tokens per second."""
-    return step["tokens"] / step[clock]
-
-
-def ratio_of(medians: dict[tuple[str, str], float], side: str) -> str:
-    """A side's ratio in CPU-seconds, where it took part."""
-    return f"{medians[side, 'cpu']:.2f}" if (side, "cpu") in medians else ""
-
-
-def report(results: list[dict[str, Any]]) -> None:
-    """Print the table."""
-    print(f"{'case':8}{'micro':>6}{'rows':>6} {'tok/CPU-s':>28} {'ratio to TRL, CPU (range)':>28}"
-          f"{'wall':>7} {'padded':>7} {'peak MiB':>18}  weights off")  # fmt: skip
-    for result in results:
-        rounds, sides = result["rounds"], list(result["rounds"][0])
-        median = {
-            name: statistics.median(speed(one[name], "cpu") for one in rounds) for name in sides
-        }
-        ratios = {
-            (name, clock): sorted(speed(r[name], clock) / speed(r[TRL], clock) for r in rounds)
-            for name in sides
-            for clock in ("cpu", "seconds")
-        }
-        mid = {key: statistics.median(values) for key, values in ratios.items()}
-        low, high = ratios[OURS, "cpu"][0], ratios[OURS, "cpu"][-1]
-        peaks = "/".join(f"{max(r[name]['peak'] for r in rounds):.0f}" for name in (OURS, TRL))
-        print(
-            f"{result['case']:8}{result['microbatch']:6}{result['rows']:6} "
-            f"{median[OURS]:12.0f} / TRL {median[TRL]:9.0f} "
-            f"{mid[OURS, 'cpu']:13.2f} ({low:.2f}-{high:.2f}) {mid[OURS, 'seconds']:6.2f} "
-            f"{ratio_of(mid, PADDED):>7} {peaks:>18}  "
-            + ("" if result["gap"] is None else f"{result['gap']:.2%}")
-        )
-
-
-def main(options: Options) -> None:
-    """Measure and print."""
-    if not options.trl_python.exists():
-        sys.exit(f"{options.trl_python} is missing: run `make env-trl`, or name --trl-python")
-    results = []
-    for case in options.cases:
+def measure(plan: Plan) -> Iterator[Row]:
+    """A row for every case and size of a micro-batch."""
+    absent: dict[str, str] = {}
+    if plan.trl is None:
+        absent[TRL] = "no --trl: `make env-trl` makes an environment for it"
+    elif not Path(plan.trl).exists():
+        raise UsageError(f"{plan.trl} does not exist: run `make env-trl`, or name another --trl")
+    sizes = MICROBATCHES if plan.scale == 1 else MICROBATCHES[:1]
+    for case in CASES:
         workflow = "voting" if case == "voting" else "single"
-        rows = sample_rows(workflow, options.problems)
+        rows = sample_rows(workflow, plan.of(PROBLEMS))
         random.Random(0).shuffle(rows)
-        for microbatch in options.microbatches[-1:] if case == "whole" else options.microbatches:
-            results.append(compare(case, microbatch, rows, options))
-            report(results[-1:])
-    print()
-    report(results)
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1))
+        for microbatch in sizes[-1:] if case == "whole" else sizes:
+            yield compare(case, microbatch, rows, plan, absent)
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2])
-    else:
-        main(tyro.cli(Options))
+if __name__ == "__main__" and sys.argv[1:2] == ["--serve"]:
+    serve(sys.argv[2])

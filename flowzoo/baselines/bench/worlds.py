@@ -1,24 +1,20 @@
-"""Worlds on one core: candidates read and graded, instances generated, kernels beside plain Python.
+"""Boards of the games: candidates from reply to score, new instances, and beside plain Python.
 
-    python benchmarks/games_speed.py [--rounds 3] [--seconds 0.5]
-
-Every figure is per second of processor time, the best of the rounds; compiled and plain run in
-turns in one process, on the same inputs, after the kernels were compiled once. The plain forms are
-what one would write without numba: strings, sets and deques, not array code. Bars: 10,000 plans of
-plan_path or sudoku a second from the reply to the score, 200 instances of sokoban 6 x 6 a second.
+The plain forms are what one would write without numba: strings, sets and deques, not array code.
+Compiled and plain take turns on the same inputs, after the kernels were compiled once.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Contender, Plan, race
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of
 from flowzoo.envs.tasks.games.plan_path import neighbour
@@ -28,6 +24,10 @@ from flowzoo.envs.tasks.games.sudoku_kernel import fill_batch
 
 BATCH = 512
 """Candidates graded in one call, as an engine's batch would be."""
+SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("plan_path", {}), ("plan_path", {"side": 4}), ("sokoban", {}), ("sudoku", {}),
+    ("sudoku", {"side": 9}),
+)  # fmt: skip
 
 
 def plain_distance(board: str, side: int, source: int, goal: int) -> int:
@@ -98,48 +98,41 @@ def plain_level(board: str) -> int:
     return len(seen)
 
 
-def rate(work: Callable[[], int], seconds: float) -> float:
-    """Units of `work` a second of processor time; it returns how many units it did."""
-    units, start = 0, time.process_time()
-    while (spent := time.process_time() - start) < seconds:
-        units += work()
-    return units / spent
-
-
-def candidates(task: Any, count: int) -> tuple[list[Problem], list[str]]:
+def candidates(task: Any, number: int) -> tuple[list[Problem], list[str]]:
     """Problems, and replies to them of which half are right, as a model would write them."""
-    problems = [task.problem(index) for index in range(count)]
+    problems = [task.problem(index) for index in range(number)]
     rng = random.Random(0)
     lists = [task.solve(p, rng, index % 2 == 0) for index, p in enumerate(problems)]
     return problems, [f"I go round the wall.\n```json\n{text}\n```" for text in lists]
 
 
-def grading(name: str, options: dict[str, Any]) -> Callable[[], int]:
+def grading(task: Any, number: int) -> Callable[[], int]:
     """From the reply to the score."""
-    task = make_task(name, **options)
-    problems, replies = candidates(task, BATCH)
+    problems, replies = candidates(task, number)
 
     def work() -> int:
         task.grade_batch(problems, [task.answer(reply) for reply in replies])
-        return BATCH
+        return number
 
     return work
 
 
-def generating(name: str, options: dict[str, Any]) -> Callable[[], int]:
+def generating(task: Any, number: int) -> Callable[[], int]:
     """Training problems, each a new one."""
-    task, numbers = make_task(name, **options), iter(range(10**9))
+    numbers = count()
 
     def work() -> int:
-        for _ in range(20):
+        for _ in range(number):
             task.problem(next(numbers))
-        return 20
+        return number
 
     return work
 
 
-def beside(rows: Sequence[Any], compiled: Callable[..., Any], plain: Callable[..., Any]) -> Any:
-    """Two works on the same rows: all in one compiled call, and one by one in plain Python."""
+def beside(
+    rows: Sequence[Any], compiled: Callable[[], Any], plain: Callable[..., Any]
+) -> list[Contender]:
+    """All rows in one compiled call, and one by one in plain Python."""
 
     def fast() -> int:
         compiled()
@@ -150,71 +143,59 @@ def beside(rows: Sequence[Any], compiled: Callable[..., Any], plain: Callable[..
             plain(*row)
         return len(rows)
 
-    return fast, slow
+    fast()
+    return [Contender("compiled", fast), Contender("plain Python", slow)]
 
 
-def pairs() -> dict[str, tuple[Callable[[], int], Callable[[], int]]]:
-    """Kernels and their plain forms by name."""
-    found = {}
+def pairs(number: int) -> Iterator[tuple[str, list[Contender]]]:
+    """Kernels beside their plain forms."""
     task = make_task("plan_path")
-    problems, replies = candidates(task, BATCH)
+    problems, replies = candidates(task, number)
     boards, plans = [p.meta["board"] for p in problems], [task.answer(r) or "[]" for r in replies]
-    found["plan_path walk and distance, 10x10"] = beside(
-        [(board, 10, plan) for board, plan in zip(boards, plans, strict=True)],
-        lambda: walk_batch(boards, 10, plans, 200),
-        plain_walk,
+    walks = [(board, 10, plan) for board, plan in zip(boards, plans, strict=True)]
+    yield (
+        "plan_path 10×10, walk",
+        beside(walks, lambda: walk_batch(boards, 10, plans, 200), plain_walk),
     )
     for side in (4, 9):
         task = make_task("sudoku", side=side)
-        problems, replies = candidates(task, BATCH)
+        problems, replies = candidates(task, number)
         puzzles = ["".join(p.meta["board"].split()) for p in problems]
         entries = [task.answer(reply) or "[]" for reply in replies]
-        found[f"sudoku entries and check, {side}x{side}"] = beside(
-            [(puzzle, side, text) for puzzle, text in zip(puzzles, entries, strict=True)],
-            lambda puzzles=puzzles, side=side, entries=entries: fill_batch(puzzles, side, entries),
-            plain_fill,
+        fills = [(puzzle, side, text) for puzzle, text in zip(puzzles, entries, strict=True)]
+        yield (
+            f"sudoku {side}×{side}, check",
+            beside(
+                fills,
+                lambda puzzles=puzzles, side=side, entries=entries: fill_batch(
+                    puzzles, side, entries
+                ),
+                plain_fill,
+            ),
         )
-    for boxes in (1, 3):
+    for boxes in (1, 3) if number == BATCH else (1,):  # three take plain Python seconds
         task = make_task("sokoban", boxes=boxes)
         levels = [bare(task.problem(index).meta["board"]) for index in range(4)]
-        found[f"sokoban level search, 6x6, {boxes} boxes"] = beside(
-            [(level,) for level in levels],
-            lambda levels=levels: [SokobanLevel(level) for level in levels],
-            plain_level,
+        yield (
+            f"sokoban 6×6, {boxes} boxes, search",
+            beside(
+                [(level,) for level in levels],
+                lambda levels=levels: [SokobanLevel(level) for level in levels],
+                plain_level,
+            ),
         )
-    return found
 
 
-def main() -> None:
-    """Print the three tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.5)
-    arguments = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    sizes: list[tuple[str, dict[str, Any]]] = [
-        ("plan_path", {}), ("plan_path", {"reward": "shaped"}), ("plan_path", {"side": 4}),
-        ("sokoban", {}), ("sokoban", {"boxes": 3}), ("sudoku", {}),
-        ("sudoku", {"reward": "shaped"}), ("sudoku", {"side": 9}),
-    ]  # fmt: skip
-    for title, make in (("candidates, reply to score", grading), ("instances", generating)):
-        print(f"{title}, a second")
-        for name, options in sizes:
-            work = make(name, options)
+def measure(plan: Plan) -> Iterator[Row]:
+    """A row a task for grading and for making, then the kernels."""
+    number = plan.of(BATCH, 8)
+    for name, options in SIZES:
+        task, said = make_task(name, **options), " ".join(f"{k}={v}" for k, v in options.items())
+        works = {"from reply to score": grading(task, number), "a new board": generating(task, 20)}
+        for what, work in works.items():
             work()
-            best = max(rate(work, arguments.seconds) for _ in range(arguments.rounds))
-            print(f"  {name:<10} {options!s:<22} {best:>12,.0f}")
-    print("compiled beside plain Python, a second")
-    for name, (fast, slow) in pairs().items():
-        fast()
-        rounds = [
-            (rate(fast, arguments.seconds), rate(slow, arguments.seconds))
-            for _ in range(arguments.rounds)
-        ]
-        best, plain = (max(column) for column in zip(*rounds, strict=True))
-        print(f"  {name:<40} {best:>12,.0f} {plain:>12,.0f} {best / plain:>7.1f}x")
-
-
-if __name__ == "__main__":
-    main()
+            case = " ".join(filter(None, (name, said))) + f": {what}"
+            found = race([Contender("flowzoo", work)], plan.rounds)
+            yield {"case": case, "unit": "board", **found}
+    for name, contenders in pairs(number):
+        yield {"case": name, "unit": "board", **race(contenders, plan.rounds)}

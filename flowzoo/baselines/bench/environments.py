@@ -1,0 +1,34 @@
+"""Steps of an environment beside PettingZoo's bookkeeping.
+
+A unit is a live step, an agent's turn. Each episode also has a dead step of every agent, whose time
+is included. `guarded` is what `voting_v0.env()` returns, `unguarded` the environment inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowzoo.baselines.bench.bookkeeping import FloorEnv, UngradedMath, play_through
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from flowzoo.envs import make_workflow
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.guard import Guard
+
+EPISODES = 1_000
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """One row: floor, unguarded, guarded."""
+    workflow = make_workflow("voting_v0", UngradedMath())
+    floor, raw, guarded = FloorEnv(), WorkflowEnv(workflow), Guard(WorkflowEnv(workflow))
+    episodes = plan.of(EPISODES)
+    found = race(
+        [
+            Contender("floor", lambda: play_through(floor, episodes)),
+            Contender("unguarded", lambda: play_through(raw, episodes)),
+            Contender("guarded", lambda: play_through(guarded, episodes)),
+        ],
+        plan.rounds,
+    )
+    yield {"case": "steps of voting", "unit": "live step", **found}

@@ -1,0 +1,51 @@
+"""Copies of an episode in progress, beside playing it from the start.
+
+A fork replays the log: the script runs again over the replies that are known, and nothing is
+asked or graded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowzoo.baselines.bench.bookkeeping import UngradedMath
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from flowzoo.envs import make_workflow
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.guard import Guard
+
+CALLS = 6
+LENGTH = 4_000
+FORKS = 2_000
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """One row: played so far, and forked."""
+    workflow = make_workflow("eval_opt_v0", UngradedMath(), max_rounds=4)
+    env, forks = Guard(WorkflowEnv(workflow)), plan.of(FORKS)
+
+    def played() -> None:
+        env.reset()
+        for _ in range(CALLS):
+            env.step("x" * LENGTH)
+
+    def play() -> int:
+        for _ in range(max(1, forks // 10)):
+            played()
+        return max(1, forks // 10)
+
+    def fork() -> int:
+        for _ in range(forks):
+            env.fork()
+        return forks
+
+    played()
+    found = race(
+        [
+            Contender("played from the start", play),
+            Contender("fork", fork),
+        ],
+        plan.rounds,
+    )
+    yield {"case": f"{CALLS} calls of {LENGTH:,} characters", "unit": "episode", **found}

@@ -1,0 +1,76 @@
+"""What does it save to sample the next batch while the learner works? Steps with and without.
+
+Two runs of one setting, `max_staleness` 0 and 1, each with a vLLM engine in a process of its own,
+take turns step by step; the first step of each is left out, since it has nothing to overlap with.
+It needs two cores, one of which samples while the other learns: read the wall time. `hidden` is the
+share of the shorter of sampling and learning that the overlap took off the step.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from flowzoo.baselines.bench.quiet import tree_seconds
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Lap, Plan, digits, summary
+
+PARTS = ("time/rollout", "time/learn", "time/wait", "time/sync", "time/sync_check")
+PROBLEMS = 16
+"""Problems of a step, eight voting episodes each."""
+
+
+def timed_step(trainer: Any, step: int) -> tuple[Lap, dict[str, float]]:
+    """A step, and the wall seconds of its parts."""
+    cpu, began = tree_seconds(), time.perf_counter()
+    row = trainer.iterate(step)
+    seconds = time.perf_counter() - began
+    lap = Lap(1, tree_seconds() - cpu, seconds)
+    return lap, {"step": seconds} | {name: row.get(name, 0.0) for name in PARTS}
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """One row."""
+    if find_spec("vllm") is None:
+        yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
+        return
+    from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.trainer import Trainer
+
+    names = ("in turn", "overlapping")
+    laps: dict[str, list[Lap]] = {name: [] for name in names}
+    parts: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        trainers: dict[str, Trainer] = {}
+        try:
+            for staleness, name in enumerate(names):
+                config = TrainConfig(
+                    workflow="voting", model="pocket", problems=plan.of(PROBLEMS), samples=8,
+                    steps=10_000, eval_problems=1, truncated="train", transcripts_every=10_000,
+                    engine="vllm", placement="split", probe_every=0, max_staleness=staleness,
+                    threads=1, out=f"{folder}/{staleness}",
+                )  # fmt: skip
+                trainers[name] = Trainer(config)
+            for step in range(1, plan.rounds + 2):
+                for name, trainer in trainers.items():
+                    lap, row = timed_step(trainer, step)
+                    if step > 1:
+                        laps[name].append(lap)
+                        parts[name].append(row)
+        finally:
+            for trainer in trainers.values():
+                trainer.close()
+    middle = {
+        name: {part: digits(statistics.median(row[part] for row in rows)) for part in rows[0]}
+        for name, rows in parts.items()
+    }
+    shorter = min(middle[names[0]]["time/rollout"], middle[names[0]]["time/learn"])
+    hidden = (middle[names[0]]["step"] - middle[names[1]]["step"]) / shorter
+    yield {
+        "case": "voting", "unit": "step", "seconds": middle, "hidden": digits(hidden),
+        "contenders": summary(laps),
+    }  # fmt: skip

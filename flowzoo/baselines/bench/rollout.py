@@ -1,0 +1,47 @@
+"""Calls of a rollout and candidates of a tree, beside PettingZoo's bookkeeping.
+
+A unit is a call, or a candidate of a tree of four at every turn; of the floor it is a live step.
+Voting episodes with an instant policy and without grading: what is left is the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from flowzoo.agents import Roster
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.rollout.tree import TreeRollout
+from flowzoo.baselines.bench.bookkeeping import FloorEnv, InstantPolicy, UngradedMath, play_through
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from flowzoo.envs import make_workflow
+
+EPISODES = 1_000
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """One row: floor, rollout in canonical order and in order of arrival, tree."""
+    workflow = make_workflow("voting_v0", UngradedMath())
+    roster, floor = Roster.shared(InstantPolicy(), workflow.role_counts()), FloorEnv()
+    episodes = plan.of(EPISODES, 4)
+    jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(episodes)]
+
+    def rolled(deterministic: bool) -> int:
+        rollout = Rollout(workflow, roster, deterministic=deterministic)
+        return sum(len(record.calls) for record in asyncio.run(rollout.arun(jobs)))
+
+    def grown() -> int:
+        tree = TreeRollout(workflow, roster)
+        return len(asyncio.run(tree.asample(jobs[: episodes // 4])).rows)
+
+    found = race(
+        [
+            Contender("floor", lambda: play_through(floor, episodes)),
+            Contender("rollout", lambda: rolled(True)),
+            Contender("rollout, order of arrival", lambda: rolled(False)),
+            Contender("tree of 4", grown),
+        ],
+        plan.rounds,
+    )
+    yield {"case": "calls of voting", "unit": "call", **found}

@@ -1,0 +1,77 @@
+"""Queries of the search task's BM25 index, beside `rank_bm25` over the same tokens.
+
+The knowledge base is the generated one; the queries are those its oracle asks (the missing fact)
+and whole questions. Also found: how often the passage that answers is among the first three.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+
+from flowzoo.baselines.bench.record import Row
+from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from flowzoo.envs.tasks.search.index import Bm25, words
+from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
+
+TOP = 3
+PASSAGES = 20_000
+QUERIES = 2_000
+
+
+def make_queries(made: World, count: int) -> list[tuple[str, str]]:
+    """(query, id of the passage that answers it): oracle queries and questions, alternately."""
+    rng, rows = random.Random(0), list[tuple[str, str]]()
+    while len(rows) < count:
+        asked = draw_question(made, 1 + len(rows) % 3, rng)
+        step = rng.randrange(len(asked.relations))
+        phrase = RELATIONS[asked.relations[step]].phrase.format(s=asked.path[step])
+        rows.append((phrase, made.ids[asked.path[step]]))
+        rows.append((asked.text, made.ids[asked.start]))
+    return rows[:count]
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Indexing, queries, and how often they find what they should."""
+    made = world(0, "train", plan.of(PASSAGES, 100))
+    passages = made.passages
+    rows = make_queries(made, plan.of(QUERIES, 20))
+    queries = [query for query, _ in rows]
+    index = Bm25(passages)
+
+    def build() -> int:
+        Bm25(passages)
+        return len(passages)
+
+    def retrieve() -> int:
+        index.retrieve(queries, TOP)
+        return len(queries)
+
+    built, asked = [Contender("flowzoo", build)], [Contender("flowzoo", retrieve)]
+    absent: dict[str, str] = {}
+    if find_spec("rank_bm25") is None:
+        absent["rank_bm25"] = "not installed"
+    else:
+        other = import_module("rank_bm25").BM25Okapi([words(text) for _, text in passages])
+        ids = [name for name, _ in passages]
+
+        def theirs() -> int:
+            for query in queries[:100]:
+                other.get_top_n(words(query), ids, n=TOP)
+            return len(queries[:100])
+
+        asked.append(Contender("rank_bm25", theirs))
+    size = f"{len(passages):,} passages"
+    yield {"case": f"index of {size}", "unit": "passage", **race(built, min(3, plan.rounds))}
+    yield {
+        "case": f"queries in {size}", "unit": "query", "absent": absent,
+        **race(asked, plan.rounds),
+    }  # fmt: skip
+    found = index.retrieve(queries, TOP)
+    hits = sum(
+        any(passage.id == gold for passage in result.passages)
+        for result, (_, gold) in zip(found, rows, strict=True)
+    )
+    yield {"case": f"answer among the first {TOP}", "queries": len(rows), "found": hits}

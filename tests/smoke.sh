@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The wheel and the sdist in FOLDER with one interpreter: import, an episode, the command line.
+#   tests/smoke.sh PYTHON FOLDER
+set -euo pipefail
+python=$1 folder=$(realpath "$2") root=$(realpath "$(dirname "$0")/..")
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  echo "$python: not here, nothing was tried"
+  exit 0
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cp "$root/tests/core_only.py" "$root/constraints.txt" "$scratch"
+cd "$scratch"
+for made in "$folder"/flowzoo-*.whl "$folder"/flowzoo-*.tar.gz; do
+  "$python" -m venv --clear venv
+  venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt "$made"
+  venv/bin/python -I core_only.py
+  venv/bin/flowzoo play voting --policy scripted:0.8 >/dev/null
+  venv/bin/flowzoo bench forks --rounds 1 --scale 0.01 --wait 0 >/dev/null
+  echo "$("$python" --version): $(basename "$made") works"
+done
