@@ -7,6 +7,7 @@ before: every request names the versions it is to be played with, and the answer
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import platform
@@ -165,7 +166,12 @@ class RolloutWorker:
 
     def _ready(self) -> ShardPlayer:
         if self._player is None:
-            self._player = self._open()
+            gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
+            try:
+                self._player = self._open()
+            finally:
+                gc.freeze()
+                gc.enable()
         return self._player
 
     def _answer(self, work: Callable[[], Reply]) -> Reply:
