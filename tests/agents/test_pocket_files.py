@@ -133,7 +133,7 @@ def test_every_role_is_readable_and_no_workflow_is_solved(
     policy: Any, task: str, name: str
 ) -> None:
     workflow = make_workflow(name, task, **pocket_options(task, name))
-    problems = distinct_problems(workflow.task, "validation", 150)
+    problems = distinct_problems(workflow.task, "validation", 100)
     roster = Roster.shared(policy, workflow.role_counts())
     _, summary = evaluate(workflow, roster, problems)
     # Questions that need a search cannot be answered without one.

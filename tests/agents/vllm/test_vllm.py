@@ -481,7 +481,7 @@ def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
 
 @full
 def test_a_killed_engine_process_is_noticed_and_replaced(
-    engine_of: Callable[[str], VLLMEngine], model: Any
+    engine_of: Callable[[str], VLLMEngine], model: Any, request: pytest.FixtureRequest
 ) -> None:
     split = engine_of("split")
     split.load_weights(model.state_dict())
@@ -499,6 +499,7 @@ def test_a_killed_engine_process_is_noticed_and_replaced(
     assert isinstance(ends[-1], EngineDeadError)
     assert all(end is None or isinstance(end, EngineDeadError) for end in ends)
     assert not split.backend.alive
+    request.getfixturevalue("forked_engines")
     split.restart()
     after = player.answer(asks(2))
     assert [row.output_ids for row in after] == [row.output_ids for row in before]

@@ -16,7 +16,10 @@ from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer, train
 
-pytestmark = [pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("overlap")]
+pytestmark = [
+    pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("overlap"),
+    pytest.mark.usefixtures("forked_engines"),
+]  # fmt: skip
 
 SMALL: dict[str, Any] = {
     "engine": "vllm", "placement": "split", "max_staleness": 1, "steps": 4, "problems": 2,
@@ -30,7 +33,7 @@ def config(root: Path, **changes: Any) -> TrainConfig:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, forked_engines: None) -> Path:
     """A finished run that sampled ahead, and `parts`: what it was on the disk at step 2."""
     root = tmp_path_factory.mktemp("overlap") / "whole"
 

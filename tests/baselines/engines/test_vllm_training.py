@@ -194,8 +194,10 @@ def test_an_engine_that_is_not_there_is_an_error_and_not_another_engine(
 ) -> None:
     import sys
 
-    for name in ("thread", "convert"):
-        monkeypatch.delitem(sys.modules, f"flowzoo.agents.vllm.{name}", raising=False)
+    ours = ("flowzoo.agents.vllm.thread", "flowzoo.agents.vllm.convert")
+    for name in list(sys.modules):
+        if name in ours or name.startswith("vllm."):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"--engine transformers.*flowzoo\[vllm"):
         Trainer(config(tmp_path))

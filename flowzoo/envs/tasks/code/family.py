@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
 
 from flowzoo.envs.tasks.code.interpreter import InterpreterError, printed, returned
 from flowzoo.sandbox.program import CallTest, StdinTest
@@ -23,12 +24,13 @@ PUBLIC, HIDDEN = 2, 8
 _MOST_DRAWS = 400
 
 
-class CodeDraft(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CodeDraft:
     """What a family draws. `entry` is None for a program that reads stdin and prints."""
 
     statement: str
     source: str
-    draw: Callable[[random.Random], Any]
+    draw: Callable[[random.Random], Any] = field(compare=False)
     """Draws an input: the tuple of arguments, or the text of stdin."""
     entry: str | None
 
@@ -81,10 +83,12 @@ def standard(source: str) -> str:
     return ast.unparse(ast.parse(source))
 
 
+@lru_cache(maxsize=1024)
 def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
     """The problem of a draft, its tests computed from the reference program.
 
-    None for a draft whose hidden tests would all expect the same output.
+    None for a draft whose hidden tests would all expect the same output. Kept, as it takes 10 ms
+    and more, and evaluations ask for the same problems again and again.
     """
     source = standard(draft.source)
     tests = _tests(draft, source)
