@@ -142,7 +142,12 @@ def source_revision() -> str | None:
 
 
 def usable_cores() -> int:
-    """Cores this process may use: its affinity, cut by the CPU quota of its control group."""
+    """Cores this process may use: its affinity, cut by the CPU quota of its control group.
+
+    FLOWZOO_CORES says so where several processes of a run share a machine.
+    """
+    if os.environ.get("FLOWZOO_CORES", "").isdigit():
+        return int(os.environ["FLOWZOO_CORES"])
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     try:

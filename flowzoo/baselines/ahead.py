@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.evaluation.evaluate import call_from_json, record_from_json
 from flowzoo.agents.problems import ProblemStream
-from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.engines.evaluation import (
-    PlayWith,
     sample_jobs,
     sample_once,
     sample_shards,
@@ -38,7 +38,10 @@ from flowzoo.baselines.problems.filters import FilteredBatch
 FILE = "ahead.json"
 """Of a checkpoint: the batch of the next step, where it was sampled ahead."""
 
-Draw = Callable[[int, PlayWith], FilteredBatch]
+PlayStep = Callable[[PlayPlan, Sampler, Sequence[EpisodeJob]], RolloutBatch]
+"""Plays jobs of a step with a sampler, which the plan says to other processes."""
+
+Draw = Callable[[int, PlayStep], FilteredBatch]
 """Draws the problems of a step and plays them with what it is given."""
 
 
@@ -123,7 +126,7 @@ class StepSampler:
         """End the thread; close the engines before, so that it has nothing to wait for."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _sample(self, step: int, play: PlayWith, versions: Mapping[str, int]) -> SampledStep:
+    def _sample(self, step: int, play: PlayStep, versions: Mapping[str, int]) -> SampledStep:
         began = time.perf_counter()
         gathered = self._draw(step, play)
         return SampledStep(step, gathered, versions, time.perf_counter() - began)

@@ -48,6 +48,7 @@ from flowzoo.baselines.assemble import (
     trainable,
 )
 from flowzoo.baselines.backends.choose import open_backend
+from flowzoo.baselines.backends.plays import PlayPlan, players_of
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import silence_record, silences
@@ -65,6 +66,7 @@ from flowzoo.baselines.metrics import (
     spike,
 )
 from flowzoo.baselines.plan import resolve
+from flowzoo.baselines.player import WORKER_PLAYER
 from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
 from flowzoo.baselines.problems.judge import informative_jobs
 from flowzoo.baselines.run import checkpoint
@@ -102,7 +104,7 @@ class Trainer:
         self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
-        self.backend = open_backend(config)
+        self.backend = open_backend(config, WORKER_PLAYER)
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, trainable(config, task))
@@ -128,12 +130,14 @@ class Trainer:
             )
             self.batches.ready = resumed
             opened.callback(self.batches.close)
-            opened.callback(self.engines.close)  # first, so that nothing is waited for
+            opened.callback(self.backend.stop)  # first, so that nothing is waited for
+            opened.callback(self.engines.close)
             self.evaluation = Evaluation(
                 self.workflow, held_out, self.engines, config.deterministic, self.run.failures,
                 config.eval_samples, self.backend, shard_jobs,
             )  # fmt: skip
             self.engines.sync()
+            self.backend.publish(self.learners)
             self.board = (
                 self.run
                 if isinstance(self.run, RunFollower)
@@ -244,7 +248,7 @@ class Trainer:
         learned_at = time.perf_counter()
         self.batches.wait()
         idle_at = time.perf_counter()
-        row |= self.engines.sync()
+        row |= self.engines.sync() | self.backend.publish(self.learners)
         tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
         self.tokens += tokens
         if plan.algorithm.sampling == "tree":
@@ -258,15 +262,16 @@ class Trainer:
             self.run.save_transcripts("train", step, sampled.records)
         return row
 
-    def draw(self, step: int, play: ahead.PlayWith) -> FilteredBatch:
+    def draw(self, step: int, play: ahead.PlayStep) -> FilteredBatch:
         """Draw the problems of `step` and play them; `play` is given the sampler and the jobs."""
         config, plan = self.config, self.plan
         workflow = plan.curriculum.at(step)
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
+        said = PlayPlan("train", players_of(sampler.roster), step)
         return gather(
             self.stream,
             workflow.task,
-            lambda jobs: play(sampler, jobs),
+            lambda jobs: play(said, sampler, jobs),
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,

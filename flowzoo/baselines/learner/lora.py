@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,11 +198,14 @@ class LoraWeights:
 
     def load(self, folder: Path) -> None:
         """See `Weights`."""
-        own, found = self._own(), load_file(folder / "adapter_model.safetensors")
-        check_names(found, own, folder)
+        self.put(load_file(folder / "adapter_model.safetensors"), str(folder))
+
+    def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
+        """See `Weights`."""
+        check_names(state, self._own(), source)
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
-            for name, value in found.items():
+            for name, value in state.items():
                 stem, _, last = name.removeprefix(_PREFIX).rpartition(".")
                 target = parameters[f"{stem}.{self._label}.{last}"]
                 target.copy_(like(target, value))

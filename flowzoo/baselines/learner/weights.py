@@ -68,6 +68,13 @@ class Weights(Protocol):
         """Read what `save` wrote; raises `UsageError` where names or shapes differ."""
         ...
 
+    def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
+        """Take over what `state` gave elsewhere, tied weights under one name or all of theirs.
+
+        Raises `UsageError`, which names `source`, where names or shapes differ.
+        """
+        ...
+
 
 class FullWeights:
     """All weights of a model that no other policy uses."""
@@ -105,6 +112,10 @@ class FullWeights:
     def load(self, folder: Path) -> None:
         """See `Weights`."""
         load_weights(self.model, folder)
+
+    def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
+        """See `Weights`."""
+        put_weights(self.model, state, source)
 
 
 class FrozenWeights:
@@ -144,6 +155,10 @@ class FrozenWeights:
         """Refuse."""
         raise UsageError(f"a frozen policy keeps its weights and does not load {folder}.")
 
+    def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
+        """Refuse."""
+        raise UsageError(f"a frozen policy keeps its weights and does not take {source}.")
+
 
 def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
     """Copy the safetensors of `folder` into `model`, all of them and nothing else.
@@ -154,6 +169,17 @@ def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
     tensors: dict[str, torch.Tensor] = {}
     for file in sorted(Path(folder).glob("*.safetensors")):
         tensors |= load_file(file, device="cpu")
+    put_weights(model, tensors, folder)
+
+
+def put_weights(
+    model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], source: Path | str
+) -> None:
+    """Copy tensors into `model`, all of its and nothing else; those that are tied under any name.
+
+    Raises:
+        UsageError: names or shapes differ; names `source`.
+    """
     own = model.state_dict(keep_vars=True)
     # A tied weight is saved under one of its names: the others share its memory.
     loaded = {_memory(own[name]) for name in tensors if name in own}
@@ -162,7 +188,7 @@ def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
         for name, value in own.items()
         if name in tensors or _memory(value) not in loaded
     }
-    check_names(tensors, needed, folder)
+    check_names(tensors, needed, source)
     with torch.no_grad():
         for name, value in tensors.items():
             own[name].copy_(like(own[name], value))
@@ -208,13 +234,13 @@ def _memory(value: torch.Tensor) -> int:
 
 
 def check_names(
-    found: dict[str, torch.Tensor], own: dict[str, torch.Tensor], folder: Path | str
+    found: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor], source: Path | str
 ) -> None:
-    """Raise `UsageError` unless the tensors found in `folder` are those of `own`, shapes too."""
+    """Raise `UsageError` unless the tensors found in `source` are those of `own`, shapes too."""
     missing, surplus = sorted(set(own) - set(found)), sorted(set(found) - set(own))
     wrong = sorted(name for name in set(found) & set(own) if found[name].shape != own[name].shape)
     if missing or surplus or wrong:
         raise UsageError(
-            f"the weights in {folder} do not fit the model: missing {missing[:5]}, unknown "
+            f"the weights in {source} do not fit the model: missing {missing[:5]}, unknown "
             f"{surplus[:5]}, of another shape {wrong[:5]}."
         )

@@ -48,7 +48,7 @@ VOLATILE = ("perf/", "time/")
 
 _PLACE = (
     "out", "steps", "stop_at", "stop_patience", "stop_on", "schedule_steps", "threads", "wandb",
-    "trackio", "backend", "ranks", "shard",
+    "trackio", "backend", "ranks", "shard", "ray_address", "rollout_workers", "rollout_gpus",
 )  # fmt: skip
 """Settings that may differ between a run and its resumption."""
 

@@ -83,6 +83,7 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
     if not config.max_staleness:
         return
     apart = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
+    apart = apart or config.backend == "ray"  # its workers are processes of their own
     if not apart:
         told = f"{config.engine}, {config.placement}" if config.engine == "vllm" else config.engine
         raise UsageError(

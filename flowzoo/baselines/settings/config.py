@@ -34,7 +34,8 @@ _LEAST_ZERO = (
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
-    "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks",
+    "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks", "rollout_workers",
+    "rollout_gpus",
 )  # fmt: skip
 
 _COUNTS = (

@@ -16,7 +16,7 @@ from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
-from flowzoo.baselines.settings.scale_checks import check_scale
+from flowzoo.baselines.settings.scale_checks import check_scale, need_ray
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import add_setting, read_settings
@@ -43,6 +43,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
     if algorithm:
         algorithm_named(config.algorithm)
         check_scale(config)
+        need_ray(config)
     workflow = make_training_workflow(config)
     roles = workflow.role_counts()
     policies = sorted(set(policy_map(config.policy_words, roles).values()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-BackendName = Literal["local", "torchrun"]
+BackendName = Literal["local", "torchrun", "ray"]
 Sharding = Literal["none", "full"]
 
-SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16}
+SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16, "ray": 16}
 """Episodes of a shard, where nothing else is said."""
 
 
@@ -18,7 +18,8 @@ class ScaleOptions:
 
     backend: BackendName = "local"
     """`local`: in this process. `torchrun`: by several processes (ranks) that share rollouts and
-    updates, on one machine or, started with torchrun, on several. See docs/scale.md."""
+    updates, on one machine or, started with torchrun, on several. `ray`: by this process, which
+    learns, and by workers of a Ray cluster, which play. See docs/scale.md."""
     ranks: int = 0
     """Processes that are started on this machine with `backend` torchrun; 0: none are started,
     since torchrun has started this one."""
@@ -30,3 +31,10 @@ class ScaleOptions:
     """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
     its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`
     local, else 16; a run that is continued keeps its own."""
+    ray_address: str = ""
+    """The cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this
+    machine for as long as the run lasts."""
+    rollout_workers: int = 0
+    """Workers that play with `backend` ray; each takes `threads` cores, or one."""
+    rollout_gpus: float = 0.0
+    """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU."""

@@ -4,31 +4,91 @@ from __future__ import annotations
 
 import math
 import os
+from importlib.util import find_spec
 
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, missing_extra
+
+_OWN = {
+    "torchrun": {"ranks": 0, "shard": "none"},
+    "ray": {"ray_address": "", "rollout_workers": 0, "rollout_gpus": 0.0},
+}
 
 
 def check_scale(config: TrainConfig) -> None:
-    """Refuse settings of `backend` torchrun that nothing would look at, or that cannot work.
+    """Refuse settings of a backend that nothing would look at, or that cannot work.
 
     Raises:
-        UsageError: `ranks` or `shard` without it; a number of ranks that does not divide the
-            shards of a step; an engine, an optimiser or a number format that it cannot have.
+        UsageError: those of another backend; a number of ranks that does not divide the shards of
+            a step, or more workers than shards; an engine, an optimiser or a number format that
+            the backend cannot have.
     """
-    if config.backend == "local":
-        for name, default in (("ranks", 0), ("shard", "none")):
-            if getattr(config, name) != default:
+    for backend, names in _OWN.items():
+        for name, default in names.items():
+            if config.backend != backend and getattr(config, name) != default:
                 raise UsageError(
-                    f"`{name}` is a setting of `backend` torchrun, and `backend` is local: add "
-                    f"--backend torchrun, or leave `{name}` out"
+                    f"`{name}` is a setting of `backend` {backend}, and `backend` is "
+                    f"{config.backend}: add --backend {backend}, or leave `{name}` out"
                 )
+    if config.backend == "local":
+        return
+    if config.backend == "ray":
+        check_workers(config)
         return
     check_world(config)
     check_engine(config)
     if config.shard == "full":
         check_sharded(config)
+
+
+def shards_of_step(config: TrainConfig) -> tuple[int, int, int]:
+    """Shards of a step, its episodes, and those of a shard."""
+    jobs = config.problems * algorithm_named(config.algorithm).samples(config.samples)
+    size = config.settled().shard_jobs or jobs
+    return math.ceil(jobs / size), jobs, size
+
+
+def check_workers(config: TrainConfig) -> None:
+    """Refuse what rollout workers cannot do, or too many of them.
+
+    Raises:
+        UsageError: as said, or none are asked for.
+    """
+    if not config.ray_address:
+        raise UsageError(
+            "`backend` ray needs a cluster: give --ray-address HOST:PORT, or --ray-address local "
+            "for one on this machine"
+        )
+    if not config.rollout_workers:
+        raise UsageError("`backend` ray needs a number of workers: give --rollout-workers N")
+    if config.engine != "transformers":
+        raise UsageError(
+            f"rollout workers sample with transformers, got `engine` {config.engine}: leave it "
+            "out, or use another backend"
+        )
+    shards, jobs, size = shards_of_step(config)
+    if config.rollout_workers > shards:
+        raise UsageError(
+            f"{config.rollout_workers} rollout workers are more than the {shards} shards of a step "
+            f"({jobs} episodes, shard_jobs {size}), so some would have nothing to play: lower "
+            "`rollout_workers`, or give a smaller `shard_jobs`"
+        )
+    if config.max_staleness and config.updates != 1:
+        raise UsageError(
+            f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
+            "are a step old already would be trained on again and again; set updates=1"
+        )
+
+
+def need_ray(config: TrainConfig) -> None:
+    """Refuse `backend` ray where there is no Ray.
+
+    Raises:
+        MissingExtraError: as said.
+    """
+    if config.backend == "ray" and find_spec("ray") is None:
+        raise missing_extra("ray", "scale", "`backend` ray")
 
 
 def check_world(config: TrainConfig) -> None:
@@ -45,9 +105,7 @@ def check_world(config: TrainConfig) -> None:
         raise UsageError(
             f"torchrun has started {world} ranks, and `ranks` is {config.ranks}: leave it out"
         )
-    jobs = config.problems * algorithm_named(config.algorithm).samples(config.samples)
-    size = config.settled().shard_jobs or jobs
-    shards = math.ceil(jobs / size)
+    shards, jobs, size = shards_of_step(config)
     if shards % world:
         fits = [str(number) for number in range(1, shards + 1) if shards % number == 0]
         raise UsageError(

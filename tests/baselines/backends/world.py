@@ -24,6 +24,7 @@ from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
 from flowzoo.baselines.backends import gangs
+from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
@@ -195,7 +196,8 @@ def agree() -> list[str]:
     backend = TorchrunBackend(gangs.Replicas())
     rank = distributed.get_rank()
     shards = [Shard(number, ()) for number in range(3)]
-    played = backend.play(shards, lambda shard: [shard.number, rank])  # type: ignore[arg-type]
+    plan = PlayPlan("eval", {})
+    played = backend.play(plan, shards, lambda shard: [shard.number, rank])  # type: ignore[arg-type]
     found = [json.dumps(played), json.dumps(backend.once(lambda: rank))]
     for raised in (UsageError("no such thing"), ZeroDivisionError("by zero")):
 

@@ -1,0 +1,29 @@
+"""What is played, in words that another process understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flowzoo.agents.roster import Roster
+
+
+@dataclass(frozen=True, slots=True)
+class PlayPlan:
+    """All that a process with the same settings needs to make the same sampler; picklable."""
+
+    mode: Literal["train", "eval"]
+    players: Mapping[str, tuple[str, bool | None]]
+    """Role or agent -> its policy, and that one's switch for thoughts."""
+    step: int = 0
+    """Of the training batch: it decides the stage of the curriculum and the noise."""
+
+
+def players_of(roster: Roster) -> dict[str, tuple[str, bool | None]]:
+    """Who plays in `roster`, as a `PlayPlan` says it."""
+
+    def say(policy: Any) -> tuple[str, bool | None]:
+        return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
+
+    return {place: say(roster.policy(place)) for place in roster.entries}

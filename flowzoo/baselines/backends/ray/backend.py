@@ -1,0 +1,146 @@
+"""The driver of a run whose rollouts are played by workers of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.cluster import connect, place
+from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
+from flowzoo.baselines.backends.ray.pool import RolloutPool
+from flowzoo.baselines.backends.ray.weights import digest, distinct, to_file
+from flowzoo.baselines.backends.ray.worker import OpenPlayer, RolloutWorker
+from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+
+T = TypeVar("T")
+
+
+def start_workers(
+    count: int, open_player: OpenPlayer, cores: int, gpus: float
+) -> tuple[list[Any], PlacementGroup]:
+    """Actors that play, one to a bundle of a placement group.
+
+    Raises:
+        UsageError: the cluster has no room for them.
+    """
+    bundle = {"CPU": float(cores), **({"GPU": gpus} if gpus else {})}
+    group = place([bundle] * count)
+    actor = ray.remote(RolloutWorker)
+    workers = [
+        actor.options(
+            num_cpus=cores,
+            num_gpus=gpus,
+            max_restarts=-1,
+            max_task_retries=0,  # see `pool`
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
+        ).remote(number, open_player, os.getcwd(), cores)
+        for number in range(count)
+    ]
+    return workers, group
+
+
+@contextmanager
+def token_in(folder: Path) -> Iterator[Path]:
+    """A file in `folder` while the block runs; what had to be made for it is taken away again."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    token = folder / f".seen-by-all-{secrets.token_hex(8)}"
+    try:
+        token.touch()
+        yield token
+    finally:
+        token.unlink(missing_ok=True)
+        for one in missing:
+            one.rmdir()
+
+
+class RayRunBackend:
+    """See `RunBackend`: one process writes and learns, and workers play."""
+
+    writes = True
+
+    def __init__(self, config: TrainConfig, open_player: OpenPlayer) -> None:
+        """Join the cluster and start the workers, which load their models meanwhile.
+
+        Raises:
+            UsageError: no cluster, too little room in it, or nodes that differ.
+        """
+        count, cores, gpus = config.rollout_workers, config.threads or 1, config.rollout_gpus
+        needed = {"CPU": float(count * cores), "GPU": count * gpus}
+        connect(config.ray_address, needed)
+        self.count, self._closed = count, False
+        self._versions: dict[str, int] = {}
+        try:
+            workers, self._group = start_workers(count, open_player, cores, gpus)
+            self._pool = RolloutPool(workers)
+            with token_in(config.directory.absolute()) as token:
+                facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
+            check_nodes(facts, os.getcwd(), str(config.directory))
+            self.pids = [one.pid for one in facts]
+            self._opening = [worker.open.remote() for worker in workers]
+        except BaseException:
+            ray.shutdown()
+            raise
+
+    def play(
+        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+    ) -> list[RolloutBatch]:
+        """See `RunBackend`: by the workers, with the weights that were last published."""
+        return list(self._pool.play(plan, [shard.jobs for shard in shards]))
+
+    def once(self, work: Callable[[], T]) -> T:
+        """See `RunBackend`."""
+        return work()
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """See `RunBackend`: learners are here alone."""
+        return [work()]
+
+    def join(self, learners: Mapping[str, Learner]) -> None:
+        """Learners are here alone."""
+
+    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+        """See `RunBackend`: one file per policy that has changed, once per node, and the proof."""
+        began = time.perf_counter()
+        if self._opening:
+            self._opening = []
+            opened = self._pool.ask(lambda worker: worker.open.remote())
+            check_grading([one.grading for one in opened])
+        changed = [name for name, one in learners.items() if self._versions.get(name) != one.steps]
+        sent = 0
+        for name in changed:
+            tensors = distinct(learners[name].weights.state())
+            file = to_file(tensors)
+            self._pool.publish(name, learners[name].steps, file, digest(tensors))
+            self._versions[name] = learners[name].steps
+            sent += len(file)
+        ready = self._pool.prove(changed) if changed else self.count
+        return {
+            "time/publish": time.perf_counter() - began,
+            "perf/published_mib": sent / 2**20,
+            "perf/workers": ready,
+        }
+
+    def stop(self) -> None:
+        """See `RunBackend`."""
+        self._pool.stop()
+
+    def close(self) -> None:
+        """See `RunBackend`: workers end, and a cluster that was started for this run."""
+        if not self._closed:
+            self._closed = True
+            remove_placement_group(self._group)
+            ray.shutdown()

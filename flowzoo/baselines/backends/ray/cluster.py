@@ -1,0 +1,122 @@
+"""Getting into a Ray cluster, and getting places in it: every refusal in one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.errors import UsageError, missing_extra
+
+# Before Ray is imported, which reads it once: nobody is told that a cluster was started.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+try:
+    import ray
+    from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+except ImportError as error:
+    raise missing_extra(error.name or "ray", "scale", "`backend` ray") from error
+
+LOCAL = "local"
+PLACED_WITHIN_S = 60.0
+"""How long places are waited for."""
+_ANSWERS_WITHIN_S = 10.0
+
+
+def connect(address: str, needed: Mapping[str, float]) -> None:
+    """Join the cluster at `address`, or start one on this machine where that is `local`.
+
+    Never any other: a bare `ray.init()` joins whatever cluster it finds on the host.
+
+    Args:
+        address: `local`, or HOST:PORT of a cluster's head.
+        needed: resources that a cluster of this machine alone must have, since it never grows.
+
+    Raises:
+        UsageError: there is none, another version of Ray or Python runs there, or this machine has
+            too little.
+    """
+    if ray.is_initialized():
+        raise UsageError(
+            "this process is in a Ray cluster already, and a run joins its own: call "
+            "ray.shutdown() first"
+        )
+    told: dict[str, Any] = {}
+    if address == LOCAL:
+        told["include_dashboard"] = False
+    else:
+        look_for(address)
+    try:
+        ray.init(
+            address=address, log_to_driver=False, configure_logging=False,
+            logging_level=logging.ERROR, **told,
+        )  # fmt: skip
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        raise UsageError(
+            f"the Ray cluster {address!r} could not be joined: {' '.join(str(error).split())}. "
+            "Start it with the same versions of Ray and Python (`ray start --head`), or give "
+            "--ray-address local"
+        ) from error
+    if address == LOCAL:
+        have = ray.cluster_resources()
+        for kind, amount in needed.items():
+            if have.get(kind, 0) < amount:
+                ray.shutdown()
+                raise UsageError(
+                    f"this machine has {have.get(kind, 0):g} {kind}, and the rollout workers need "
+                    f"{amount:g}: lower `rollout_workers`, or join a larger cluster with "
+                    "--ray-address HOST:PORT"
+                )
+
+
+def look_for(address: str) -> None:
+    """Refuse an address where nothing answers, before Ray tries for a minute.
+
+    Raises:
+        UsageError: as said, or of another form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or "/" in address:
+        raise UsageError(
+            f"`ray_address` is `local` or HOST:PORT of the head of a cluster (its own line says "
+            f"it: `ray start --head`), got {address!r}"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, "
+            "or give --ray-address local"
+        ) from error
+
+
+def place(
+    bundles: Sequence[Mapping[str, float]], within: float = PLACED_WITHIN_S
+) -> PlacementGroup:
+    """A place for every bundle, over as many nodes as there are; all of them or none.
+
+    Raises:
+        UsageError: the cluster has not had them within the time; says what it has free.
+    """
+    group = placement_group([dict(one) for one in bundles], strategy="SPREAD")
+    deadline = time.monotonic() + within
+    while not group.wait(min(1.0, within)):
+        if time.monotonic() >= deadline:
+            free, have = ray.available_resources(), ray.cluster_resources()
+            nodes = sum(node["Alive"] for node in ray.nodes())
+            remove_placement_group(group)
+            raise UsageError(
+                f"{len(bundles)} rollout workers need a bundle of {_words(bundles[0])} each, and "
+                f"the cluster had no room for them in {within:.0f} s: it has {_words(free)} free "
+                f"of {_words(have)} on {nodes} nodes. Lower `rollout_workers` or `rollout_gpus`, "
+                "or add nodes"
+            )
+    return group
+
+
+def _words(resources: Mapping[str, float]) -> str:
+    """`1 CPU, 0 GPU`."""
+    return ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))

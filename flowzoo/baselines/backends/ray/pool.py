@@ -1,0 +1,320 @@
+"""Shards and weights to workers, and answers back, whoever dies meanwhile.
+
+Ray starts a dead worker again, elsewhere if its node is gone, and that is all that is asked of it:
+with its own retries (`max_task_retries`) a call would run again on the new actor with its starting
+weights, and nobody would be told. Here a call that was lost is given to whoever is free, and a
+worker that came back says so itself (`Stale`) and is given the weights. The driver owns the newest
+of them, so they outlive every worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import ray
+from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelledError
+
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.schedule import Schedule
+from flowzoo.baselines.backends.ray.worker import (
+    Failed,
+    Loaded,
+    Played,
+    Reply,
+    Stale,
+)
+from flowzoo.baselines.backends.told import hear
+from flowzoo.errors import FlowzooError
+
+STARTED_WITHIN_S = 600.0
+"""How long a worker may take to start and to load its models."""
+PROVED_WITHIN_S = 600.0
+"""How long workers may take to prove that they have new weights."""
+BACK_WITHIN_S = 300.0
+"""How long is waited where all workers are gone."""
+_PAUSE_S = 0.5
+"""After which a worker that was lost is tried again."""
+_LOOK_S = 1.0
+_DEADLY = 10
+"""How often the same shard may be lost with its worker."""
+
+_log = logging.getLogger("flowzoo")
+
+
+class WorkerError(FlowzooError, RuntimeError):
+    """Rollout workers failed, are gone, or do not have the weights they should have."""
+
+
+class PublishedWeights(NamedTuple):
+    """The newest weights of a policy, owned by the driver."""
+
+    version: int
+    file: Any
+    """Reference to the safetensors file, as bytes in an array."""
+    digest: str
+    """Of the tensors in it."""
+
+
+class _Call(NamedTuple):
+    """What a worker was asked: to load weights of a policy, or to play a shard."""
+
+    worker: int
+    policy: str = ""
+    digest: str = ""
+    place: int = -1
+    schedule: Schedule[Any, Any] | None = None
+
+
+class CalledOff(NamedTuple):
+    """In place of an answer: the call was cancelled before it began."""
+
+
+class RolloutPool:
+    """Workers that play together. Not for several threads at a time."""
+
+    def __init__(self, workers: Sequence[Any]) -> None:
+        """Use `workers`: handles of actors with the methods of `RolloutWorker`."""
+        self._workers = list(workers)
+        self._newest: dict[str, PublishedWeights] = {}
+        self._calls: dict[Any, _Call] = {}
+        self._lost: dict[int, float] = {}
+        """Worker -> since when it has not answered, of those that were lost."""
+        self._stopped = False
+        self.losses = 0
+        """Calls that were lost with their workers so far."""
+
+    def ask(self, call: Callable[[Any], Any], within: float = STARTED_WITHIN_S) -> list[Any]:
+        """What every worker answers, by worker; `call` makes the reference.
+
+        Raises:
+            WorkerError: one cannot be started, or does not answer in time.
+            FlowzooError: what a worker raised.
+        """
+        waiting = {call(worker): number for number, worker in enumerate(self._workers)}
+        found: dict[int, Any] = {}
+        deadline = time.monotonic() + within
+        while waiting:
+            done, _ = ray.wait(list(waiting), timeout=_LOOK_S)
+            for ref in done:
+                number = waiting.pop(ref)
+                try:
+                    found[number] = _heard(ray.get(ref))
+                except (ActorDiedError, RayTaskError) as error:
+                    raise WorkerError(
+                        f"rollout worker {number} cannot be started: {_last_line(error)}"
+                    ) from error
+                except RayError:
+                    time.sleep(_PAUSE_S)
+                    waiting[call(self._workers[number])] = number
+            if waiting and time.monotonic() > deadline:
+                raise WorkerError(
+                    f"rollout workers {_listed(waiting.values())} have not answered in "
+                    f"{within:.0f} s"
+                )
+        return [found[number] for number in range(len(self._workers))]
+
+    def play(self, plan: PlayPlan, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        """What every item of `work` comes to, in order, played with the newest weights.
+
+        Raises:
+            WorkerError: all workers are gone for long, or one shard ends every worker it meets.
+            FlowzooError: what a worker raised.
+        """
+        versions = {policy: one.version for policy, one in self._newest.items()}
+        schedule: Schedule[Any, Any] = Schedule(work, len(self._workers))
+        losses: Counter[int] = Counter()
+        again = dict.fromkeys(self._lost, 0.0)
+        for worker in {call.worker for call in self._calls.values()} | set(self._lost):
+            schedule.rest(worker)  # it still plays what nobody needs, or is gone
+        while True:
+            self._check()
+            self._try_again(schedule, again)
+            for worker, place, jobs in schedule.assign(time.monotonic()):
+                ref = self._workers[worker].play.remote(plan, versions, jobs)
+                self._calls[ref] = _Call(worker, place=place, schedule=schedule)
+            if schedule.finished:
+                return
+            for ref in self._landed():
+                call = self._calls.pop(ref)
+                reply, now = self._reply(ref, call), time.monotonic()
+                mine = call.schedule is schedule
+                if reply is None:
+                    schedule.rest(call.worker)
+                    again[call.worker] = now + _PAUSE_S
+                    losses[call.place] += mine
+                    if losses[call.place] > _DEADLY:
+                        raise WorkerError(
+                            f"shard {call.place} was lost with its worker {_DEADLY} times: it may "
+                            "need more memory than a worker has (lower `shard_jobs`)"
+                        )
+                elif call.worker not in again:
+                    schedule.wake(call.worker)
+                if not mine:
+                    continue
+                if isinstance(reply, Played):
+                    for worker in schedule.finish(call.worker, call.place, reply.result, now):
+                        self._cancel(worker, call.place)
+                else:
+                    schedule.give_back(call.worker, call.place, now)
+                if isinstance(reply, Stale):
+                    self._load(call.worker)
+                elif isinstance(reply, Failed):
+                    raise hear(reply.error, WorkerError)
+            yield from schedule.ready()
+
+    def publish(self, policy: str, version: int, file: bytes, digest: str) -> None:
+        """Make weights the newest of `policy`; `prove` sends them."""
+        kept = ray.put(np.frombuffer(file, np.uint8))
+        self._newest[policy] = PublishedWeights(version, kept, digest)
+
+    def prove(self, policies: Sequence[str], within: float = PROVED_WITHIN_S) -> int:
+        """Send the newest weights of `policies` to every worker; how many have proved them.
+
+        A worker that is gone is left out: it will answer `Stale` once it is back.
+
+        Raises:
+            WorkerError: one has other weights after loading, does not answer in time, or all are
+                gone for long.
+        """
+        deadline = time.monotonic() + within
+        waiting, proved = set(range(len(self._workers))), dict[int, set[str]]()
+        for worker in waiting:
+            self._load(worker, policies)
+        while waiting:
+            self._check()
+            for ref in self._landed():
+                call = self._calls.pop(ref)
+                reply = self._reply(ref, call)
+                newest = self._newest.get(call.policy)
+                if isinstance(reply, Loaded) and newest and newest.digest == call.digest:
+                    proved.setdefault(call.worker, set()).add(call.policy)
+                elif reply is None and len(self._lost) == len(self._workers):
+                    time.sleep(_PAUSE_S)
+                    self._load(call.worker, policies)
+            all_lost = len(self._lost) == len(self._workers)
+            waiting = {
+                worker
+                for worker in waiting
+                if not proved.get(worker, set()).issuperset(policies)
+                and (all_lost or worker not in self._lost)
+            }
+            if waiting and time.monotonic() > deadline:
+                raise WorkerError(
+                    f"rollout workers {_listed(waiting)} have not proved in {within:.0f} s that "
+                    "they have the new weights; the last checkpoint is good, and the same command "
+                    "goes on from it"
+                )
+        return sum(found.issuperset(policies) for found in proved.values())
+
+    def stop(self) -> None:
+        """Let `play`, in whatever thread, end with an error soon."""
+        self._stopped = True
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _landed(self) -> list[Any]:
+        """References that have an answer, or none after a moment."""
+        if not self._calls:
+            time.sleep(_PAUSE_S / 4)
+            return []
+        found, _ = ray.wait(list(self._calls), timeout=_LOOK_S / 2)
+        return found
+
+    def _reply(self, ref: Any, call: _Call) -> Reply | CalledOff | None:
+        """The answer; None where it was lost with its worker.
+
+        Raises:
+            WorkerError: weights were not loaded, or are others than were sent.
+        """
+        try:
+            reply: Reply = ray.get(ref)
+        except TaskCancelledError:
+            return CalledOff()
+        except RayTaskError as error:  # workers catch their own errors: this is about the answer
+            raise WorkerError(
+                f"the answer of rollout worker {call.worker} was lost: {_last_line(error)}"
+            ) from error
+        except RayError as error:
+            self.losses += 1
+            if call.worker not in self._lost:
+                _log.warning(
+                    "rollout worker %d is gone (%s); what it was doing is repeated",
+                    call.worker, type(error).__name__,
+                )  # fmt: skip
+            self._lost.setdefault(call.worker, time.monotonic())
+            return None
+        self._lost.pop(call.worker, None)
+        if call.policy and isinstance(reply, Failed):
+            raise hear(reply.error, WorkerError)
+        if isinstance(reply, Loaded) and reply.digest != call.digest:
+            raise WorkerError(
+                f"rollout worker {call.worker} does not have the learner's weights of policy "
+                f"{call.policy!r} after loading them (SHA-256 {reply.digest[:12]}, not "
+                f"{call.digest[:12]}): nothing is sampled from it; the last checkpoint is good"
+            )
+        return reply
+
+    def _load(self, worker: int, policies: Iterable[str] | None = None) -> None:
+        """Send the newest weights, unless they are on their way.
+
+        A lost worker has one load waiting for it at most: each holds on to its weights.
+        """
+        under_way = {
+            call.digest if worker not in self._lost else call.policy
+            for call in self._calls.values()
+            if call.worker == worker and call.policy
+        }
+        for policy in self._newest if policies is None else policies:
+            newest = self._newest[policy]
+            if not under_way & {policy, newest.digest}:
+                ref = self._workers[worker].load.remote(policy, newest.version, newest.file)
+                self._calls[ref] = _Call(worker, policy, newest.digest)
+
+    def _try_again(self, schedule: Schedule[Any, Any], again: dict[int, float]) -> None:
+        """Send lost workers the weights, or wake them where there are none."""
+        now = time.monotonic()
+        for worker in [one for one, then in again.items() if then <= now]:
+            del again[worker]
+            if self._newest:
+                self._load(worker)
+            else:
+                schedule.wake(worker)
+
+    def _cancel(self, worker: int, place: int) -> None:
+        """Call off a copy that nobody needs, if it has not begun."""
+        for ref, call in self._calls.items():
+            if (call.worker, call.place) == (worker, place):
+                ray.cancel(ref)
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise WorkerError("the run ends, and what was being played is given up")
+        if len(self._lost) == len(self._workers):
+            gone = time.monotonic() - max(self._lost.values())
+            if gone > BACK_WITHIN_S:
+                raise WorkerError(
+                    f"all {len(self._workers)} rollout workers are gone, and none has come back in "
+                    f"{gone:.0f} s: the same command goes on from the last checkpoint once the "
+                    "cluster has room for them"
+                )
+
+
+def _heard(reply: Any) -> Any:
+    """An answer that is no error; raises what a worker raised."""
+    if isinstance(reply, Failed):
+        raise hear(reply.error, WorkerError)
+    return reply
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(set(numbers)))

@@ -1,0 +1,138 @@
+"""Which worker plays which shard. No I/O and no clock: `pool` does what is said here.
+
+Every worker has at most two shards, so that it need not wait for the driver between them, and what
+is finished out of order waits in a bounded buffer. Who has nothing to do takes what waits behind
+another shard, or plays a copy of one that takes much longer than others did; the first answer
+counts, and copies are equal, since a shard is a function of its jobs and of the weights. So a slow
+or lost worker costs time and changes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+DEPTH = 2
+"""Shards of a worker: the one it plays, and the next."""
+LONG = 2.0
+"""Times the mean of the others, from which on a shard is played a second time."""
+
+
+class Assignment(NamedTuple, Generic[W]):
+    """A worker is to play the shard at a place."""
+
+    worker: int
+    place: int
+    work: W
+
+
+class Schedule(Generic[W, R]):
+    """The state of playing `work`, results in its order. Times are seconds of any one clock."""
+
+    def __init__(self, work: Iterable[W], workers: int) -> None:
+        """Nothing is assigned yet; `work` is read as it is needed."""
+        self._more: Iterator[tuple[int, W]] | None = enumerate(work)
+        self._window = 2 * DEPTH * workers
+        self._open: dict[int, W] = {}
+        self._holders: dict[int, set[int]] = {}
+        self._queues: list[list[int]] = [[] for _ in range(workers)]
+        """What every worker has, in its order."""
+        self._began = [0.0] * workers
+        """When each began with the first of its queue."""
+        self._resting: set[int] = set()
+        self._done: dict[int, R] = {}
+        self._next, self._count, self._seconds = 0, 0, 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every result has been handed out."""
+        return self._more is None and not self._open and not self._done
+
+    def assign(self, now: float) -> list[Assignment[W]]:
+        """What is to be started now; it counts as started."""
+        found: list[Assignment[W]] = []
+        for depth in range(DEPTH):
+            for worker, queue in enumerate(self._queues):
+                if len(queue) != depth or worker in self._resting:
+                    continue
+                place = self._untaken()
+                if place is None and depth == 0:
+                    place = self._second(worker, now)
+                if place is not None:
+                    if not queue:
+                        self._began[worker] = now
+                    queue.append(place)
+                    self._holders[place].add(worker)
+                    found.append(Assignment(worker, place, self._open[place]))
+        return found
+
+    def finish(self, worker: int, place: int, result: R, now: float) -> set[int]:
+        """The answer of a worker; only the first one to a place is kept.
+
+        Returns the workers that have a copy of it, which nobody needs any more.
+        """
+        if place not in self._open:
+            self._drop(worker, place, now)
+            return set()
+        self._count, self._seconds = self._count + 1, self._seconds + now - self._began[worker]
+        self._drop(worker, place, now)
+        del self._open[place]
+        self._done[place] = result
+        return self._holders.pop(place)
+
+    def give_back(self, worker: int, place: int, now: float) -> None:
+        """A worker did not play what it was given: somebody has to, unless somebody did."""
+        self._drop(worker, place, now)
+
+    def rest(self, worker: int) -> None:
+        """Give a worker nothing until `wake`."""
+        self._resting.add(worker)
+
+    def wake(self, worker: int) -> None:
+        """A worker can be given shards again."""
+        self._resting.discard(worker)
+
+    def ready(self) -> Iterator[R]:
+        """The results that are next in order; each once."""
+        while self._next in self._done:
+            self._next += 1
+            yield self._done.pop(self._next - 1)
+
+    def _untaken(self) -> int | None:
+        """The first place that nobody has, old ones before new ones."""
+        for place, holders in self._holders.items():
+            if not holders:
+                return place
+        if self._more is None or len(self._open) + len(self._done) >= self._window:
+            return None
+        item = next(self._more, None)
+        if item is None:
+            self._more = None
+            return None
+        self._open[item[0]], self._holders[item[0]] = item[1], set()
+        return item[0]
+
+    def _second(self, worker: int, now: float) -> int | None:
+        """A place that one other worker has and has not begun with, or is slow with."""
+        slow = None
+        for place, holders in self._holders.items():
+            if len(holders) != 1 or worker in holders:
+                continue
+            (holder,) = holders
+            if self._queues[holder][0] != place:
+                return place
+            long = self._count and now - self._began[holder] > LONG * self._seconds / self._count
+            slow = place if slow is None and long else slow
+        return slow
+
+    def _drop(self, worker: int, place: int, now: float) -> None:
+        queue = self._queues[worker]
+        if place in queue:
+            if queue[0] == place:
+                self._began[worker] = now
+            queue.remove(place)
+        if place in self._holders:
+            self._holders[place].discard(worker)

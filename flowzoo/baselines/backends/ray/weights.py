@@ -1,0 +1,37 @@
+"""Weights on their way: one safetensors file, which Ray's object store keeps once per node."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import safetensors.torch
+import torch
+
+
+def distinct(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors under the first of their names, on the CPU: a tied weight is sent once."""
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for name in sorted(state):
+        found.setdefault(state[name].data_ptr(), (name, state[name]))
+    return {name: value.detach().cpu().contiguous() for name, value in found.values()}
+
+
+def digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of names, kinds, shapes and bytes of the tensors."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name]
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def to_file(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """A safetensors file."""
+    return safetensors.torch.save(dict(tensors))
+
+
+def from_file(weights: bytes) -> dict[str, torch.Tensor]:
+    """What `to_file` wrote."""
+    return safetensors.torch.load(weights)

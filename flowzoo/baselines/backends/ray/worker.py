@@ -1,0 +1,181 @@
+"""A rollout worker: an actor that plays shards with weights of its own. It needs no Ray to exist.
+
+A worker that Ray has started again has no weights at all until it is given some, and plays nothing
+before: every request names the versions it is to be played with, and the answer to others is
+`Stale`. So no reply comes from other weights than the driver means, whatever has died.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import platform
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.told import tell
+
+LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
+"""Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
+
+
+class ShardPlayer(Protocol):
+    """What plays in a worker."""
+
+    def play(self, plan: PlayPlan, jobs: Sequence[Any]) -> Any:
+        """What jobs come to; it is pickled."""
+        ...
+
+    def load(self, policy: str, weights: bytes) -> str:
+        """Take weights over, a safetensors file; the digest of what is there now."""
+        ...
+
+    def grading(self) -> Mapping[str, Any]:
+        """What answers are graded with, which must be the same everywhere."""
+        ...
+
+
+class OpenPlayer(NamedTuple):
+    """How a worker makes its player: a function by its place, so that nothing is pickled by value.
+
+    `function` is `module:name`; it is called with `given`.
+    """
+
+    function: str
+    given: tuple[Any, ...]
+
+    def __call__(self) -> ShardPlayer:
+        """Import what it takes, and make it."""
+        module, _, name = self.function.partition(":")
+        return getattr(importlib.import_module(module), name)(*self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What must be equal, or be there, wherever a worker runs."""
+
+    node: str
+    pid: int
+    python: str
+    versions: Mapping[str, str]
+    folder: bool
+    """Whether the driver's working directory is here."""
+    shared: bool
+    """Whether the file is here that the driver has just written into the run's folder."""
+
+
+class Stale(NamedTuple):
+    """A worker has other weights than it was to play with."""
+
+    versions: Mapping[str, int]
+
+
+class Played(NamedTuple):
+    """What a shard came to."""
+
+    result: Any
+
+
+class Failed(NamedTuple):
+    """What a worker raised; see `told`."""
+
+    error: bytes | str
+
+
+class Loaded(NamedTuple):
+    """The digest of the weights that a worker has, computed after it loaded them."""
+
+    digest: str
+
+
+class Opened(NamedTuple):
+    """A worker has its player."""
+
+    grading: Mapping[str, Any]
+
+
+Reply = Stale | Played | Failed | Loaded | Opened
+
+
+def versions_here() -> dict[str, str]:
+    """The versions of what is in the numbers of a run, where it is installed."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+class RolloutWorker:
+    """The actor. Every method answers, errors too; Ray raises only for what has died."""
+
+    def __init__(self, number: int, open_player: OpenPlayer, folder: str, cores: int) -> None:
+        """Cheap: whatever is heavy is made when it is first needed, and again after a restart.
+
+        Args:
+            number: names it.
+            open_player: makes what plays.
+            folder: the driver's working directory.
+            cores: those that are this worker's; a sandbox starts its boxes by them.
+        """
+        self._number, self._open, self._folder = number, open_player, folder
+        self._versions: dict[str, int] = {}
+        self._player: ShardPlayer | None = None
+        os.environ["FLOWZOO_CORES"] = str(cores)
+        if os.path.isdir(folder):
+            os.chdir(folder)
+
+    def facts(self, token: str) -> NodeFacts:
+        """What is to be compared; `token` is a file in the folder of the run."""
+        return NodeFacts(
+            socket.gethostname(), os.getpid(), platform.python_version(), versions_here(),
+            os.path.isdir(self._folder), Path(token).is_file(),
+        )  # fmt: skip
+
+    def open(self) -> Reply:
+        """Make the player."""
+        return self._answer(lambda: Opened(self._ready().grading()))
+
+    def load(self, policy: str, version: int, weights: npt.NDArray[np.uint8]) -> Reply:
+        """Take the weights of a version over, a safetensors file in shared memory."""
+
+        def take() -> Loaded:
+            self._versions.pop(policy, None)
+            digest = self._ready().load(policy, weights.tobytes())
+            self._versions[policy] = version
+            return Loaded(digest)
+
+        return self._answer(take)
+
+    def play(self, plan: PlayPlan, versions: Mapping[str, int], jobs: Sequence[Any]) -> Reply:
+        """Play a shard with exactly these versions."""
+        if self._versions != versions:
+            return Stale(dict(self._versions))
+        return self._answer(lambda: Played(self._ready().play(plan, jobs)))
+
+    def _ready(self) -> ShardPlayer:
+        if self._player is None:
+            gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
+            try:
+                self._player = self._open()
+            finally:
+                gc.freeze()
+                gc.enable()
+        return self._player
+
+    def _answer(self, work: Callable[[], Reply]) -> Reply:
+        try:
+            return work()
+        except Exception as error:
+            return Failed(tell(f"rollout worker {self._number}", error))

@@ -1,0 +1,81 @@
+"""What plays in another process of a run: its sampler, task, grader and engine, made anew.
+
+Settings and a `PlayPlan` are all it is given, and both are plain values: so a process that was
+started again somewhere else plays the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from flowzoo.agents import Policy, Roster
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.baselines.assemble import make_sampler, open_engines
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.engines.evaluation import evaluation_sampler, sample_once
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.plan import resolve
+from flowzoo.baselines.run.directory import failures_path
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.seeding import key_int
+
+WORKER_PLAYER = "flowzoo.baselines.player:RunPlayer"
+"""Where a rollout worker finds `RunPlayer`."""
+
+
+class RunPlayer:
+    """Plays what a `PlayPlan` says with weights of its own; see `ShardPlayer`."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Load the models as a run with these settings starts with them."""
+        # The driver's are the learner's, and may be on another device.
+        config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
+        torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+        self._config, self._plan = config, resolve(config)
+        task = self._plan.workflow.task
+        self._loaded = load_policies(config, self._plan.names, task.name, config.frozen)
+        self._engines = open_engines(config, self._loaded, {}, [], self._plan.budgets.reply)
+
+    def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        """What jobs come to as one batch."""
+        return sample_once(self._engines, self._sampler(plan), jobs)
+
+    def load(self, policy: str, weights: bytes) -> str:
+        """Take weights over; the digest of what the model computes with now."""
+        from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
+
+        own = self._loaded[policy].weights
+        own.put(from_file(weights), f"the driver's file for policy {policy!r}")
+        return digest(distinct(own.state()))
+
+    def grading(self) -> Mapping[str, Any]:
+        """What answers are graded with here."""
+        return self._plan.workflow.grading()
+
+    def _sampler(self, plan: PlayPlan) -> Sampler:
+        config, run = self._config, self._plan
+        failures = failures_path(config.directory)
+        train = plan.mode == "train"
+        roster = self._roster(plan, self._engines.players if train else self._engines.judges)
+        if not train:
+            return evaluation_sampler(run.workflow, roster, config.deterministic, failures)
+        return make_sampler(
+            config, run.algorithm, run.curriculum.at(plan.step), roster,
+            seed=key_int("train", config.seed, plan.step), failures=failures,
+        )  # fmt: skip
+
+    def _roster(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> Roster:
+        """Who plays; a policy in the place of another has that one's switch for thoughts."""
+        switched: dict[tuple[str, bool | None], Policy] = {}
+        for name, thinking in plan.players.values():
+            policy: Any = policies[name]
+            if (name, thinking) not in switched:
+                same = policy.thinking == thinking
+                switched[name, thinking] = policy if same else policy.thinking_as(thinking)
+        entries = {place: switched[player] for place, player in plan.players.items()}
+        return Roster(entries, self._plan.budgets.roles)

@@ -1,0 +1,76 @@
+"""Workers and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+if find_spec("ray") is None:
+    if os.environ.get("FLOWZOO_REQUIRE_RAY"):
+        raise pytest.UsageError("FLOWZOO_REQUIRE_RAY is set and Ray is not installed")
+    pytest.skip("needs flowzoo[scale]", allow_module_level=True)
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray")]
+
+WORLD = Path(__file__).with_name("world.py")
+CASES = ("pool",)
+_SECONDS = 900
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all cases have written to."""
+    root = tmp_path_factory.mktemp("ray")
+    scratch = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # names of sockets must be short
+    apart = ["unshare", "-rn"] if _can_unshare() else []
+    given = {
+        **os.environ, "RAY_TMPDIR": scratch, "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DISABLE_MEMORY_MONITOR": "1",
+        "PYTHONPATH": os.pathsep.join([str(WORLD.parent), *filter(None, sys.path)]),
+    }  # fmt: skip
+    try:
+        done = subprocess.run(
+            [*apart, sys.executable, str(WORLD), str(root), *CASES], env=given,
+            capture_output=True, text=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return root
+
+
+def _can_unshare() -> bool:
+    command = ["unshare", "-rn", "true"]
+    return bool(shutil.which("unshare")) and not subprocess.run(command, check=False).returncode
+
+
+def case(world: Path, name: str) -> dict[str, Any]:
+    found = json.loads((world / f"{name}.json").read_text(encoding="utf-8"))
+    assert "error" not in found, found["error"]
+    return found
+
+
+def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:
+    found = case(world, "pool")
+    assert found["proved"] == 2
+    assert found["first"] is found["second"] is True
+    assert found["losses"] >= 1
+    assert found["raised"] == "UsageError: no such job"
+    assert "was lost with its worker 1 times" in found["deadly"]
+    assert "does not have the learner's weights of policy 'p' after loading" in found["lies"]
+    assert "rollout workers 0, 1 have not proved in 2 s" in found["late"]
+    assert found["no room"].startswith(
+        "UsageError: 1 rollout workers need a bundle of 1 CPU, 0 GPU each, and the cluster had no "
+        "room for them in 2 s: it has 0 CPU, 0 GPU free of 2 CPU, 0 GPU on 2 nodes."
+    )
+    assert found["twice"].startswith("UsageError: this process is in a Ray cluster already")

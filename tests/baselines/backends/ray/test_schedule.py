@@ -1,0 +1,231 @@
+"""Which worker plays which shard, and what is refused; no Ray is needed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+import torch
+
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
+from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule
+from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
+from flowzoo.baselines.backends.ray.worker import (
+    Failed,
+    Loaded,
+    NodeFacts,
+    OpenPlayer,
+    Played,
+    RolloutWorker,
+    Stale,
+    versions_here,
+)
+from flowzoo.baselines.backends.told import hear
+from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import check_early
+from flowzoo.errors import DataError, MissingExtraError, UsageError
+
+PLAN = PlayPlan("eval", {})
+RAY: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "shard_jobs": 2,
+    "backend": "ray", "ray_address": "local", "rollout_workers": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_shard_comes_once_in_order_whatever_workers_do(seed: int) -> None:
+    """Workers of any speed that lose what they have, rest, or come late with what is done."""
+    rng = random.Random(seed)
+    workers, count = rng.randint(1, 5), rng.choice([0, 1, 7, 40])
+    schedule: Schedule[int, int] = Schedule(iter(range(count)), workers)
+    held: list[list[int]] = [[] for _ in range(workers)]
+    slow = [rng.choice([1, 1, 30]) for _ in range(workers)]
+    found: list[int] = []
+    now, played, read = 0.0, 0, 0
+    while not schedule.finished:
+        now += 1
+        assert now < 100_000, "it does not end"
+        for worker, place, work in schedule.assign(now):
+            assert place == work
+            held[worker].append(place)
+            read = max(read, place + 1)
+        assert all(len(queue) <= DEPTH for queue in held)
+        for worker, queue in enumerate(held):
+            if queue and rng.random() < 0.02:  # it is lost with all it has
+                for place in queue:
+                    schedule.give_back(worker, place, now)
+                held[worker] = []
+                schedule.rest(worker)
+            elif queue and rng.random() < 1 / slow[worker]:
+                played += 1
+                schedule.finish(worker, queue.pop(0), played, now)
+            elif not queue:
+                schedule.wake(worker)
+        found += schedule.ready()
+        assert read - len(found) <= 2 * DEPTH * workers, "the buffer is bounded"
+    assert len(found) == count
+    assert len(set(found)) == count
+
+
+def test_who_has_nothing_to_do_helps_the_slow() -> None:
+    schedule: Schedule[str, str] = Schedule("abcd", 2)
+    assert [(worker, work) for worker, _, work in schedule.assign(0)] == [
+        (0, "a"), (1, "b"), (0, "c"), (1, "d"),
+    ]  # fmt: skip
+    schedule.finish(1, 1, "B", 1)
+    schedule.finish(1, 3, "D", 2)
+    assert list(schedule.ready()) == []
+    assert schedule.assign(2) == [(1, 2, "c")], "what waits behind another shard"
+    assert schedule.finish(1, 2, "C", 3) == {0}, "the copy that is to be called off"
+    assert schedule.assign(3) == [(1, 0, "a")], "three times the mean of the others"
+    schedule.finish(1, 0, "A", 4)
+    assert list(schedule.ready()) == ["A", "B", "C", "D"]
+    assert schedule.finish(0, 0, "other", 90) == set()
+    assert schedule.finished
+
+
+class TinyPlayer:
+    """Plays words with the weights it was given."""
+
+    def __init__(self, start: int) -> None:
+        self.weights = start
+
+    def play(self, plan: PlayPlan, jobs: Any) -> list[int]:
+        if "fail" in jobs:
+            raise DataError("line 3: torn")
+        return [len(job) * self.weights for job in jobs]
+
+    def load(self, policy: str, weights: bytes) -> str:
+        self.weights = int(weights)
+        return weights.decode()
+
+    def grading(self) -> dict[str, Any]:
+        return {}
+
+
+def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import numpy as np
+
+    monkeypatch.setenv("FLOWZOO_CORES", "1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(OpenPlayer, "__call__", lambda self: TinyPlayer(*self.given))
+    worker = RolloutWorker(3, OpenPlayer("", (7,)), str(tmp_path), 1)
+    assert worker.play(PLAN, {"p": 0}, ["ab"]) == Stale({}), "a new one has no version at all"
+    assert worker.load("p", 4, np.frombuffer(b"5", np.uint8)) == Loaded("5")
+    assert worker.play(PLAN, {"p": 4}, ["ab"]) == Played([10])
+    assert worker.play(PLAN, {"p": 5}, ["ab"]) == Stale({"p": 4})
+    failed = worker.play(PLAN, {"p": 4}, ["fail"])
+    assert isinstance(failed, Failed)
+    assert isinstance(hear(failed.error, UsageError), DataError)
+    torn = worker.load("p", 5, np.frombuffer(b"x", np.uint8))
+    assert isinstance(torn, Failed)
+    assert "rollout worker 3 stopped: ValueError" in str(hear(torn.error, UsageError))
+    assert worker.play(PLAN, {"p": 4}, ["ab"]) == Stale({}), "half loaded is not loaded"
+    facts = worker.facts(str(tmp_path / "missing"))
+    assert facts.folder
+    assert not facts.shared
+
+
+def test_weights_arrive_as_they_were_tied_ones_once() -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    def model() -> FullWeights:
+        config = Qwen3Config(
+            vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+            num_key_value_heads=1, head_dim=8, intermediate_size=8, tie_word_embeddings=True,
+        )  # fmt: skip
+        return FullWeights(Qwen3ForCausalLM(config).to(torch.bfloat16))
+
+    one, other = model(), model()
+    sent = distinct(one.state())
+    assert len(sent) == len(one.state()) - 1
+    assert digest(sent) != digest(distinct(other.state()))
+    other.put(from_file(to_file(sent)), "a test")
+    assert digest(sent) == digest(distinct(other.state()))
+    name = next(iter(sent))
+    with torch.no_grad():
+        sent[name].view(torch.int16).flatten()[0] ^= 1
+    assert digest(sent) != digest(distinct(other.state())), "a single bit"
+    del sent[name]
+    with pytest.raises(UsageError, match="weights in a test do not fit the model: missing"):
+        other.put(sent, "a test")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ray_address": ""}, "give --ray-address HOST:PORT, or --ray-address local"),
+        ({"rollout_workers": 0}, "give --rollout-workers N"),
+        ({"shard_jobs": 0}, r"2 rollout workers are more than the 1 shards of a step .8 episodes"),
+        ({"shard_jobs": 4, "rollout_workers": 3}, "more than the 2 shards"),
+        ({"engine": "vllm"}, "sample with transformers, got `engine` vllm"),
+        ({"ranks": 2}, "`ranks` is a setting of `backend` torchrun, and `backend` is ray"),
+        ({"backend": "local"}, "`ray_address` is a setting of `backend` ray"),
+        ({"max_staleness": 1, "updates": 2}, "set updates=1"),
+    ],
+)  # fmt: skip
+def test_what_workers_cannot_do_is_refused_before_anything_is_started(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_early(TrainConfig(**{**RAY, **changes}))
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowzoo.baselines.settings import scale_checks
+
+    monkeypatch.setattr(scale_checks, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install \"flowzoo\[scale\]\""):
+        check_early(TrainConfig(**RAY))
+
+
+def test_staleness_needs_a_ratio() -> None:
+    from flowzoo.baselines.plan import resolve
+
+    with pytest.raises(UsageError, match="no ratio to the policy that sampled"):
+        resolve(TrainConfig(**RAY, max_staleness=1, algorithm="magrpo"))
+    assert resolve(TrainConfig(**RAY, max_staleness=1)).config.max_staleness == 1
+
+
+def test_nodes_must_be_alike() -> None:
+    import platform
+
+    good = NodeFacts("one", 1, platform.python_version(), versions_here(), True, True)
+    check_nodes([good, replace(good, node="two")], "/here", "/runs/a")
+    for changes, said in (
+        ({"python": "3.11.0rc1"}, r"node two has Python 3.11.0rc1, and .* where this command runs"),
+        ({"versions": {**versions_here(), "torch": "2.8.0"}}, r"node two has torch 2.8.0"),
+        ({"folder": False}, "node two has no folder /here"),
+        ({"shared": False}, "node two does not see what is written to /runs/a: give --out"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check_nodes([good, replace(good, node="two", **changes)], "/here", "/runs/a")
+    with pytest.raises(UsageError, match="nodes would grade with different means"):
+        check_grading([{"sandbox": "docker"}, {"sandbox": "landlock"}])
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs flowzoo[scale]")
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1 .*Connection refused"),
+        ("auto", "`ray_address` is `local` or HOST:PORT"),
+        ("ray://127.0.0.1:10001", "`ray_address` is `local` or HOST:PORT"),
+    ],
+)
+def test_an_address_where_nothing_answers(address: str, said: str) -> None:
+    from flowzoo.baselines.backends.ray.cluster import connect
+
+    with pytest.raises(UsageError, match=said):
+        connect(address, {})

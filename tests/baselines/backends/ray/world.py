@@ -1,0 +1,214 @@
+"""What rollout workers do in a cluster of two nodes on this machine; run by `test_ray.py`.
+
+    world.py FOLDER CASE ...
+
+One cluster for all cases: to start one takes half a minute. Every case writes what it came to into
+FOLDER/CASE.json. It runs in a network namespace of its own: Ray asks the host for an address that
+leads outside, and where that does not lead back nothing connects.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.errors import FlowzooError, UsageError
+
+PLAN = PlayPlan("eval", {})
+
+
+def raise_loopback() -> None:
+    """A new network namespace has `lo`, and it is down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        flags = struct.unpack("16sh", fcntl.ioctl(any_socket, 0x8913, b"lo".ljust(18, b"\0")))[1]
+        if not flags & 1:
+            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", flags | 1))
+
+
+def start_cluster() -> Any:
+    """Two nodes of a core each; a raylet has 30 seconds to start, whatever else is running."""
+    from ray.cluster_utils import Cluster
+
+    memory = {"object_store_memory": 100 * 2**20}
+    for attempt in range(3):
+        cluster = Cluster()
+        try:
+            cluster.add_node(num_cpus=1, include_dashboard=False, **memory)
+            cluster.second = cluster.add_node(num_cpus=1, **memory)  # type: ignore[attr-defined]
+            return cluster
+        except Exception:
+            cluster.shutdown()
+            if attempt == 2:
+                raise
+    raise AssertionError("unreachable")
+
+
+def worker_pids() -> list[int]:
+    """The processes of this namespace that are rollout workers now."""
+    mine = os.stat("/proc/self/ns/net").st_ino
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            here = os.stat(path.with_name("ns") / "net").st_ino == mine
+            if here and path.read_bytes().startswith(b"ray::RolloutWorker"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Do `work` in a thread while the block runs; it is told when that ends."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Killer:
+    """Kills a worker at random moments."""
+
+    def __init__(self, times: int, seed: int = 0) -> None:
+        self.left, self.killed, self._rng = times, 0, random.Random(seed)
+
+    def __call__(self, over: threading.Event) -> None:
+        while self.left and not over.wait(self._rng.uniform(0, 1.5)):
+            pids = worker_pids()
+            if pids:
+                os.kill(self._rng.choice(pids), signal.SIGKILL)
+                self.left, self.killed = self.left - 1, self.killed + 1
+
+
+# -- a pool alone, whose workers need no torch -----------------------------------------------------
+
+
+def open_pool(address: str, kind: str, **given: Any) -> Any:
+    """A pool of two workers with a player of this file."""
+    from flowzoo.baselines.backends.ray.backend import start_workers
+    from flowzoo.baselines.backends.ray.cluster import connect
+    from flowzoo.baselines.backends.ray.pool import RolloutPool
+    from flowzoo.baselines.backends.ray.worker import OpenPlayer
+
+    connect(address, {})
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    opener = OpenPlayer(f"{Path(__file__).stem}:{kind}", (given,))
+    workers, _ = start_workers(2, opener, 1, 0)
+    pool = RolloutPool(workers)
+    pool.ask(lambda worker: worker.open.remote())
+    return pool
+
+
+class WordPlayer:
+    """Multiplies numbers by its weights, which are wrong until some are loaded."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given, self.weights = given, -1
+
+    def play(self, plan: PlayPlan, jobs: Sequence[int]) -> list[int]:
+        time.sleep(self.given.get("seconds", 0.0))
+        if self.given.get("deadly") in jobs:
+            os._exit(1)
+        if self.given.get("bad") in jobs:
+            raise UsageError("no such job")
+        return [job * self.weights for job in jobs]
+
+    def load(self, policy: str, weights: bytes) -> str:
+        time.sleep(self.given.get("load", 0.0))
+        self.weights = int(weights)
+        return weights.decode() if not self.given.get("lies") else "other"
+
+    def grading(self) -> dict[str, Any]:
+        return {}
+
+
+def publish(pool: Any, version: int, weights: int, within: float = 60.0) -> int:
+    pool.publish("p", version, str(weights).encode(), str(weights))
+    return pool.prove(["p"], within)
+
+
+def said(work: Callable[[], Any]) -> str:
+    try:
+        work()
+    except FlowzooError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was raised"
+
+
+def pool(address: str, folder: Path) -> dict[str, Any]:
+    """Kills between and during plays, weights that change, and errors."""
+    import ray
+
+    from flowzoo.baselines.backends.ray import pool as pools
+    from flowzoo.baselines.backends.ray.cluster import connect, place
+
+    found: dict[str, Any] = {}
+    work = [[number, number + 1] for number in range(40)]
+    one = open_pool(address, "WordPlayer", seconds=0.05)
+    found["proved"] = publish(one, 1, 10)
+    found["first"] = list(one.play(PLAN, work)) == [[job * 10 for job in jobs] for jobs in work]
+    os.kill(worker_pids()[0], signal.SIGKILL)
+    killer = Killer(1)
+    with meanwhile(killer):
+        publish(one, 2, 20)
+        found["second"] = list(one.play(PLAN, work)) == [[j * 20 for j in jobs] for jobs in work]
+    found["losses"], found["killed"] = one.losses, killer.killed
+    found["no room"] = said(lambda: place([{"CPU": 1.0}], within=2))
+    found["twice"] = said(lambda: connect(address, {}))
+    ray.shutdown()
+    one = open_pool(address, "WordPlayer", bad=5, deadly=7, load=0.0)
+    publish(one, 1, 3)
+    found["raised"] = said(lambda: list(one.play(PLAN, [[1], [5]])))
+    pools._DEADLY = 1
+    found["deadly"] = said(lambda: list(one.play(PLAN, [[7]])))
+    ray.shutdown()
+    one = open_pool(address, "WordPlayer", lies=True)
+    found["lies"] = said(lambda: publish(one, 1, 3))
+    ray.shutdown()
+    one = open_pool(address, "WordPlayer", load=30)
+    found["late"] = said(lambda: publish(one, 1, 3, within=2))
+    ray.shutdown()
+    return found
+
+
+def main() -> None:
+    folder, cases = Path(sys.argv[1]), sys.argv[2:]
+    raise_loopback()
+    cluster = start_cluster()
+    try:
+        for case in cases:
+            began = time.monotonic()
+            try:
+                found = globals()[case](cluster.address, folder)
+            except BaseException:
+                found = {"error": traceback.format_exc()}
+            finally:
+                import ray
+
+                ray.shutdown()
+            found["seconds"] = time.monotonic() - began
+            (folder / f"{case}.json").write_text(json.dumps(found), encoding="utf-8")
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()
