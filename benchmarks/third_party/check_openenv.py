@@ -81,7 +81,8 @@ def same(workflow: str, role: str) -> None:
     golds = []
     for seed in range(6):
         view.reset(seed=seed)
-        golds.append(view.aec.unwrapped.episode.problem.gold)
+        core: Any = view.aec.unwrapped
+        golds.append(core.episode.problem.gold)
     wanted = played(lambda seed: view.reset(seed=seed)[0]["messages"], step, golds)
     with serving(workflow, role) as url:
         with WorkflowClient(base_url=url).sync() as client:

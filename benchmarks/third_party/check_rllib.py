@@ -20,9 +20,9 @@ def aec() -> None:
     """An episode in RLlib's multi-agent interface."""
     env = PettingZooEnv(voting_v0.env())
     observed, _ = env.reset(seed=0)
-    turns = 0
+    turns, spaces = 0, dict(env.action_spaces or {})
     while True:
-        replies = {agent: env.action_spaces[agent].sample() for agent in observed}
+        replies = {agent: spaces[agent].sample() for agent in observed}
         observed, rewards, ended, _, _ = env.step(replies)
         turns += 1
         if ended["__all__"]:

@@ -35,7 +35,8 @@ class WorkflowEnvironment(Environment[ReplyAction, TurnObservation, WorkflowStat
         """Begin an episode in which the role is asked."""
         known = {name: options[name] for name in ("index", "split") if name in options}
         seen, info = self._env.reset(seed=seed, options=known)
-        problem = self._env.aec.unwrapped.episode.problem.id
+        core: Any = self._env.aec.unwrapped
+        problem = core.episode.problem.id
         self._state = WorkflowState(episode_id=episode_id or str(uuid4()), problem=problem)
         return self._turn(seen, info)
 
