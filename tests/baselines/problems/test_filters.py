@@ -125,6 +125,15 @@ def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
     assert {record.problem for record in found.sampled.records} == {TASK.problem(7, "train").id}
 
 
+def test_a_problem_drawn_again_in_a_refill_makes_another_group() -> None:
+    player, stream = Player(0.8), ProblemStream("train", 0, only=[7])
+    rule = FilterConfig(zero_variance="drop", refills=9)
+    found = gather(stream, TASK, player, rule, problems=3, samples=4, informative=informative)
+    assert len(player.rounds) > 1
+    episodes = [record.episode for record in found.sampled.records]
+    assert len(set(episodes)) == len(episodes) == 4 * found.counts["filter/drawn"]
+
+
 def batch(*rows: dict[str, Any]) -> RolloutBatch:
     """One call an episode; `score` is its episode's."""
     calls, records = [], []
