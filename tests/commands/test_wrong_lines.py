@@ -127,7 +127,7 @@ TYPOS: list[tuple[str, str]] = [
     ("eval voting --policy scripted:often", "expected scripted:P with a probability P"),
     ("eval voting --policy scripted:2", "expected scripted:P with P in [0, 1]"),
     ("eval voting --policy pocket:mathh", "there is no pocket model for the task 'mathh'"),
-    ("eval voting --policy pocket:math-xl", "unknown scale of a pocket model 'xl'"),
+    ("eval voting --policy pocket:math-xxl", "unknown scale of a pocket model 'xxl'"),
     ("eval voting --policy openai:gpt", "expected openai:MODEL@URL"),
     ("eval voting --policy openai:gpt@http://a:b@host/v1", "must hold no user, password or query"),
     ("eval voting --engine openai", "--engine openai and --endpoint belong together"),
