@@ -216,21 +216,26 @@ def policy_table(names: str, one: dict[str, Any]) -> Any:
 
 def layout_table(found: dict[str, Any]) -> Any:
     """What the fullest GPU has to hold in every layout."""
+    from rich import box
     from rich.table import Table
 
-    places = ("transformers", "colocated", "split", "split, own GPUs")
+    places = {
+        "transformers": "trans-\nformers", "colocated": "vllm\ncolocated", "split": "vllm\nsplit",
+        "split, own GPUs": "vllm,\nown GPUs",
+    }  # fmt: skip
     room, spare = found["gpu_bytes"], found["spare"]
     table = Table(
         title=f"GiB on the fullest of {found['gpus']} GPUs of {room / GIB:g} GiB; fits below "
         f"{room / GIB * (1 - spare):.1f}",
         title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
-    for name in ("trained", "ranks", "--shard"):
-        table.add_column(name)
-    table.add_column("learner", justify="right")
-    for name in places:
-        table.add_column(name if name == "transformers" else f"vllm {name}", justify="right")
-    table.add_column("hours", justify="right")
+    for name in ("trained", "ranks", "shard"):
+        table.add_column(name, no_wrap=True)
+    for name in ("learner", *places.values(), "hours"):
+        table.add_column(name, justify="right", no_wrap=True)
     for one in found["layouts"]:
         cells = []
         for place in places:
@@ -239,7 +244,7 @@ def layout_table(found: dict[str, Any]) -> Any:
             text = "-" if size is None else f"{size / GIB:,.1f} {'yes' if fits else 'no'}"
             cells.append(text if size is None else f"[{'green' if fits else 'red'}]{text}[/]")
         parts = (one["sampling_hours"], one["learning_hours"])
-        hours = "unknown" if None in parts else f"{sum(parts):,.1f}"
+        hours = "?" if None in parts else f"{sum(parts):,.1f}"
         mark = "* " if one["chosen"] else ""
         table.add_row(
             mark + one["training"], str(one["ranks"]), one["shard"],
