@@ -9,7 +9,7 @@ dropped. All of it depends on the set of rows only, so equal sets give equal flo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,12 +17,15 @@ import numpy as np
 import torch
 
 from flowzoo.agents.hf.attention import decoding, new_cache
+from flowzoo.agents.hf.kinds import kind_of
 from flowzoo.agents.hf.sampling import draw, uniforms
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
 
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
+_decodable: set[Hashable] = set()
+"""Kinds of models that `check_decoding` found right."""
 
 
 class GenerationStoppedError(FlowzooError):
@@ -110,11 +113,14 @@ def check_decoding(model: Any) -> None:
     """Raise unless `decode` samples from `model` as its own forward pass would.
 
     Prompts of unequal length in one batch, of which one ends early, are continued by a few tokens,
-    and the log-probs recorded are compared with those of each row by itself.
+    and the log-probs recorded are compared with those of each row by itself. Once a kind of model.
 
     Raises:
         UsageError: they differ, or the family cannot be decoded in batches at all.
     """
+    kind = kind_of(model)
+    if kind in _decodable:
+        return
     prompts = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]
     rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
     name = type(model).__name__
@@ -132,6 +138,7 @@ def check_decoding(model: Any) -> None:
             f"the transformers engine samples from {name} in batches otherwise than row by row "
             f"(log-probs differ by {max(gaps):.2g}): use `engine` vllm."
         )
+    _decodable.add(kind)
 
 
 def _gap(model: Any, prompt: tuple[int, ...], found: DecodeOutput) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
+from flowzoo.agents.hf.kinds import kind_of
 from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.choices import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.gradient_checkpointing import checkpointing
@@ -14,6 +17,9 @@ from flowzoo.baselines.learner.output_head import body_of
 from flowzoo.baselines.learner.packed_attention import use_packed_attention
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out
 from flowzoo.errors import UsageError
+
+_packable: set[Hashable] = set()
+"""Kinds of models that `use_packed_rows` found right."""
 
 
 def last_hidden(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
@@ -74,12 +80,18 @@ def reads_packed_rows(model: PreTrainedModel) -> bool:
 def use_packed_rows(model: PreTrainedModel) -> None:
     """Make `model`, in place, one that reads packed rows, and compare them with separate rows.
 
+    They are compared once a kind of model.
+
     Raises:
         PackedRowsError: they differ, since some layer mixes positions in another way than full
             attention, or the model does not hand the packing through to its layers; it is left as
             it was.
     """
     model.eval()
+    kind = kind_of(model)
+    if kind in _packable:
+        use_packed_attention(model)
+        return
     config = text_config(model)
     rows = [[1, 2, 3, 1, 2], [1, 2, 3, 2], [1, 2, 3], [3, 1, 3, 2, 2, 1], [2]]
     alone = [_alone(model, row) for row in rows]
@@ -93,6 +105,7 @@ def use_packed_rows(model: PreTrainedModel) -> None:
     if reason:
         config._attn_implementation = before
         raise PackedRowsError(model, reason)
+    _packable.add(kind)
 
 
 def _misfit(model: PreTrainedModel, rows: list[list[int]], alone: list[Tensor]) -> str:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from flowzoo.agents.hf.kinds import kind_of
 from flowzoo.errors import UsageError
 
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
@@ -30,7 +32,9 @@ unchanged."""
 _forms: weakref.WeakKeyDictionary[PreTrainedModel, tuple[float, float | None]] = (
     weakref.WeakKeyDictionary()
 )
-"""Model -> scale and cap, found once a model."""
+"""Model -> scale and cap."""
+_known: dict[Hashable, tuple[float, float | None]] = {}
+"""Kind of model -> the same, found once a kind."""
 
 
 class OutputHead(NamedTuple):
@@ -49,7 +53,8 @@ class OutputHead(NamedTuple):
 
 
 def head_of(model: PreTrainedModel) -> OutputHead:
-    """The output head of `model`, compared with the model's own forward pass at the first call.
+    """The output head of `model`, compared with the model's own forward pass at the first
+    call for a model of its kind.
 
     Raises:
         UsageError: the model has no linear output head, or its logits are another function of its
@@ -62,7 +67,10 @@ def head_of(model: PreTrainedModel) -> OutputHead:
             f"{'none' if linear is None else type(linear).__name__}: the learner needs one."
         )
     if model not in _forms:
-        _forms[model] = _find_form(model, linear)
+        kind = kind_of(model)
+        if kind not in _known:
+            _known[kind] = _find_form(model, linear)
+        _forms[model] = _known[kind]
     return OutputHead(linear, *_forms[model])
 
 

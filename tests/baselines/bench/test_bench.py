@@ -10,8 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 from flowzoo import cli
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.baselines.bench import learner
 from flowzoo.baselines.bench.names import BENCHES, bench_named, module_of, usual_benches
 from flowzoo.baselines.bench.quiet import Others, tree_seconds, wait_until_quiet
 from flowzoo.baselines.bench.record import command_of, read_benches, run_bench, write_benches
@@ -144,9 +147,29 @@ def test_math_says_which_files_are_missing(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["checks", "worlds", "diagnostics", "learner"])
+@pytest.mark.parametrize("name", ["checks", "worlds", "diagnostics"])
 def test_the_longer_ones_run(name):
     assert all(row["case"] for row in bench_named(name)(Plan(1, 0.06)))
+
+
+@pytest.mark.full
+def test_a_learner_is_timed_in_a_process_of_its_own(monkeypatch, tmp_path):
+    """One process is started here; the steps of the others are done in this one."""
+    monkeypatch.setattr(learner, "CASES", ("whole",))
+    [row] = learner.measure(Plan(1, 0.06))
+    assert list(row["contenders"]) == ["flowzoo"]
+    assert row["absent"]
+    rows = learner.sample_rows("voting", 1)
+    job = {"model": str(pocket_path()), "given": rows, "lr": 2e-4, "microbatch": 8}
+    weights = []
+    for layout in ("packed", "padded"):
+        place = tmp_path / layout
+        place.mkdir()
+        step = learner.forced_step({**job, "layout": layout, "folder": str(place)})
+        assert step() == sum(len(one["output_ids"]) for one in rows)
+        weights.append(torch.load(place / "weights.pt", weights_only=True))
+    assert learner.weight_gap(*weights) < 0.01
+    assert learner.weight_gap(weights[0], {k: w + 1e-4 for k, w in weights[0].items()}) == 1.0
 
 
 def test_learning_reads_a_matrix(tmp_path: Path):

@@ -262,7 +262,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     variant: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
-    settings = {**SMALL, **VARIANTS[variant], "eval_every": 2}
+    settings = {**SMALL, **VARIANTS[variant], "eval_every": 2, "samples": 3}
     without, whole, halves = (tmp_path / name for name in ("without", "whole", "halves"))
 
     def stop(row: MetricRow) -> None:

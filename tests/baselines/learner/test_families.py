@@ -179,11 +179,12 @@ def _one_thread() -> None:
 
 def build(name: str) -> Any:
     """The model of `name`, the same every time and nobody else's."""
-    return copy.deepcopy(_built(name))
+    return copy.deepcopy(whole(name))
 
 
 @functools.lru_cache(maxsize=1)
-def _built(name: str) -> Any:
+def whole(name: str) -> Any:
+    """The same for those who leave it as it is."""
     kind = CONFIG_MAPPING[name]
     usual = kind()
     fields = {key: value for key, value in SIZES.items() if key in vars(usual) or key in dir(usual)}
@@ -219,21 +220,27 @@ def own_logps(model: Any, prompt: tuple[int, ...], output: tuple[int, ...]) -> T
     return logps[places, torch.tensor(output, dtype=torch.int64)]
 
 
+@functools.lru_cache(maxsize=1)
+def own_rows(name: str) -> list[Tensor]:
+    """`own_logps` of every row."""
+    return [own_logps(whole(name), *row) for row in ROWS]
+
+
 def learner_gap(name: str, layout: RowLayout) -> float:
     """Largest difference between the log-probs of a layout and the model's own."""
-    plain, model, calls = build(name), prepare(build(name), layout), make_calls()
+    model, calls = prepare(build(name), layout), make_calls()
     with torch.no_grad():
         logps, _ = token_logps(model, tensors(calls, [0.0] * len(calls), layout), TEMPERATURE)
     gaps = [
-        (logps[place, : len(output)] - own_logps(plain, prompt, output)).abs()
-        for place, (prompt, output) in enumerate(ROWS)
+        (logps[place, : len(output)] - own).abs()
+        for place, ((_, output), own) in enumerate(zip(ROWS, own_rows(name), strict=True))
     ]
     return float(torch.cat(gaps).max())
 
 
 def sampling_gap(name: str) -> float:
     """Likewise of the log-probs that batched sampling records."""
-    model = build(name)
+    model = whole(name)
     check_decoding(model)
     rows = [DecodeRequest(prompt, key, 3 + key) for key, (prompt, _) in enumerate(ROWS)]
     sampling = Sampling(temperature=TEMPERATURE, max_tokens=8)
@@ -289,7 +296,7 @@ def examine(name: str) -> list[str]:
         packed = "no"
     padded = learner_gap(name, "padded")
     assert max(padded, 0.0 if packed == "no" else float(packed)) <= CLOSE
-    head = head_of(build(name))
+    head = head_of(whole(name))
     assert (head.scale, head.cap) == family.form
     if family.samples:
         gap = sampling_gap(name)
