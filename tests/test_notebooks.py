@@ -55,7 +55,7 @@ def test_notebooks_become_pages_with_code_outputs_and_links(
     assert set(pages) == {f"{path.stem}.md" for path in NOTEBOOKS} >= {"episodes.md", "run.md"}
     for name, text in pages.items():
         assert text.startswith("# ")
-        assert f"<../../notebooks/{Path(name).stem}.ipynb>" in text
-        assert text.count("```python\n") >= 4 <= text.count("```text\n")
+        assert f"(../../notebooks/{Path(name).stem}.ipynb)" in text
+        assert text.count("```python\n") >= 4 <= text.count("```output\n")
         for target in re.findall(r"\]\((\.\./[^)#]+)", text):
             assert (DOCS / "generated" / "notebooks" / target).resolve().is_file(), target

@@ -26,7 +26,7 @@ def notebook_pages() -> dict[str, str]:
 def page(notebook: dict[str, Any], name: str) -> str:
     """A notebook as Markdown; the first cell has the title."""
     parts = [part for cell in notebook["cells"] for part in _parts(cell)]
-    parts.insert(1, f"{{download}}`The notebook <../../notebooks/{name}>`")
+    parts.insert(1, f"[This page as a notebook](../../notebooks/{name})")
     return "\n\n".join(parts) + "\n"
 
 
@@ -35,7 +35,7 @@ def _parts(cell: dict[str, Any]) -> list[str]:
     if cell["cell_type"] == "markdown":
         return [_LINK.sub("](../../", text)]
     said = "".join(_output(output) for output in cell["outputs"]).rstrip()
-    return [f"```python\n{text}\n```", *([f"```text\n{said}\n```"] if said else [])]
+    return [f"```python\n{text}\n```", *([f"```output\n{said}\n```"] if said else [])]
 
 
 def _output(output: dict[str, Any]) -> str:
