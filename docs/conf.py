@@ -40,6 +40,7 @@ python_display_short_literal_types = True
 python_maximum_signature_line_length = 80
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # furo's own underlines the names of modules
 html_title = "flowzoo"
 html_static_path = ["static"]
 html_css_files = ["style.css"]

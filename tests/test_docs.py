@@ -130,4 +130,5 @@ def test_every_page_is_in_the_contents():
     }
     made = {f"generated/environments/{name}" for name in WORKFLOWS}
     made |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
+    made |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
     assert entries == (pages - {"index"}) | made

@@ -1,4 +1,4 @@
-"""What of the documentation is made while it is built: environments, algorithms, formulas.
+"""What of the documentation is made while it is built: environments, algorithms, notebooks.
 
 `docs/conf.py` calls `write_all` before Sphinx reads its sources; what is written lies in
 `docs/generated`, which git ignores.
@@ -22,10 +22,12 @@ def write_all(folder: Path) -> None:
     """Write every generated page below `folder`; pages of what no longer exists are removed."""
     from pages.algorithms import algorithm_pages
     from pages.environments import environment_pages
+    from pages.notebooks import notebook_pages
 
     wanted = {
         **{folder / "environments" / name: made for name, made in environment_pages().items()},
         **{folder / "algorithms" / name: made for name, made in algorithm_pages().items()},
+        **{folder / "notebooks" / name: made for name, made in notebook_pages().items()},
     }
     for path, content in wanted.items():
         write(path, content)

@@ -9,9 +9,9 @@ scripts), and take requests as they come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from flowzoo.envs.records import FinishReason
 from flowzoo.envs.script import Message
@@ -117,6 +117,15 @@ class Policy(Protocol):
 def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:
     """A sort key that orders request keys of mixed strings and integers (integers first)."""
     return tuple([(isinstance(part, str), part) for part in key])
+
+
+def ordering(keys: Iterable[Key]) -> Callable[[Key], Any]:
+    """A sort key that orders `keys` as `canonical` does.
+
+    Keys of one shape, as those of a workflow's calls are, have that order among themselves.
+    """
+    shapes = {tuple(map(type, key)) for key in keys}
+    return canonical if len(shapes) > 1 else tuple
 
 
 def reply_cap(request: Request, sampling: Sampling) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError, check_choice
+from flowzoo.frozen import quick_maker
 
 FinishReason = Literal["stop", "length", "scripted"]
 
@@ -151,7 +152,7 @@ class Call:
         Token ids and log-probs are the call's own sequences: `asdict` copies them number by number,
         which took longer than writing them.
         """
-        row = {name: getattr(self, name) for name in _CALL_FIELDS}
+        row = call_values(self)
         row["messages"] = tuple(dict(message) for message in self.messages)
         row["parts"] = dict(self.parts)
         return row
@@ -190,8 +191,15 @@ class EpisodeRecord:
         return row
 
 
+make_call = quick_maker(Call)
+"""`Call(...)`, for whoever makes very many."""
 _CALL_FIELDS = tuple(one.name for one in fields(Call))
 _RECORD_FIELDS = tuple(one.name for one in fields(EpisodeRecord))
+
+
+def call_values(call: Call) -> dict[str, Any]:
+    """The fields of `call`: `make_call(**{**call_values(call), ...})` is `replace(call, ...)`."""
+    return {name: getattr(call, name) for name in _CALL_FIELDS}
 
 
 @dataclass(frozen=True, slots=True)

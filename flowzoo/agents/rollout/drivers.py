@@ -19,6 +19,9 @@ from flowzoo.envs import Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Effect, EffectResult, Found, Ran
+from flowzoo.frozen import quick_maker
+
+_request = quick_maker(Request)
 
 
 class OpenTurn(NamedTuple):
@@ -45,7 +48,7 @@ def make_request(roster: Roster, key: Key, turn: OpenTurn, problem: str) -> Requ
         problem: reference of the problem.
     """
     lengths = roster.lengths(turn.agent)
-    return Request(
+    return _request(
         key,
         turn.agent,
         turn.role,

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.agents.policy import Completion, Policy, Request, canonical
+from flowzoo.agents.policy import Completion, Policy, Request, ordering
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import WorkflowError
 from flowzoo.envs.episode.effects import PendingEffect as PendingEffect
@@ -263,7 +263,8 @@ class RolloutEngine:
             if self.grading or self.pending_effects or self.busy:
                 return
             for name, queue in self.queues.items():
-                queue.sort(key=lambda waiting: canonical(waiting.request.key))
+                order = ordering(waiting.request.key for waiting in queue)
+                queue.sort(key=lambda waiting: order(waiting.request.key))
                 self._send(policies[name], queue)
             return
         for name, queue in self.queues.items():

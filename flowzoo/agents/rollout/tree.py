@@ -44,6 +44,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.records import call_values, make_call
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.seeding import key_rng
 
@@ -248,12 +249,14 @@ class TreePlay:
         executed: list[Call] = []
         for number, call in enumerate(done.calls):
             node, candidates, taken = decisions[number]
+            values = {**call_values(call), "node": node}
             for place, candidate in enumerate(candidates):
                 changed: dict[str, Any] = {"executed": True}
                 if place != taken:
                     changed = {"executed": False, **candidate.fields}
                     changed |= engine_values(candidate.answer)
-                row = replace(call, node=node, candidate=place, value=candidate.value, **changed)
+                changed["candidate"], changed["value"] = place, candidate.value
+                row = make_call(**{**values, **changed})
                 rows.append(row)
                 if place == taken:
                     executed.append(row)

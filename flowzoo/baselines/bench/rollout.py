@@ -6,7 +6,6 @@ Voting episodes with an instant policy and without grading: what is left is the 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from flowzoo.agents import Roster
@@ -29,11 +28,11 @@ def measure(plan: Plan) -> Iterator[Row]:
 
     def rolled(deterministic: bool) -> int:
         rollout = Rollout(workflow, roster, deterministic=deterministic)
-        return sum(len(record.calls) for record in asyncio.run(rollout.arun(jobs)))
+        return sum(len(record.calls) for record in rollout.run(jobs))
 
     def grown() -> int:
         tree = TreeRollout(workflow, roster)
-        return len(asyncio.run(tree.asample(jobs[: episodes // 4])).rows)
+        return len(tree.sample(jobs[: episodes // 4]).rows)
 
     found = race(
         [

@@ -8,7 +8,6 @@ as much is twice the work, and 0 where it should make no difference.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ def rolled(
     ]
 
     def work() -> int:
-        asyncio.run(Rollout(workflow, roster).arun(jobs))
+        Rollout(workflow, roster).run(jobs)
         return 1
 
     return work
@@ -53,7 +52,7 @@ def grown(candidates: int, episodes: int) -> Callable[[], int]:
 
     def work() -> int:
         tree = TreeRollout(workflow, roster, TreeSettings(candidates=candidates))
-        asyncio.run(tree.asample(jobs))
+        tree.sample(jobs)
         return 1
 
     return work

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flowzoo.envs.episode.credit import agent_returns, combine, immediate, reward_parts
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
-from flowzoo.envs.records import Call, EpisodeRecord
+from flowzoo.envs.records import EpisodeRecord, make_call
 from flowzoo.envs.script import Outcome, Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
@@ -55,8 +55,7 @@ def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
 
 def _feed(hasher: hashlib.blake2b, kind: str, text: str) -> None:
     raw = text.encode("utf-8", "surrogatepass")
-    hasher.update(f"{kind}{len(raw)}:".encode())
-    hasher.update(raw)
+    hasher.update(b"%b%d:%b" % (kind.encode(), len(raw), raw))
 
 
 def state_hash(episode: Episode) -> str:
@@ -157,7 +156,7 @@ def record(
     earned = earned_by_itself(episode, settled)
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
     calls = tuple(
-        Call(
+        make_call(
             problem=problem_id,
             episode=episode.key,
             agent=turn.agent,

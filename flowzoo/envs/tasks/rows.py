@@ -1,8 +1,9 @@
 """Reading data files: one way for all tasks and layouts.
 
-JSON Lines, a JSON array (both gzipped, too), Parquet and Hugging Face datasets become numbered
-records (of an array, a "line" is an entry); a task's reader makes rows of them. Every row is read
-and checked at once; the first bad one raises `DataError` with its line, or a reader lists them all.
+JSON Lines, a JSON array (both gzipped, too), Parquet, and data sets of the hub (`published.py`)
+become numbered records (of an array, a "line" is an entry); a task's reader makes rows of them.
+Every row is read and checked at once; the first bad one raises `DataError` with its line, or a
+reader lists them all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from flowzoo.envs.tasks.published import published_rows, read_published
 from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.errors import DataError, UsageError, missing_extra, unknown
 
@@ -41,12 +42,6 @@ Reader = Callable[
 ]
 """Makes rows of numbered records: `(data, records, layout, columns)`; raises `DataError` at a bad
 one, or gives an `Unusable` in its place."""
-
-_HUB_ID = re.compile(
-    r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?(?:@(?P<split>[\w.-]+))?",
-    re.ASCII,
-)
-_FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +66,27 @@ class DataSource(Generic[R]):
 def load(
     data: str, reader: Reader[R], layout: str = "auto", columns: Columns = ()
 ) -> DataSource[R]:
-    """Read the problems of `data`, a path or a Hugging Face id; parsed once per content.
+    """Read the problems of `data`: of a file, of a folder in the layout of the Hugging Face hub,
+    or of an id there; parsed once per content.
 
-    An id is `org/name`, with `:config` and `@split` after it where the dataset has several. An
-    existing path always wins over an id.
+    After an id or a folder: `:config` and `@split` where the dataset has several, `@split[:1000]`
+    for some rows of it, `#commit` for a revision of an id. An existing path wins over an id.
 
     Args:
-        data: path of a JSON Lines or Parquet file, or an id.
+        data: path of a JSON Lines or Parquet file or of a folder, or an id.
         reader: makes the rows; a function of a module, since it is part of the cache's key.
         layout: one of the reader's layouts, or `auto` to tell by the columns of the first row.
         columns: pairs that replace the layout's column names.
 
     Raises:
         DataError: unreadable or empty file, or a bad row.
-        UsageError: `data` is neither an existing file nor an id; unknown layout or column key.
-        MissingExtraError: a Parquet file or a dataset id without the extra `data`.
+        UsageError: `data` is neither an existing path nor an id; unknown layout or column key.
+        MissingExtraError: a Parquet file, a folder or a dataset id without the extra `data`.
     """
-    is_file = os.path.isfile(data)  # Path.is_file raises where a name is too long
-    if not is_file:
-        _check_hub_id(data)
-    found = hashlib.blake2b(Path(data).read_bytes(), digest_size=16).hexdigest() if is_file else ""
-    return _load(data, reader, layout, columns, found)
+    if os.path.isfile(data):  # Path.is_file raises where a name is too long
+        digest = hashlib.blake2b(Path(data).read_bytes(), digest_size=16).hexdigest()
+        return _load(data, reader, layout, columns, digest)
+    return _load(data, reader, layout, columns, "", read_published(data).stamp)
 
 
 def data_source(
@@ -128,10 +123,13 @@ def reload(
 
 @lru_cache(maxsize=16)
 def _load(
-    data: str, reader: Reader[R], layout: str, columns: Columns, digest: str
+    data: str, reader: Reader[R], layout: str, columns: Columns, digest: str, stamp: str = ""
 ) -> DataSource[R]:
-    """`load` for a known content: `digest` is that of the file, empty for an id."""
-    records = _read_file(Path(data)) if digest else _read_hub(data)
+    """`load` for a known content: `digest` is that of the file, empty for an id or a folder.
+
+    `stamp` only tells a folder from what it was before.
+    """
+    records = _read_file(Path(data)) if digest else published_rows(data)
     found = tuple(reader(data, records, layout, dict(columns)))
     unusable = tuple(row for row in found if isinstance(row, Unusable))
     rows = tuple(row for row in found if not isinstance(row, Unusable))
@@ -188,18 +186,6 @@ def read_columns(value: object) -> Columns:
     )
 
 
-def _check_hub_id(data: str) -> None:
-    if os.path.isdir(data):
-        raise UsageError(f"data {data!r} is a directory; name one file (JSON Lines or Parquet).")
-    match = _HUB_ID.fullmatch(data)
-    if match is None or match["id"].lower().endswith(_FILE_ENDINGS):
-        raise UsageError(
-            f"data {data!r}: no such file, and not a dataset id either. Expected the path of an "
-            "existing JSON Lines or Parquet file, or an id such as 'org/name', "
-            "'org/name:config' or 'org/name:config@split'."
-        )
-
-
 def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
     if path.suffix == ".parquet":
         return _read_parquet(path)
@@ -246,27 +232,6 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
     except (arrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}).") from error
     yield from enumerate(table.to_pylist(), start=1)
-
-
-def _read_hub(data: str) -> Iterator[tuple[int, Any]]:
-    """Rows of a dataset id; needs the network unless the dataset is in the local cache."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise missing_extra("datasets", "data", f"loading the dataset {data!r}") from error
-    match = _HUB_ID.fullmatch(data)
-    if match is None:  # a file that went away between the check and now
-        raise UsageError(f"data {data!r}: no such file.")
-    try:
-        loaded = datasets.load_dataset(match["id"], match["config"], split=match["split"])
-    except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"dataset {data!r} could not be loaded: {error}") from error
-    if isinstance(loaded, Mapping):
-        if len(loaded) != 1:
-            names = ", ".join(f"{match['id']}@{name}" for name in loaded)
-            raise UsageError(f"dataset {data!r} has several splits; choose one of: {names}.")
-        loaded = next(iter(loaded.values()))
-    yield from enumerate(loaded, start=1)
 
 
 def check_layout(

@@ -69,6 +69,39 @@ def test_every_reply_and_every_episode_is_a_row(sources, records, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ev", "run", "set"]
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_datasets_loads_both_tables_with_the_documented_types(
+    sources, tmp_path, monkeypatch, streaming
+):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    out = tmp_path / "set"
+    write_dataset(sources, out)
+    of_kind = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool"}
+    for name, columns, count in (("replies", REPLIES, 20), ("episodes", EPISODES, 5)):
+        table = datasets.load_dataset(str(out), name, split="train", streaming=streaming)
+        message = {"role": datasets.Value("string"), "content": datasets.Value("string")}
+        assert dict(table.features) == {
+            column.name: datasets.Value(of_kind[column.kind])
+            if column.kind in of_kind
+            else datasets.List(message)
+            for column in columns
+        }
+        rows = list(table)
+        assert len(rows) == count
+        assert (
+            rows
+            == pytest.importorskip("pyarrow.parquet")
+            .read_table(out / name / "train.parquet")
+            .to_pylist()
+        )
+    plain_parquet = datasets.load_dataset(
+        "parquet", data_files=str(out / "episodes" / "*.parquet"), split="train"
+    )
+    assert [row["score"] for row in plain_parquet] == [row["score"] for row in rows]
+    assert len(datasets.load_dataset(str(out), split="train")) == 20  # the replies, by default
+
+
 def test_nothing_is_written_over_and_nothing_half(sources, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()

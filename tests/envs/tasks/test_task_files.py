@@ -138,11 +138,6 @@ def test_what_is_no_file_and_no_id_is_an_error(data: str) -> None:
         MathTask(data=data)
 
 
-def test_a_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="directory"):
-        MathTask(data=str(tmp_path))
-
-
 def test_wrong_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", GSM)
     with pytest.raises(UsageError, match="gsm8k"):
@@ -192,20 +187,6 @@ def test_parquet_and_dataset_rows_need_the_extra_or_load(tmp_path: Path) -> None
     path.write_bytes(b"no parquet")
     with pytest.raises(DataError, match="Parquet"):
         MathTask(data=str(path))
-
-
-def test_a_dataset_id_loads_through_datasets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("datasets")
-    (tmp_path / "org" / "name").mkdir(parents=True)
-    write(tmp_path / "org" / "name" / "train.jsonl", GSM)
-    write(tmp_path / "org" / "name" / "test.jsonl", GSM, {**GSM, "question": "3+2?"})
-    monkeypatch.chdir(tmp_path)
-    rows = list(task_files._read_hub("org/name@test"))
-    assert [row["question"] for _, row in rows] == ["2+3?", "3+2?"]
-    with pytest.raises(UsageError, match="several splits"):
-        list(task_files._read_hub("org/name"))
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ class CodeTask(DataTask[CodeRow]):
     family: str | None = None
     """One family of generated problems, whichever its level, e.g. "merge". Not for files."""
     data: str | None = None
-    """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
-    default: generated problems."""
+    """A JSON Lines or Parquet file, or a folder or Hugging Face id, as
+    `org/name:config@split#commit`; default: generated problems."""
     layout: CodeLayout = "auto"
     """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to tell by its
     columns."""

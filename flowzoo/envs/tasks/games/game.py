@@ -84,8 +84,8 @@ class Game(DataTask[BoardRow]):
     sandbox: SandboxName = "auto"
     """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     data: str | None = None
-    """Path of a JSON Lines or Parquet file of boards, or a Hugging Face id
-    `org/name[:config][@split]` (see `game_files`); default: generated problems."""
+    """A JSON Lines or Parquet file of boards, or a folder or Hugging Face id, as
+    `org/name:config@split#commit` (see `game_files`); default: generated problems."""
     columns: Mapping[str, str] | Columns = ()
     """Name of the column of `data` that has the board, under the key `board`."""
     digest: str = field(default="", repr=False)

@@ -82,8 +82,8 @@ class MathTask(DataTask[MathRow]):
     """Difficulty of generated problems: 1 to 5, or a range such as "1-3", whose levels take turns.
     Default 1. Not for files."""
     data: str | None = None
-    """Path of a JSON Lines or Parquet file, or a Hugging Face id `org/name[:config][@split]`;
-    default: generated problems."""
+    """A JSON Lines or Parquet file, or a folder or Hugging Face id, as
+    `org/name:config@split#commit`; default: generated problems."""
     layout: MathLayout = "auto"
     """Layout of `data`: gsm8k, math, dapo, or auto to tell by its columns."""
     columns: Mapping[str, str] | Columns | str = ()

@@ -1,0 +1,60 @@
+"""Run the notebooks and keep what they print:
+
+    .venv/bin/python docs/pages/run_notebooks.py
+
+Kept are printed lines and values, as text; times, warnings and progress bars are not. A kernel runs
+them, as Jupyter would: a cell may await, since an event loop is running.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = ROOT / "docs" / "notebooks"
+
+
+def run(path: Path, folder: Path) -> Any:
+    """The notebook of `path` after its cells were run in `folder`, with the outputs to be kept.
+
+    Raises:
+        CellExecutionError: a cell raised.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    kernel = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute(env=kernel)
+    for cell in notebook.cells:
+        cell.metadata = {}
+        if cell.cell_type == "code":
+            cell.outputs = [kept for output in cell.outputs if (kept := _kept(output))]
+    notebook.metadata.language_info = {"name": "python"}  # else the interpreter's version, too
+    return notebook
+
+
+def _kept(output: Any) -> Any:
+    if output.output_type == "stream" and output.name == "stdout":
+        return output
+    if output.output_type == "execute_result":
+        output.data = {"text/plain": output.data["text/plain"]}
+        return output
+    return None
+
+
+def main() -> None:
+    """Rewrite the notebooks named on the command line, or all."""
+    for path in map(Path, sys.argv[1:] or sorted(NOTEBOOKS.glob("*.ipynb"))):
+        with tempfile.TemporaryDirectory() as folder:
+            nbformat.write(run(path, Path(folder)), path)
+
+
+if __name__ == "__main__":
+    main()

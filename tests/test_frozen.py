@@ -1,0 +1,45 @@
+"""Frozen dataclasses made quickly are those that their class makes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+
+import pytest
+
+from flowzoo.agents.policy import Sampling
+from flowzoo.envs.records import Call, call_values, make_call
+from flowzoo.frozen import quick_maker
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    names: list[str] = field(default_factory=list)
+    y: float = 0.5
+
+
+def test_it_makes_what_the_class_makes() -> None:
+    make = quick_maker(Point)
+    made = make(3, y=1.0)
+    assert (made, hash(type(made))) == (Point(3, y=1.0), hash(Point))
+    assert type(made) is Point
+    assert make(1).names is not make(1).names
+    with pytest.raises(FrozenInstanceError):
+        made.x = 4
+    for twin in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), replace(made)):
+        assert type(twin) is Point
+        assert twin == made
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'"):
+        make()
+    with pytest.raises(TypeError, match="has a __post_init__, which would not be called"):
+        quick_maker(Sampling)
+
+
+def test_calls_are_made_and_changed_as_by_dataclasses() -> None:
+    values = {one.name: one.name for one in fields(Call)}
+    call = Call(**values)  # type: ignore[arg-type]
+    assert make_call(**values) == call
+    assert call_values(call) == values
+    assert make_call(**{**call_values(call), "reply": "x"}) == replace(call, reply="x")
