@@ -1,4 +1,4 @@
-"""Workers and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
+"""Runs and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ if find_spec("ray") is None:
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray")]
 
 WORLD = Path(__file__).with_name("world.py")
-CASES = ("pool",)
-_SECONDS = 900
+CASES = ("faults", "pool", "ahead")
+_SECONDS = 1500
+
+Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,38 @@ def case(world: Path, name: str) -> dict[str, Any]:
     found = json.loads((world / f"{name}.json").read_text(encoding="utf-8"))
     assert "error" not in found, found["error"]
     return found
+
+
+def test_a_run_has_the_numbers_of_one_process_whoever_dies(
+    world: Path, repeated_rows: Rows
+) -> None:
+    """The driver, a worker and a node, with weights that are no longer those of the files."""
+    found = case(world, "faults")
+    assert found["killed"] == 1
+    assert 2 <= found["driver killed after"] < 5
+    rows = repeated_rows(world / "local")
+    assert len(rows) == 6
+    assert repeated_rows(world / "ray") == rows
+    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
+        files = sorted((world / "local").glob(kind))
+        assert files
+        for path in files:
+            other = world / "ray" / path.relative_to(world / "local")
+            assert path.read_bytes() == other.read_bytes(), path
+
+
+def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
+    world: Path, repeated_rows: Rows
+) -> None:
+    found = case(world, "ahead")
+    rows = repeated_rows(world / "quiet")
+    assert len(rows) == 5
+    assert repeated_rows(world / "loud") == rows
+    assert [row["staleness/generator"] for row in rows[1:]] == [0, 1, 1, 1]
+    adapters = sum(found["adapters"]) / 2**20
+    assert len(found["adapters"]) == 2
+    for sent in found["mib"][1:]:
+        assert sent == pytest.approx(adapters, rel=0.01), "a sync moves the adapters alone"
 
 
 def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:

@@ -10,6 +10,7 @@ leads outside, and where that does not lead back nothing connects.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import random
@@ -21,7 +22,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,15 @@ from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.errors import FlowzooError, UsageError
 
 PLAN = PlayPlan("eval", {})
+SMALL: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 4,
+    "eval_every": 2, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
+    "microbatch_tokens": 1000, "max_tokens": 24,
+}  # fmt: skip
+AHEAD: dict[str, Any] = {
+    **SMALL, "max_staleness": 1, "lora_rank": 4, "sharing": ("isolated",), "eval_every": 10,
+    "checkpoint_every": 10, "steps": 4,
+}  # fmt: skip
 
 
 def raise_loopback() -> None:
@@ -96,6 +106,18 @@ class Killer:
             if pids:
                 os.kill(self._rng.choice(pids), signal.SIGKILL)
                 self.left, self.killed = self.left - 1, self.killed + 1
+
+
+def stutter(over: threading.Event) -> None:
+    """Let one worker run a tenth of the time."""
+    pid = 0
+    while not over.is_set():
+        pids = worker_pids()
+        pid = pid if pid in pids else pids[0] if pids else 0
+        for number, seconds in ((signal.SIGSTOP, 0.27), (signal.SIGCONT, 0.03)):
+            if pid:
+                os.kill(pid, number)
+            time.sleep(seconds)
 
 
 # -- a pool alone, whose workers need no torch -----------------------------------------------------
@@ -189,15 +211,97 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
     return found
 
 
+# -- whole runs ------------------------------------------------------------------------------------
+
+
+def settings(address: str, out: Path, **changes: Any) -> Any:
+    from flowzoo.baselines.settings.config import TrainConfig
+
+    there = {"backend": "ray", "ray_address": address, "rollout_workers": 2} if address else {}
+    return TrainConfig(**{**SMALL, "steps": 5, **there, **changes, "out": str(out)})
+
+
+def faults(address: str, folder: Path) -> dict[str, Any]:
+    """Driver killed after step 2, then a worker and a node, another joined; and one process."""
+    from flowzoo.baselines.trainer import train
+
+    deadline = time.monotonic() + 600
+    metrics = folder / "ray" / "metrics.jsonl"
+    while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 4:
+        assert time.monotonic() < deadline, "the driver does not come to step 3"
+        assert not os.waitpid(DRIVER, os.WNOHANG)[0], "the driver has ended by itself"
+        time.sleep(0.05)
+    os.kill(DRIVER, signal.SIGKILL)
+    os.waitpid(DRIVER, 0)
+    at = len(metrics.read_bytes().splitlines())
+    killer = Killer(1)
+
+    def lose(row: dict[str, Any]) -> None:
+        if row["step"] == 4:
+            CLUSTER.remove_node(CLUSTER.second)
+            CLUSTER.second = CLUSTER.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+
+    with meanwhile(killer):
+        train(settings(address, folder / "ray"), lose)
+    train(settings("", folder / "local"))
+    return {"killed": killer.killed, "driver killed after": at - 1}
+
+
+def ahead(address: str, folder: Path) -> dict[str, Any]:
+    """One step ahead with adapters: one worker alone, and two, of which one is slow."""
+    from flowzoo.baselines.trainer import Trainer, train
+
+    sent = []
+    train(
+        settings(address, folder / "quiet", **AHEAD, rollout_workers=1),
+        lambda row: sent.append(row.get("perf/published_mib")),
+    )
+    adapters = [
+        path.stat().st_size
+        for path in (folder / "quiet/checkpoints/step-00000004").rglob("adapter_model.safetensors")
+    ]
+    trainer = Trainer(settings(address, folder / "loud", **AHEAD))
+    with meanwhile(stutter):
+        trainer.train()
+    return {"mib": sent, "adapters": adapters}
+
+
+def drive(folder: Path, told: int) -> None:
+    """In a fork: wait for the cluster, and train until killed."""
+    from flowzoo.baselines.trainer import train
+
+    with os.fdopen(told) as pipe:
+        address = pipe.read().strip()
+    if address:
+        train(settings(address, folder / "ray", rollout_workers=1))
+
+
 def main() -> None:
+    global CLUSTER, DRIVER
     folder, cases = Path(sys.argv[1]), sys.argv[2:]
     raise_loopback()
-    cluster = start_cluster()
+    reading, writing = os.pipe()
+    DRIVER = 0
+    if "faults" in cases:
+        importlib.import_module("flowzoo.baselines.trainer")  # once for both
+        DRIVER = os.fork()
+        if not DRIVER:
+            os.close(writing)
+            try:
+                drive(folder, reading)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+    os.close(reading)
+    CLUSTER = start_cluster()
     try:
-        for case in cases:
+        if DRIVER:
+            os.write(writing, CLUSTER.address.encode())
+        os.close(writing)
+        for case in sorted(cases, key=["faults", "pool", "ahead"].index):
             began = time.monotonic()
             try:
-                found = globals()[case](cluster.address, folder)
+                found = globals()[case](CLUSTER.address, folder)
             except BaseException:
                 found = {"error": traceback.format_exc()}
             finally:
@@ -207,7 +311,10 @@ def main() -> None:
             found["seconds"] = time.monotonic() - began
             (folder / f"{case}.json").write_text(json.dumps(found), encoding="utf-8")
     finally:
-        cluster.shutdown()
+        if DRIVER:
+            with suppress(ProcessLookupError):
+                os.kill(DRIVER, signal.SIGKILL)
+        CLUSTER.shutdown()
 
 
 if __name__ == "__main__":
