@@ -26,18 +26,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import warm_worker
+
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.errors import FlowzooError, UsageError
 
 PLAN = PlayPlan("eval", {})
+NODE: dict[str, Any] = {
+    "num_cpus": 1, "object_store_memory": 100 * 2**20, "setup_worker_path": warm_worker.__file__,
+    "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,
+}  # fmt: skip
 SMALL: dict[str, Any] = {
-    "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 4,
-    "eval_every": 2, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
+    "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
+    "eval_every": 5, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
     "microbatch_tokens": 1000, "max_tokens": 24,
 }  # fmt: skip
 AHEAD: dict[str, Any] = {
     **SMALL, "max_staleness": 1, "lora_rank": 4, "sharing": ("isolated",), "eval_every": 10,
-    "checkpoint_every": 10, "steps": 4,
+    "checkpoint_every": 10, "steps": 3,
 }  # fmt: skip
 
 
@@ -51,14 +57,16 @@ def raise_loopback() -> None:
 
 def start_cluster() -> Any:
     """Two nodes of a core each; a raylet has 30 seconds to start, whatever else is running."""
+    import ray._private.utils as utils
     from ray.cluster_utils import Cluster
 
-    memory = {"object_store_memory": 100 * 2**20}
+    # As without the dashboard's packages: each node's agent of it takes 6 CPU seconds to start.
+    utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
     for attempt in range(3):
         cluster = Cluster()
         try:
-            cluster.add_node(num_cpus=1, include_dashboard=False, **memory)
-            cluster.second = cluster.add_node(num_cpus=1, **memory)  # type: ignore[attr-defined]
+            cluster.add_node(**NODE)
+            cluster.second = cluster.add_node(**NODE)  # type: ignore[attr-defined]
             return cluster
         except Exception:
             cluster.shutdown()
@@ -146,17 +154,17 @@ class WordPlayer:
         self.given, self.weights = given, -1
 
     def play(self, plan: PlayPlan, jobs: Sequence[int]) -> list[int]:
-        time.sleep(self.given.get("seconds", 0.0))
-        if self.given.get("deadly") in jobs:
+        time.sleep(0.05)
+        if self.given["deadly"] in jobs:
             os._exit(1)
-        if self.given.get("bad") in jobs:
+        if self.given["bad"] in jobs:
             raise UsageError("no such job")
         return [job * self.weights for job in jobs]
 
     def load(self, policy: str, weights: bytes) -> str:
-        time.sleep(self.given.get("load", 0.0))
         self.weights = int(weights)
-        return weights.decode() if not self.given.get("lies") else "other"
+        time.sleep(4 if self.weights == self.given["late"] else 0)
+        return weights.decode() if self.weights != self.given["lies"] else "other"
 
     def grading(self) -> dict[str, Any]:
         return {}
@@ -184,7 +192,7 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     work = [[number, number + 1] for number in range(40)]
-    one = open_pool(address, "WordPlayer", seconds=0.05)
+    one = open_pool(address, "WordPlayer", bad=105, deadly=107, lies=40, late=50)
     found["proved"] = publish(one, 1, 10)
     found["first"] = list(one.play(PLAN, work)) == [[job * 10 for job in jobs] for jobs in work]
     os.kill(worker_pids()[0], signal.SIGKILL)
@@ -195,18 +203,11 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
     found["losses"], found["killed"] = one.losses, killer.killed
     found["no room"] = said(lambda: place([{"CPU": 1.0}], within=2))
     found["twice"] = said(lambda: connect(address, {}))
-    ray.shutdown()
-    one = open_pool(address, "WordPlayer", bad=5, deadly=7, load=0.0)
-    publish(one, 1, 3)
-    found["raised"] = said(lambda: list(one.play(PLAN, [[1], [5]])))
+    found["raised"] = said(lambda: list(one.play(PLAN, [[101], [105]])))
     pools._DEADLY = 1
-    found["deadly"] = said(lambda: list(one.play(PLAN, [[7]])))
-    ray.shutdown()
-    one = open_pool(address, "WordPlayer", lies=True)
-    found["lies"] = said(lambda: publish(one, 1, 3))
-    ray.shutdown()
-    one = open_pool(address, "WordPlayer", load=30)
-    found["late"] = said(lambda: publish(one, 1, 3, within=2))
+    found["deadly"] = said(lambda: list(one.play(PLAN, [[107]])))
+    found["late"] = said(lambda: publish(one, 3, 50, within=2))
+    found["lies"] = said(lambda: publish(one, 4, 40))
     ray.shutdown()
     return found
 
@@ -234,12 +235,12 @@ def faults(address: str, folder: Path) -> dict[str, Any]:
     os.kill(DRIVER, signal.SIGKILL)
     os.waitpid(DRIVER, 0)
     at = len(metrics.read_bytes().splitlines())
-    killer = Killer(1)
+    killer = Killer(3)
 
     def lose(row: dict[str, Any]) -> None:
         if row["step"] == 4:
             CLUSTER.remove_node(CLUSTER.second)
-            CLUSTER.second = CLUSTER.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+            CLUSTER.second = CLUSTER.add_node(**NODE)
 
     with meanwhile(killer):
         train(settings(address, folder / "ray"), lose)
@@ -258,7 +259,7 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
     )
     adapters = [
         path.stat().st_size
-        for path in (folder / "quiet/checkpoints/step-00000004").rglob("adapter_model.safetensors")
+        for path in (folder / "quiet/checkpoints/step-00000003").rglob("adapter_model.safetensors")
     ]
     trainer = Trainer(settings(address, folder / "loud", **AHEAD))
     with meanwhile(stutter):
@@ -276,28 +277,35 @@ def drive(folder: Path, told: int) -> None:
         train(settings(address, folder / "ray", rollout_workers=1))
 
 
+def fork_driver(folder: Path) -> tuple[int, int]:
+    """A process that will `drive`: its number, and where it is told the cluster's address."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reading)
+        return pid, writing
+    os.close(writing)
+    try:
+        drive(folder, reading)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
 def main() -> None:
     global CLUSTER, DRIVER
     folder, cases = Path(sys.argv[1]), sys.argv[2:]
     raise_loopback()
-    reading, writing = os.pipe()
-    DRIVER = 0
-    if "faults" in cases:
-        importlib.import_module("flowzoo.baselines.trainer")  # once for both
-        DRIVER = os.fork()
-        if not DRIVER:
-            os.close(writing)
-            try:
-                drive(folder, reading)
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
-    os.close(reading)
+    for module in ("flowzoo.baselines.trainer", "jsonschema", "requests"):  # once for all forks
+        importlib.import_module(module)
+    os.environ["RAY_enable_worker_prestart"] = os.environ["RAY_prestart_worker_first_driver"] = "0"
+    server = warm_worker.serve(f"{os.environ['RAY_TMPDIR']}/warm")
+    DRIVER, telling = fork_driver(folder) if "faults" in cases else (0, 0)
     CLUSTER = start_cluster()
     try:
         if DRIVER:
-            os.write(writing, CLUSTER.address.encode())
-        os.close(writing)
+            os.write(telling, CLUSTER.address.encode())
+            os.close(telling)
         for case in sorted(cases, key=["faults", "pool", "ahead"].index):
             began = time.monotonic()
             try:
@@ -315,6 +323,7 @@ def main() -> None:
             with suppress(ProcessLookupError):
                 os.kill(DRIVER, signal.SIGKILL)
         CLUSTER.shutdown()
+        os.kill(server, signal.SIGKILL)
 
 
 if __name__ == "__main__":
