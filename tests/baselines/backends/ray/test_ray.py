@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +21,10 @@ if find_spec("ray") is None:
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray")]
 
 WORLD = Path(__file__).with_name("world.py")
+sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
+
+from ray_cluster import run_apart  # noqa: E402
+
 CASES = ("faults", "pool", "ahead")
 _SECONDS = 1500
 
@@ -34,27 +35,10 @@ Rows = Callable[[Path], list[dict[str, Any]]]
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all cases have written to."""
     root = tmp_path_factory.mktemp("ray")
-    scratch = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # names of sockets must be short
-    apart = ["unshare", "-rn"] if _can_unshare() else []
-    given = {
-        **os.environ, "RAY_TMPDIR": scratch, "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DISABLE_MEMORY_MONITOR": "1",
-        "PYTHONPATH": os.pathsep.join([str(WORLD.parent), *filter(None, sys.path)]),
-    }  # fmt: skip
-    try:
-        done = subprocess.run(
-            [*apart, sys.executable, str(WORLD), str(root), *CASES], env=given,
-            capture_output=True, text=True, timeout=_SECONDS, check=False,
-        )  # fmt: skip
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    words = [str(WORLD), str(root), *CASES]
+    done = run_apart(words, _SECONDS, capture_output=True)
     assert done.returncode == 0, done.stderr[-5000:]
     return root
-
-
-def _can_unshare() -> bool:
-    command = ["unshare", "-rn", "true"]
-    return bool(shutil.which("unshare")) and not subprocess.run(command, check=False).returncode
 
 
 def case(world: Path, name: str) -> dict[str, Any]:
@@ -108,4 +92,5 @@ def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:
         "UsageError: 1 rollout workers need a bundle of 1 CPU, 0 GPU each, and the cluster had no "
         "room for them in 2 s: it has 0 CPU, 0 GPU free of 2 CPU, 0 GPU on 2 nodes."
     )
+    assert "1 rollout workers need a bundle of 1 CPU, 2 GPU each" in found["no gpu"]
     assert found["twice"].startswith("UsageError: this process is in a Ray cluster already")

@@ -3,39 +3,29 @@
     world.py FOLDER CASE ...
 
 One cluster for all cases: to start one takes half a minute. Every case writes what it came to into
-FOLDER/CASE.json. It runs in a network namespace of its own: Ray asks the host for an address that
-leads outside, and where that does not lead back nothing connects.
+FOLDER/CASE.json. See `benchmarks/ray_cluster.py`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import importlib
 import json
 import os
-import random
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import warm_worker
+from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.errors import FlowzooError, UsageError
 
 PLAN = PlayPlan("eval", {})
-NODE: dict[str, Any] = {
-    "num_cpus": 1, "object_store_memory": 100 * 2**20, "setup_worker_path": warm_worker.__file__,
-    "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,
-}  # fmt: skip
 SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
     "eval_every": 5, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
@@ -47,80 +37,11 @@ AHEAD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def raise_loopback() -> None:
-    """A new network namespace has `lo`, and it is down."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        flags = struct.unpack("16sh", fcntl.ioctl(any_socket, 0x8913, b"lo".ljust(18, b"\0")))[1]
-        if not flags & 1:
-            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", flags | 1))
-
-
-def start_cluster() -> Any:
-    """Two nodes of a core each; a raylet has 30 seconds to start, whatever else is running."""
-    import ray._private.utils as utils
-    from ray.cluster_utils import Cluster
-
-    # As without the dashboard's packages: each node's agent of it takes 6 CPU seconds to start.
-    utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
-    for attempt in range(3):
-        cluster = Cluster()
-        try:
-            cluster.add_node(**NODE)
-            cluster.second = cluster.add_node(**NODE)  # type: ignore[attr-defined]
-            return cluster
-        except Exception:
-            cluster.shutdown()
-            if attempt == 2:
-                raise
-    raise AssertionError("unreachable")
-
-
-def worker_pids() -> list[int]:
-    """The processes of this namespace that are rollout workers now."""
-    mine = os.stat("/proc/self/ns/net").st_ino
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            here = os.stat(path.with_name("ns") / "net").st_ino == mine
-            if here and path.read_bytes().startswith(b"ray::RolloutWorker"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return sorted(found)
-
-
-@contextmanager
-def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Do `work` in a thread while the block runs; it is told when that ends."""
-    over = threading.Event()
-    thread = threading.Thread(target=work, args=(over,))
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-class Killer:
-    """Kills a worker at random moments."""
-
-    def __init__(self, times: int, seed: int = 0) -> None:
-        self.left, self.killed, self._rng = times, 0, random.Random(seed)
-
-    def __call__(self, over: threading.Event) -> None:
-        while self.left and not over.wait(self._rng.uniform(0, 1.5)):
-            pids = worker_pids()
-            if pids:
-                os.kill(self._rng.choice(pids), signal.SIGKILL)
-                self.left, self.killed = self.left - 1, self.killed + 1
-
-
 def stutter(over: threading.Event) -> None:
     """Let one worker run a tenth of the time."""
     pid = 0
     while not over.is_set():
-        pids = worker_pids()
+        pids = [one.pid for one in workers_now()]
         pid = pid if pid in pids else pids[0] if pids else 0
         for number, seconds in ((signal.SIGSTOP, 0.27), (signal.SIGCONT, 0.03)):
             if pid:
@@ -195,13 +116,14 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
     one = open_pool(address, "WordPlayer", bad=105, deadly=107, lies=40, late=50)
     found["proved"] = publish(one, 1, 10)
     found["first"] = list(one.play(PLAN, work)) == [[job * 10 for job in jobs] for jobs in work]
-    os.kill(worker_pids()[0], signal.SIGKILL)
+    os.kill(workers_now()[0].pid, signal.SIGKILL)
     killer = Killer(1)
     with meanwhile(killer):
         publish(one, 2, 20)
         found["second"] = list(one.play(PLAN, work)) == [[j * 20 for j in jobs] for jobs in work]
-    found["losses"], found["killed"] = one.losses, killer.killed
+    found["losses"], found["killed"] = one.losses, len(killer.done)
     found["no room"] = said(lambda: place([{"CPU": 1.0}], within=2))
+    found["no gpu"] = said(lambda: place([{"CPU": 1.0, "GPU": 2.0}], within=1))
     found["twice"] = said(lambda: connect(address, {}))
     found["raised"] = said(lambda: list(one.play(PLAN, [[101], [105]])))
     pools._DEADLY = 1
@@ -239,13 +161,13 @@ def faults(address: str, folder: Path) -> dict[str, Any]:
 
     def lose(row: dict[str, Any]) -> None:
         if row["step"] == 4:
-            CLUSTER.remove_node(CLUSTER.second)
-            CLUSTER.second = CLUSTER.add_node(**NODE)
+            CLUSTER.remove_node(CLUSTER.nodes[1])
+            CLUSTER.nodes[1] = CLUSTER.add_node(**NODE)
 
     with meanwhile(killer):
         train(settings(address, folder / "ray"), lose)
     train(settings("", folder / "local"))
-    return {"killed": killer.killed, "driver killed after": at - 1}
+    return {"killed": len(killer.done), "driver killed after": at - 1}
 
 
 def ahead(address: str, folder: Path) -> dict[str, Any]:
@@ -296,18 +218,16 @@ def main() -> None:
     global CLUSTER, DRIVER
     folder, cases = Path(sys.argv[1]), sys.argv[2:]
     raise_loopback()
-    for module in ("flowzoo.baselines.trainer", "jsonschema", "requests"):  # once for all forks
-        importlib.import_module(module)
-    os.environ["RAY_enable_worker_prestart"] = os.environ["RAY_prestart_worker_first_driver"] = "0"
-    server = warm_worker.serve(f"{os.environ['RAY_TMPDIR']}/warm")
+    server = warm_up()
     DRIVER, telling = fork_driver(folder) if "faults" in cases else (0, 0)
-    CLUSTER = start_cluster()
+    CLUSTER = start_cluster(NODE, NODE)
     try:
         if DRIVER:
             os.write(telling, CLUSTER.address.encode())
             os.close(telling)
         for case in sorted(cases, key=["faults", "pool", "ahead"].index):
             began = time.monotonic()
+            found: dict[str, Any]
             try:
                 found = globals()[case](CLUSTER.address, folder)
             except BaseException:

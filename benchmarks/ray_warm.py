@@ -15,16 +15,22 @@ import runpy
 import signal
 import socket
 import sys
+from collections.abc import Sequence
+from typing import Any
 
-PLACE = "FLOWZOO_TEST_WARM"
+PLACE = "FLOWZOO_WARM_WORKERS"
 """Variable: the socket at which the program listens."""
+_OF_SETUP = ("--language=", "--serialized-runtime-env-context=")
+_MOST = 1 << 20
 
 
 def serve(path: str) -> int:
     """Fork a process that forks workers until it is killed; its number."""
+    if "ray" in sys.modules:
+        raise RuntimeError("Ray has been imported already, and every worker would be the first")
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
-    listening.listen(16)
+    listening.listen(64)
     os.environ[PLACE] = path
     pid = os.fork()
     if pid:
@@ -33,9 +39,9 @@ def serve(path: str) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever has ended is nobody's
     while True:
         asked, _ = listening.accept()
-        said, files, _, _ = socket.recv_fds(asked, 1 << 20, 3)
+        said, files, _, _ = socket.recv_fds(asked, _MOST, 3)
         while not said.endswith(b"\n"):
-            said += asked.recv(1 << 20)
+            said += asked.recv(_MOST)
         if not os.fork():
             listening.close()
             become(json.loads(said), files)
@@ -44,7 +50,7 @@ def serve(path: str) -> int:
             os.close(file)
 
 
-def become(asked: dict, files: list[int]) -> None:
+def become(asked: dict[str, Any], files: Sequence[int]) -> None:
     """Let this fork be the worker; the connection stays open while it lives."""
     code = 1
     try:
@@ -64,10 +70,9 @@ def become(asked: dict, files: list[int]) -> None:
 
 
 def main() -> None:
-    """In the process that the raylet started."""
+    """In the process that the raylet has started."""
     worker = next(n for n, word in enumerate(sys.argv) if word.endswith("default_worker.py"))
-    of_setup = ("--language=", "--serialized-runtime-env-context=")
-    words = [word for word in sys.argv[worker:] if not word.startswith(of_setup)]
+    words = [word for word in sys.argv[worker:] if not word.startswith(_OF_SETUP)]
     asked = {"words": words, "variables": dict(os.environ), "folder": os.getcwd()}
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ[PLACE])
