@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.cluster import connect, place
 from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
@@ -24,8 +25,6 @@ from flowzoo.baselines.backends.ray.worker import OpenPlayer, RolloutWorker
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-
-T = TypeVar("T")
 
 
 def start_workers(
@@ -67,10 +66,8 @@ def token_in(folder: Path) -> Iterator[Path]:
             one.rmdir()
 
 
-class RayRunBackend:
-    """See `RunBackend`: one process writes and learns, and workers play."""
-
-    writes = True
+class RayRunBackend(LocalRunBackend):
+    """See `RunBackend`: this process writes and learns, as if alone, and workers play."""
 
     def __init__(self, config: TrainConfig, open_player: OpenPlayer) -> None:
         """Join the cluster and start the workers, which load their models meanwhile.
@@ -100,17 +97,6 @@ class RayRunBackend:
     ) -> list[RolloutBatch]:
         """See `RunBackend`: by the workers, with the weights that were last published."""
         return list(self._pool.play(plan, [shard.jobs for shard in shards]))
-
-    def once(self, work: Callable[[], T]) -> T:
-        """See `RunBackend`."""
-        return work()
-
-    def each(self, work: Callable[[], T]) -> list[T]:
-        """See `RunBackend`: learners are here alone."""
-        return [work()]
-
-    def join(self, learners: Mapping[str, Learner]) -> None:
-        """Learners are here alone."""
 
     def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
         """See `RunBackend`: one file per policy that has changed, once per node, and the proof."""

@@ -9,7 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from flowzoo.errors import UsageError, missing_extra
+from flowzoo.provenance import usable_cores
 
 # Before Ray is imported, which reads it once: nobody is told that a cluster was started.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -33,7 +36,7 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
 
     Args:
         address: `local`, or HOST:PORT of a cluster's head.
-        needed: resources that a cluster of this machine alone must have, since it never grows.
+        needed: CPU and GPU that this machine must have where the cluster is of it alone.
 
     Raises:
         UsageError: there is none, another version of Ray or Python runs there, or this machine has
@@ -46,7 +49,15 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
         )
     told: dict[str, Any] = {}
     if address == LOCAL:
-        told["include_dashboard"] = False
+        have = {"CPU": usable_cores(), "GPU": torch.cuda.device_count()}
+        for kind, amount in needed.items():
+            if have[kind] < amount:
+                raise UsageError(
+                    f"this machine has {have[kind]} {kind}, and the rollout workers need "
+                    f"{amount:g}: lower `rollout_workers`, or join a larger cluster with "
+                    "--ray-address HOST:PORT"
+                )
+        told = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
     else:
         look_for(address)
     try:
@@ -60,16 +71,6 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
             "Start it with the same versions of Ray and Python (`ray start --head`), or give "
             "--ray-address local"
         ) from error
-    if address == LOCAL:
-        have = ray.cluster_resources()
-        for kind, amount in needed.items():
-            if have.get(kind, 0) < amount:
-                ray.shutdown()
-                raise UsageError(
-                    f"this machine has {have.get(kind, 0):g} {kind}, and the rollout workers need "
-                    f"{amount:g}: lower `rollout_workers`, or join a larger cluster with "
-                    "--ray-address HOST:PORT"
-                )
 
 
 def look_for(address: str) -> None:

@@ -1,13 +1,11 @@
-"""Workers and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
+"""Runs and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,41 +21,62 @@ if find_spec("ray") is None:
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray")]
 
 WORLD = Path(__file__).with_name("world.py")
-CASES = ("pool",)
-_SECONDS = 900
+sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
+
+from ray_cluster import run_apart  # noqa: E402
+
+CASES = ("faults", "pool", "ahead")
+_SECONDS = 1500
+
+Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all cases have written to."""
     root = tmp_path_factory.mktemp("ray")
-    scratch = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # names of sockets must be short
-    apart = ["unshare", "-rn"] if _can_unshare() else []
-    given = {
-        **os.environ, "RAY_TMPDIR": scratch, "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DISABLE_MEMORY_MONITOR": "1",
-        "PYTHONPATH": os.pathsep.join([str(WORLD.parent), *filter(None, sys.path)]),
-    }  # fmt: skip
-    try:
-        done = subprocess.run(
-            [*apart, sys.executable, str(WORLD), str(root), *CASES], env=given,
-            capture_output=True, text=True, timeout=_SECONDS, check=False,
-        )  # fmt: skip
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    words = [str(WORLD), str(root), *CASES]
+    done = run_apart(words, _SECONDS, capture_output=True)
     assert done.returncode == 0, done.stderr[-5000:]
     return root
-
-
-def _can_unshare() -> bool:
-    command = ["unshare", "-rn", "true"]
-    return bool(shutil.which("unshare")) and not subprocess.run(command, check=False).returncode
 
 
 def case(world: Path, name: str) -> dict[str, Any]:
     found = json.loads((world / f"{name}.json").read_text(encoding="utf-8"))
     assert "error" not in found, found["error"]
     return found
+
+
+def test_a_run_has_the_numbers_of_one_process_whoever_dies(
+    world: Path, repeated_rows: Rows
+) -> None:
+    """The driver, workers and a node, with weights that are no longer those of the files."""
+    found = case(world, "faults")
+    assert found["killed"] == 3
+    assert 2 <= found["driver killed after"] < 5
+    rows = repeated_rows(world / "local")
+    assert len(rows) == 6
+    assert repeated_rows(world / "ray") == rows
+    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
+        files = sorted((world / "local").glob(kind))
+        assert files
+        for path in files:
+            other = world / "ray" / path.relative_to(world / "local")
+            assert path.read_bytes() == other.read_bytes(), path
+
+
+def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
+    world: Path, repeated_rows: Rows
+) -> None:
+    found = case(world, "ahead")
+    rows = repeated_rows(world / "quiet")
+    assert len(rows) == 4
+    assert repeated_rows(world / "loud") == rows
+    assert [row["staleness/generator"] for row in rows[1:]] == [0, 1, 1]
+    adapters = sum(found["adapters"]) / 2**20
+    assert len(found["adapters"]) == 2
+    for sent in found["mib"][1:]:
+        assert sent == pytest.approx(adapters, rel=0.01), "a sync moves the adapters alone"
 
 
 def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:
@@ -68,9 +87,10 @@ def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:
     assert found["raised"] == "UsageError: no such job"
     assert "was lost with its worker 1 times" in found["deadly"]
     assert "does not have the learner's weights of policy 'p' after loading" in found["lies"]
-    assert "rollout workers 0, 1 have not proved in 2 s" in found["late"]
+    assert "have not proved in 2 s that they have the new weights" in found["late"]
     assert found["no room"].startswith(
         "UsageError: 1 rollout workers need a bundle of 1 CPU, 0 GPU each, and the cluster had no "
         "room for them in 2 s: it has 0 CPU, 0 GPU free of 2 CPU, 0 GPU on 2 nodes."
     )
+    assert "1 rollout workers need a bundle of 1 CPU, 2 GPU each" in found["no gpu"]
     assert found["twice"].startswith("UsageError: this process is in a Ray cluster already")

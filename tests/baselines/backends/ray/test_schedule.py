@@ -219,13 +219,14 @@ def test_nodes_must_be_alike() -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
+        ("local", r"this machine has \d+ GPU, and the rollout workers need 1000: lower `rollout"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1 .*Connection refused"),
         ("auto", "`ray_address` is `local` or HOST:PORT"),
         ("ray://127.0.0.1:10001", "`ray_address` is `local` or HOST:PORT"),
     ],
 )
-def test_an_address_where_nothing_answers(address: str, said: str) -> None:
+def test_clusters_that_are_not_there_or_too_small(address: str, said: str) -> None:
     from flowzoo.baselines.backends.ray.cluster import connect
 
     with pytest.raises(UsageError, match=said):
-        connect(address, {})
+        connect(address, {"CPU": 1.0, "GPU": 1000.0})

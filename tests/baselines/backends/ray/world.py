@@ -3,99 +3,50 @@
     world.py FOLDER CASE ...
 
 One cluster for all cases: to start one takes half a minute. Every case writes what it came to into
-FOLDER/CASE.json. It runs in a network namespace of its own: Ray asks the host for an address that
-leads outside, and where that does not lead back nothing connects.
+FOLDER/CASE.json. See `benchmarks/ray_cluster.py`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import random
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.errors import FlowzooError, UsageError
 
 PLAN = PlayPlan("eval", {})
+SMALL: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
+    "eval_every": 5, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
+    "microbatch_tokens": 1000, "max_tokens": 24,
+}  # fmt: skip
+AHEAD: dict[str, Any] = {
+    **SMALL, "max_staleness": 1, "lora_rank": 4, "sharing": ("isolated",), "eval_every": 10,
+    "checkpoint_every": 10, "steps": 3,
+}  # fmt: skip
 
 
-def raise_loopback() -> None:
-    """A new network namespace has `lo`, and it is down."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        flags = struct.unpack("16sh", fcntl.ioctl(any_socket, 0x8913, b"lo".ljust(18, b"\0")))[1]
-        if not flags & 1:
-            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", flags | 1))
-
-
-def start_cluster() -> Any:
-    """Two nodes of a core each; a raylet has 30 seconds to start, whatever else is running."""
-    from ray.cluster_utils import Cluster
-
-    memory = {"object_store_memory": 100 * 2**20}
-    for attempt in range(3):
-        cluster = Cluster()
-        try:
-            cluster.add_node(num_cpus=1, include_dashboard=False, **memory)
-            cluster.second = cluster.add_node(num_cpus=1, **memory)  # type: ignore[attr-defined]
-            return cluster
-        except Exception:
-            cluster.shutdown()
-            if attempt == 2:
-                raise
-    raise AssertionError("unreachable")
-
-
-def worker_pids() -> list[int]:
-    """The processes of this namespace that are rollout workers now."""
-    mine = os.stat("/proc/self/ns/net").st_ino
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            here = os.stat(path.with_name("ns") / "net").st_ino == mine
-            if here and path.read_bytes().startswith(b"ray::RolloutWorker"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return sorted(found)
-
-
-@contextmanager
-def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Do `work` in a thread while the block runs; it is told when that ends."""
-    over = threading.Event()
-    thread = threading.Thread(target=work, args=(over,))
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-class Killer:
-    """Kills a worker at random moments."""
-
-    def __init__(self, times: int, seed: int = 0) -> None:
-        self.left, self.killed, self._rng = times, 0, random.Random(seed)
-
-    def __call__(self, over: threading.Event) -> None:
-        while self.left and not over.wait(self._rng.uniform(0, 1.5)):
-            pids = worker_pids()
-            if pids:
-                os.kill(self._rng.choice(pids), signal.SIGKILL)
-                self.left, self.killed = self.left - 1, self.killed + 1
+def stutter(over: threading.Event) -> None:
+    """Let one worker run a tenth of the time."""
+    pid = 0
+    while not over.is_set():
+        pids = [one.pid for one in workers_now()]
+        pid = pid if pid in pids else pids[0] if pids else 0
+        for number, seconds in ((signal.SIGSTOP, 0.27), (signal.SIGCONT, 0.03)):
+            if pid:
+                os.kill(pid, number)
+            time.sleep(seconds)
 
 
 # -- a pool alone, whose workers need no torch -----------------------------------------------------
@@ -124,17 +75,17 @@ class WordPlayer:
         self.given, self.weights = given, -1
 
     def play(self, plan: PlayPlan, jobs: Sequence[int]) -> list[int]:
-        time.sleep(self.given.get("seconds", 0.0))
-        if self.given.get("deadly") in jobs:
+        time.sleep(0.05)
+        if self.given["deadly"] in jobs:
             os._exit(1)
-        if self.given.get("bad") in jobs:
+        if self.given["bad"] in jobs:
             raise UsageError("no such job")
         return [job * self.weights for job in jobs]
 
     def load(self, policy: str, weights: bytes) -> str:
-        time.sleep(self.given.get("load", 0.0))
         self.weights = int(weights)
-        return weights.decode() if not self.given.get("lies") else "other"
+        time.sleep(4 if self.weights == self.given["late"] else 0)
+        return weights.decode() if self.weights != self.given["lies"] else "other"
 
     def grading(self) -> dict[str, Any]:
         return {}
@@ -162,42 +113,123 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     work = [[number, number + 1] for number in range(40)]
-    one = open_pool(address, "WordPlayer", seconds=0.05)
+    one = open_pool(address, "WordPlayer", bad=105, deadly=107, lies=40, late=50)
     found["proved"] = publish(one, 1, 10)
     found["first"] = list(one.play(PLAN, work)) == [[job * 10 for job in jobs] for jobs in work]
-    os.kill(worker_pids()[0], signal.SIGKILL)
+    os.kill(workers_now()[0].pid, signal.SIGKILL)
     killer = Killer(1)
     with meanwhile(killer):
         publish(one, 2, 20)
         found["second"] = list(one.play(PLAN, work)) == [[j * 20 for j in jobs] for jobs in work]
-    found["losses"], found["killed"] = one.losses, killer.killed
+    found["losses"], found["killed"] = one.losses, len(killer.done)
     found["no room"] = said(lambda: place([{"CPU": 1.0}], within=2))
+    found["no gpu"] = said(lambda: place([{"CPU": 1.0, "GPU": 2.0}], within=1))
     found["twice"] = said(lambda: connect(address, {}))
-    ray.shutdown()
-    one = open_pool(address, "WordPlayer", bad=5, deadly=7, load=0.0)
-    publish(one, 1, 3)
-    found["raised"] = said(lambda: list(one.play(PLAN, [[1], [5]])))
+    found["raised"] = said(lambda: list(one.play(PLAN, [[101], [105]])))
     pools._DEADLY = 1
-    found["deadly"] = said(lambda: list(one.play(PLAN, [[7]])))
-    ray.shutdown()
-    one = open_pool(address, "WordPlayer", lies=True)
-    found["lies"] = said(lambda: publish(one, 1, 3))
-    ray.shutdown()
-    one = open_pool(address, "WordPlayer", load=30)
-    found["late"] = said(lambda: publish(one, 1, 3, within=2))
+    found["deadly"] = said(lambda: list(one.play(PLAN, [[107]])))
+    found["late"] = said(lambda: publish(one, 3, 50, within=2))
+    found["lies"] = said(lambda: publish(one, 4, 40))
     ray.shutdown()
     return found
 
 
+# -- whole runs ------------------------------------------------------------------------------------
+
+
+def settings(address: str, out: Path, **changes: Any) -> Any:
+    from flowzoo.baselines.settings.config import TrainConfig
+
+    there = {"backend": "ray", "ray_address": address, "rollout_workers": 2} if address else {}
+    return TrainConfig(**{**SMALL, "steps": 5, **there, **changes, "out": str(out)})
+
+
+def faults(address: str, folder: Path) -> dict[str, Any]:
+    """Driver killed after step 2, then a worker and a node, another joined; and one process."""
+    from flowzoo.baselines.trainer import train
+
+    deadline = time.monotonic() + 600
+    metrics = folder / "ray" / "metrics.jsonl"
+    while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 4:
+        assert time.monotonic() < deadline, "the driver does not come to step 3"
+        assert not os.waitpid(DRIVER, os.WNOHANG)[0], "the driver has ended by itself"
+        time.sleep(0.05)
+    os.kill(DRIVER, signal.SIGKILL)
+    os.waitpid(DRIVER, 0)
+    at = len(metrics.read_bytes().splitlines())
+    killer = Killer(3)
+
+    def lose(row: dict[str, Any]) -> None:
+        if row["step"] == 4:
+            CLUSTER.remove_node(CLUSTER.nodes[1])
+            CLUSTER.nodes[1] = CLUSTER.add_node(**NODE)
+
+    with meanwhile(killer):
+        train(settings(address, folder / "ray"), lose)
+    train(settings("", folder / "local"))
+    return {"killed": len(killer.done), "driver killed after": at - 1}
+
+
+def ahead(address: str, folder: Path) -> dict[str, Any]:
+    """One step ahead with adapters: one worker alone, and two, of which one is slow."""
+    from flowzoo.baselines.trainer import Trainer, train
+
+    sent = []
+    train(
+        settings(address, folder / "quiet", **AHEAD, rollout_workers=1),
+        lambda row: sent.append(row.get("perf/published_mib")),
+    )
+    adapters = [
+        path.stat().st_size
+        for path in (folder / "quiet/checkpoints/step-00000003").rglob("adapter_model.safetensors")
+    ]
+    trainer = Trainer(settings(address, folder / "loud", **AHEAD))
+    with meanwhile(stutter):
+        trainer.train()
+    return {"mib": sent, "adapters": adapters}
+
+
+def drive(folder: Path, told: int) -> None:
+    """In a fork: wait for the cluster, and train until killed."""
+    from flowzoo.baselines.trainer import train
+
+    with os.fdopen(told) as pipe:
+        address = pipe.read().strip()
+    if address:
+        train(settings(address, folder / "ray", rollout_workers=1))
+
+
+def fork_driver(folder: Path) -> tuple[int, int]:
+    """A process that will `drive`: its number, and where it is told the cluster's address."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reading)
+        return pid, writing
+    os.close(writing)
+    try:
+        drive(folder, reading)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
 def main() -> None:
+    global CLUSTER, DRIVER
     folder, cases = Path(sys.argv[1]), sys.argv[2:]
     raise_loopback()
-    cluster = start_cluster()
+    server = warm_up()
+    DRIVER, telling = fork_driver(folder) if "faults" in cases else (0, 0)
+    CLUSTER = start_cluster(NODE, NODE)
     try:
-        for case in cases:
+        if DRIVER:
+            os.write(telling, CLUSTER.address.encode())
+            os.close(telling)
+        for case in sorted(cases, key=["faults", "pool", "ahead"].index):
             began = time.monotonic()
+            found: dict[str, Any]
             try:
-                found = globals()[case](cluster.address, folder)
+                found = globals()[case](CLUSTER.address, folder)
             except BaseException:
                 found = {"error": traceback.format_exc()}
             finally:
@@ -207,7 +239,11 @@ def main() -> None:
             found["seconds"] = time.monotonic() - began
             (folder / f"{case}.json").write_text(json.dumps(found), encoding="utf-8")
     finally:
-        cluster.shutdown()
+        if DRIVER:
+            with suppress(ProcessLookupError):
+                os.kill(DRIVER, signal.SIGKILL)
+        CLUSTER.shutdown()
+        os.kill(server, signal.SIGKILL)
 
 
 if __name__ == "__main__":

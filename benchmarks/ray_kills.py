@@ -1,0 +1,136 @@
+"""Kill rollout workers of a run at random moments: does it come to what one process comes to?
+
+    python benchmarks/ray_kills.py [--kills 20] [--seed 0] [--out FOLDER]
+
+Two nodes on this machine, two workers, the pocket model at its smallest size. After every step but
+the first, whose weights are those of the files, a seeded choice of a worker is killed with SIGKILL
+after a seeded part of a second: while it plays, loads weights, starts, or waits. Metrics,
+transcripts (every token and log-probability of the rows) and weights must then be those of
+`--backend local` with the same shards, bit for bit. Exit status 1 if they are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ray_cluster import NODE, be_apart, cluster_of, workers_now
+
+WORKERS = 2
+SETTINGS: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "problems": 4, "samples": 4, "shard_jobs": 2,
+    "eval_problems": 4, "eval_every": 5, "checkpoint_every": 5, "transcripts_every": 1,
+    "threads": 1, "microbatch_tokens": 1000, "max_tokens": 24,
+}  # fmt: skip
+WITHIN_S = 1.5
+"""A worker is killed at most so long after a step has ended."""
+
+
+class Kill(NamedTuple):
+    """One of them."""
+
+    after_step: int
+    seconds: float
+    """After the end of that step."""
+    pid: int
+    doing: str
+
+
+class Steps:
+    """Kills one worker after every step but the first."""
+
+    def __init__(self, kills: int, seed: int) -> None:
+        self._left, self._rng = kills, random.Random(seed)
+        self.done: list[Kill] = []
+        self._under_way: list[threading.Thread] = []
+        self._over = threading.Event()
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        """A step has ended."""
+        if row["step"] and self._left:
+            self._left -= 1
+            given = (row["step"], self._rng.uniform(0, WITHIN_S), self._rng.random())
+            one = threading.Thread(target=self._kill, args=given)
+            one.start()
+            self._under_way.append(one)
+
+    def _kill(self, step: int, seconds: float, which: float) -> None:
+        time.sleep(seconds)
+        while not (there := workers_now()):  # Ray is starting them again
+            if self._over.wait(0.05):
+                return
+            seconds += 0.05
+        one = there[int(which * len(there))]
+        os.kill(one.pid, signal.SIGKILL)
+        self.done.append(Kill(step, seconds, one.pid, one.doing or "waits"))
+
+    def wait(self) -> None:
+        """The run has ended: wait until what was begun is done, or given up."""
+        self._over.set()
+        for one in self._under_way:
+            one.join()
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run, less what depends on the machine's speed."""
+    from flowzoo.baselines.run.directory import VOLATILE
+
+    rows = map(json.loads, (run / "metrics.jsonl").read_bytes().splitlines())
+    return [{k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in rows]
+
+
+def files(run: Path) -> Iterator[tuple[str, str]]:
+    """What else must be equal: names and SHA-256 of transcripts, of the last weights, optimiser."""
+    last = max((run / "checkpoints").glob("step-*"))
+    for path in (*sorted(run.glob("transcripts/*.jsonl")), *sorted(last.rglob("*.safetensors"))):
+        yield str(path.relative_to(run)), hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def main() -> None:
+    """Train twice, and compare."""
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--kills", type=int, default=20)
+    options.add_argument("--seed", type=int, default=0, help="of the moments and of the workers")
+    options.add_argument("--out", type=Path, help="keeps the two runs")
+    given = options.parse_args()
+    be_apart()
+    out: Path = given.out or Path(tempfile.mkdtemp(prefix="kills-"))
+    killer = Steps(given.kills, given.seed)
+    with cluster_of(NODE, NODE) as cluster:
+        from flowzoo.baselines.settings.config import TrainConfig
+        from flowzoo.baselines.trainer import Trainer
+
+        steps = given.kills + 2
+        there = {"backend": "ray", "ray_address": cluster.address, "rollout_workers": WORKERS}
+        began = time.monotonic()
+        trainer = Trainer(TrainConfig(**SETTINGS, **there, steps=steps, out=str(out / "ray")))
+        trainer.train(killer)
+        killer.wait()
+        took = time.monotonic() - began
+        Trainer(TrainConfig(**SETTINGS, steps=steps, out=str(out / "local"))).train()
+    print("kill  after step  seconds  process  doing")
+    for number, kill in enumerate(killer.done, 1):
+        print(f"{number:4d} {kill.after_step:11d} {kill.seconds:8.2f} {kill.pid:8d}  {kill.doing}")
+    mine, theirs = metrics(out / "ray"), metrics(out / "local")
+    written = dict(files(out / "ray")), dict(files(out / "local"))
+    equal = mine == theirs, written[0] == written[1]
+    words = ("differ", "equal to local's, bit for bit")
+    print(f"{len(killer.done)} kills in {steps} steps and {took:.0f} s")
+    print(f"metrics of {len(theirs)} rows: {words[equal[0]]}")
+    print(f"{len(written[1])} files of transcripts and weights: {words[equal[1]]}")
+    sys.exit(not (all(equal) and len(killer.done) == given.kills))
+
+
+if __name__ == "__main__":
+    main()
