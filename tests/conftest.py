@@ -24,6 +24,8 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
+# What is imported stays: looking through it for garbage again and again is of no use.
+gc.disable()
 thaw = gc.unfreeze
 PATIENCE = 120.0
 """Seconds on the wall that a test's worker or program may be held up by a machine that stalls."""
@@ -98,6 +100,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.unfreeze = lambda: None
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # tests make much; the usual 700 cost a fifth of all time
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ which can be killed. The runs that a matrix starts are forks of the matrix.
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import signal
@@ -78,6 +79,7 @@ class Fork:
 
 def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: str) -> int:
     """Let this fork be the command; its output goes to two files."""
+    gc.freeze()  # what was imported before the fork is no garbage, and to look at it copies it
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run behind nohup

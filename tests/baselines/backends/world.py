@@ -8,6 +8,7 @@ itself takes `learners_of` and `go_on` from here, for a learner alone.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import time
@@ -306,4 +307,5 @@ def main() -> None:
 
 
 if __name__ == "<run_path>":
+    gc.freeze()  # what was imported before the fork is no garbage, and to look at it copies it
     main()
