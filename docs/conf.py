@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 import flowzoo
@@ -68,7 +69,17 @@ def relink(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
     content[0] = _LINK.sub(on_site, content[0])
 
 
+def keep_percent(app: Sphinx, document: nodes.document, name: str) -> None:
+    """Let no line end between a number and its percent sign."""
+    for text in list(document.findall(nodes.Text)):
+        joined = re.sub(r"(?<=\d) %", "\u00a0%", text)
+        code = isinstance(text.parent, nodes.literal | nodes.FixedTextElement)
+        if joined != text and not code:
+            text.parent.replace(text, nodes.Text(joined))
+
+
 def setup(app: Sphinx) -> None:
     """Write the generated pages before anything is read."""
     app.connect("builder-inited", lambda app: write_all(Path(app.srcdir) / "generated"))
     app.connect("include-read", relink)
+    app.connect("doctree-resolved", keep_percent)

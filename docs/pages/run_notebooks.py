@@ -19,6 +19,8 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "docs" / "notebooks"
+_PATIENCE = 600
+"""Most seconds for a cell, and for the kernel to start: the machine may be busy."""
 
 
 def run(path: Path, folder: Path) -> Any:
@@ -31,7 +33,10 @@ def run(path: Path, folder: Path) -> Any:
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     kernel = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     resources = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute(env=kernel)
+    client = nbclient.NotebookClient(
+        notebook, timeout=_PATIENCE, startup_timeout=_PATIENCE, resources=resources
+    )
+    client.execute(env=kernel)
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":

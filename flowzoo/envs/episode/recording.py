@@ -108,6 +108,8 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
     payoffs, workflow = episode.finished().payoffs, episode.workflow
     if episode.truncated:
         return [(0.0, None)] * len(settled.calls)
+    if payoffs is None and workflow.credit == "team":  # as `immediate` does it, without copies
+        return [(0.0 + part.get("format", 0.0), None) for part in settled.parts]
     earned: list[tuple[float, float | None]] = []
     for (turn, _), part, reward in zip(settled.calls, settled.parts, settled.rewards, strict=True):
         role = workflow.agents[turn.agent][0]
@@ -155,7 +157,7 @@ def record(
     problem_id, prompts, nothing = problem.id, workflow.prompts_id, {}
     earned = earned_by_itself(episode, settled)
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
-    calls = tuple(
+    calls = [  # a generator would cost a frame for each
         make_call(
             problem=problem_id,
             episode=episode.key,
@@ -179,7 +181,7 @@ def record(
             **engine.get(turn.call, nothing),
         )
         for (turn, reply), parts, reward, (alone, share) in rows
-    )
+    ]
     return EpisodeRecord(
         workflow=workflow.name,
         task=workflow.task.name,
@@ -192,7 +194,7 @@ def record(
         truncated=episode.truncated,
         facts=dict(outcome.facts),
         returns=settled.returns,
-        calls=calls,
+        calls=tuple(calls),
     )
 
 

@@ -18,7 +18,7 @@ from flowzoo.envs.tasks import make_task, rows
 from flowzoo.envs.tasks.published import Published, published_rows, read_published
 from flowzoo.errors import DataError, UsageError
 
-pytest.importorskip("datasets", reason="data sets need flowzoo[data]")
+datasets = pytest.importorskip("datasets", reason="data sets need flowzoo[data]")
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -40,8 +40,9 @@ def gsm(*sums: tuple[int, int]) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set as `hf download --local-dir` leaves it: two configurations, shards, a card."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")  # locks lie there
     tables = {
         "main/train-00000-of-00002": gsm((1, 1), (1, 2)),
         "main/train-00001-of-00002": gsm((1, 3), (1, 4)),
