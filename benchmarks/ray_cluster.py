@@ -91,8 +91,8 @@ def warm_up() -> int:
 
 def start_cluster(*nodes: dict[str, Any]) -> Any:
     """A cluster of these nodes; a raylet has 30 seconds to start, whatever else is running."""
-    utils = importlib.import_module("ray._private.utils")
-    cluster_utils = importlib.import_module("ray.cluster_utils")
+    utils: Any = importlib.import_module("ray._private.utils")
+    cluster_utils: Any = importlib.import_module("ray.cluster_utils")
     # As without the dashboard's packages: each node's agent of it takes 6 CPU seconds to start.
     utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
     for attempt in range(3):

@@ -228,7 +228,7 @@ def episodes(address: str, out: str, most: int, minutes: float) -> list[list[str
 
 def main() -> None:
     """Measure, print and write."""
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("parts", nargs="*", metavar="PART", default=["engines", "episodes"])
     options.add_argument("--episodes", type=int, default=10**6)
     options.add_argument("--minutes", type=float, default=20.0, help="after which part 2 ends")
