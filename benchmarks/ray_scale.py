@@ -226,7 +226,7 @@ def episodes(address: str, out: str, most: int, minutes: float) -> list[list[str
     ]
 
 
-def write(path: Path, parts: Mapping[str, list[list[str]]]) -> None:
+def write(path: Path, parts: dict[str, list[list[str]]]) -> None:
     """Put what was measured into a file of `docs/data`; its other part stays as it is."""
     old = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
     both = {name: (old | parts)[name] for name in PARTS if name in old or name in parts}
