@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,8 +90,8 @@ def warm_up() -> int:
 
 def start_cluster(*nodes: dict[str, Any]) -> Any:
     """A cluster of these nodes; a raylet has 30 seconds to start, whatever else is running."""
-    utils = importlib.import_module("ray._private.utils")
-    cluster_utils = importlib.import_module("ray.cluster_utils")
+    utils: Any = importlib.import_module("ray._private.utils")
+    cluster_utils: Any = importlib.import_module("ray.cluster_utils")
     # As without the dashboard's packages: each node's agent of it takes 6 CPU seconds to start.
     utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
     for attempt in range(3):
@@ -155,22 +154,13 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
         thread.join()
 
 
-class Kill(NamedTuple):
-    """What was done to a worker, and when."""
-
-    seconds: float
-    """Since the killer was made."""
-    worker: Found
-
-
 class Killer:
     """Kills workers at random moments."""
 
     def __init__(self, times: int, seed: int = 0, within: float = 1.5) -> None:
         """`times` of them, each at most `within` seconds after the one before."""
         self._left, self._within, self._rng = times, within, random.Random(seed)
-        self._began = time.monotonic()
-        self.done: list[Kill] = []
+        self.done: list[Found] = []
 
     def __call__(self, over: threading.Event) -> None:
         """Kill, until nothing is left to be done or it is over."""
@@ -180,4 +170,4 @@ class Killer:
                 one = self._rng.choice(there)
                 os.kill(one.pid, signal.SIGKILL)
                 self._left -= 1
-                self.done.append(Kill(time.monotonic() - self._began, one))
+                self.done.append(one)

@@ -99,7 +99,7 @@ def files(run: Path) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     """Train twice, and compare."""
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--kills", type=int, default=20)
     options.add_argument("--seed", type=int, default=0, help="of the moments and of the workers")
     options.add_argument("--out", type=Path, help="keeps the two runs")

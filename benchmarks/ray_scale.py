@@ -23,7 +23,6 @@ import itertools
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +54,7 @@ WORKERS = 4
 STEP = 4096
 """Episodes of a step where memory is looked at."""
 MIB = 2**20
+PARTS = ("engines", "episodes")
 
 
 class TokenPolicy(ScriptedPolicy):
@@ -226,10 +226,21 @@ def episodes(address: str, out: str, most: int, minutes: float) -> list[list[str
     ]
 
 
+def write(path: Path, parts: dict[str, list[list[str]]]) -> None:
+    """Put what was measured into a file of `docs/data`; its other part stays as it is."""
+    old = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
+    both = {name: (old | parts)[name] for name in PARTS if name in old or name in parts}
+    made = {
+        "command": "python benchmarks/ray_scale.py", "columns": ["", ""], "align": "|---|--:|",
+        "rows": [row for rows in both.values() for row in rows], "parts": both,
+    }  # fmt: skip
+    path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
 def main() -> None:
     """Measure, print and write."""
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("parts", nargs="*", metavar="PART", default=["engines", "episodes"])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    options.add_argument("parts", nargs="*", metavar="PART", default=PARTS)
     options.add_argument("--episodes", type=int, default=10**6)
     options.add_argument("--minutes", type=float, default=20.0, help="after which part 2 ends")
     options.add_argument("--json", type=Path)
@@ -237,18 +248,18 @@ def main() -> None:
     be_apart()
     os.environ["RAY_worker_register_timeout_seconds"] = "300"  # noqa: SIM112  # Ray's spelling
     node = {**NODE, "num_cpus": ENGINES, "object_store_memory": 300 * MIB}
-    rows: list[list[str]] = []
+    found: dict[str, list[list[str]]] = {}
     with cluster_of(node) as cluster, tempfile.TemporaryDirectory(prefix="scale-") as out:
         if "engines" in given.parts:
-            rows += engines(cluster.address, f"{out}/engines")
+            found["engines"] = engines(cluster.address, f"{out}/engines")
         if "episodes" in given.parts:
-            rows += episodes(cluster.address, f"{out}/episodes", given.episodes, given.minutes)
-    for name, value in rows:
+            found["episodes"] = episodes(
+                cluster.address, f"{out}/episodes", given.episodes, given.minutes
+            )
+    for name, value in (row for rows in found.values() for row in rows):
         print(f"{name:46s} {value}")
     if given.json:
-        command = f"python {' '.join(sys.argv)}"
-        made = {"command": command, "columns": ["", ""], "align": "|---|--:|", "rows": rows}
-        given.json.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write(given.json, found)
 
 
 if __name__ == "__main__":

@@ -196,6 +196,8 @@ class RolloutPool:
                 elif reply is None and len(self._lost) == len(self._workers):
                     time.sleep(_PAUSE_S)
                     self._load(call.worker, policies)
+                elif reply is not None:  # it was lost, is back, and has loaded older ones
+                    self._load(call.worker, policies)
             all_lost = len(self._lost) == len(self._workers)
             waiting = {
                 worker

@@ -129,7 +129,9 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
     pools._DEADLY = 1
     found["deadly"] = said(lambda: list(one.play(PLAN, [[107]])))
     found["late"] = said(lambda: publish(one, 3, 50, within=2))
-    found["lies"] = said(lambda: publish(one, 4, 40))
+    one._lost = {0: time.monotonic(), 1: time.monotonic()}  # back, but with the older load
+    found["back"] = publish(one, 4, 60, within=30)
+    found["lies"] = said(lambda: publish(one, 5, 40))
     ray.shutdown()
     return found
 
