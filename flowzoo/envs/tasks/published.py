@@ -112,8 +112,8 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
     """
     wanted = read_published(data)
     try:
-        import datasets
         import httpx  # `datasets` asks the hub with it, and lets some of its errors through
+        from datasets.exceptions import DatasetsError
     except ImportError as error:
         raise missing_extra("datasets", "data", f"loading the dataset {data!r}") from error
     try:
@@ -122,7 +122,7 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
         yield from enumerate(rows, start=wanted.first + 1)
     except FlowzooError:
         raise
-    except (ValueError, OSError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
+    except (ValueError, OSError, httpx.HTTPError, DatasetsError) as error:
         said = str(error).rstrip(".")
         remedy = _remedy(wanted) if isinstance(error, OSError | httpx.HTTPError) else ""
         raise DataError(f"dataset {data!r} could not be loaded: {said}.{remedy}") from error
