@@ -100,7 +100,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.unfreeze = lambda: None
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # tests make much; the usual 700 cost a fifth of all time
+    gc.set_threshold(50_000, 20, 100)  # tests make much that stays for the whole of one
     gc.enable()
 
 

@@ -34,23 +34,30 @@ def reward_parts(
     return parts
 
 
-def combine(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
+def combine(
+    workflow: Workflow, role: str, parts: Mapping[str, float], outcome: float | None = None
+) -> float:
     """The reward of one call under the workflow's credit rule.
+
+    Args:
+        outcome: the team's, in place of the part `team`.
 
     Raises:
         UsageError: local credit for a role whose truth the workflow does not record.
     """
     rule = workflow.credit
     if callable(rule):
-        return float(rule(parts))
+        return float(rule(parts if outcome is None else {**parts, "team": outcome}))
+    if outcome is None:
+        outcome = parts["team"]
     if rule == "team":
-        return parts["team"] + parts.get("format", 0.0)
+        return outcome + parts.get("format", 0.0)
     if "local" not in parts:
         raise UsageError(
             f"credit={rule!r} needs the own truth of every reply, and {workflow.name} recorded "
             f'none for role {role!r}: use credit="team", or yield Truth(reply, value) in play().'
         )
-    team = workflow.alpha * parts["team"] if rule == "mix" else 0.0
+    team = workflow.alpha * outcome if rule == "mix" else 0.0
     return team + parts["local"] + parts.get("format", 0.0)
 
 
@@ -59,7 +66,7 @@ def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> floa
 
     What is left of the reward is the call's share of that outcome.
     """
-    return combine(workflow, role, {**parts, "team": 0.0})
+    return combine(workflow, role, parts, 0.0)
 
 
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
