@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import io
 from dataclasses import dataclass, field, make_dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any
 
@@ -110,6 +110,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
     return CommandLine(read.command, read.verbose)
 
 
+@cache
 def shape_of(options: Any) -> Any:
     """A class of a command's options and those of every command.
 
