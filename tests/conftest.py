@@ -7,7 +7,8 @@ import socket
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
-from multiprocessing import context, forkserver
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def serve_forks() -> None:
         server._forkserver_alive_fd, server._forkserver_pid = writer, pid
 
 
-class ForkedProcess(context.ForkServerProcess):
+class ForkedProcess(ForkServerProcess):
     """A fork that has the variables of the process that starts it, as a spawned one has."""
 
     def start(self) -> None:
@@ -155,7 +156,7 @@ class ForkedProcess(context.ForkServerProcess):
         super().run()
 
 
-class Forks(context.ForkServerContext):
+class Forks(ForkServerContext):
     """What vLLM takes for `multiprocessing`."""
 
     Process = ForkedProcess  # type: ignore[assignment]

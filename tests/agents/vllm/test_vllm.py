@@ -53,7 +53,7 @@ def serve(words: list[str], folder: Path) -> None:
     log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
     for number in (1, 2):
         os.dup2(log, number)
-    engines = importlib.import_module("vllm.v1.engine.utils")
+    engines: Any = importlib.import_module("vllm.v1.engine.utils")
     engines.get_mp_context = lambda: multiprocessing.get_context("fork")
     assert words[:2] == [sys.executable, "-m"]
     sys.argv = words[2:]
