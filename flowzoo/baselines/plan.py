@@ -223,7 +223,7 @@ def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
     """
     if spec.target != "episode":
         return spec
-    groups = {
+    groups: dict[str, Any] = {
         name: (*getattr(spec, name), "agent")
         for name in ("mean_group", "std_group")
         if "agent" not in getattr(spec, name)
@@ -309,4 +309,5 @@ def learner_config(
     }
     named = {field.name for field in fields(LearnerConfig)} & {one.name for one in fields(config)}
     named -= derived.keys()  # `loss` and others are another thing in each
-    return LearnerConfig(**{name: getattr(config, name) for name in named} | derived)
+    values: dict[str, Any] = {name: getattr(config, name) for name in named} | derived
+    return LearnerConfig(**values)

@@ -34,11 +34,11 @@ RENDER_MODES = ("human", "ansi", "rgb_array")
 class WorkflowEnv(AgentTables):
     """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
         "render_modes": list(RENDER_MODES),
         "is_parallelizable": False,
         "render_fps": 1,
-    }  # type: ignore[misc]
+    }
 
     def __init__(
         self,
