@@ -35,7 +35,7 @@ from flowzoo.baselines.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import EpisodeRecord, make_workflow
-from flowzoo.envs.tasks.task import get_problem
+from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.seeding import key_int
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")

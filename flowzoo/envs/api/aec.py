@@ -24,7 +24,8 @@ from flowzoo.envs.render import transcript as render
 from flowzoo.envs.render.picture import picture_font, to_array
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.task import check_split, get_problem
+from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 
