@@ -44,7 +44,8 @@ with planted spikes or none. Columns: runs with a spike called, share of the pla
 `blame`: scripted players on real workflows, 200 problems; skills before and now. Columns: who is
 blamed, how often that is right, mean cost of the blamed role in points.
 
-With --out, every table goes to a file of that folder too, as docs/data has them. The rules, and what counts as a false alarm, were written before the tables were made.
+With --out, every table goes to a file of that folder too, as docs/data has them. The rules, and
+what counts as a false alarm, were written before the tables were made.
 
 Simulated verdicts take 200 resamples instead of 2000; `cliff` begins with what that changes.
 """

@@ -8,7 +8,7 @@
     at_most = 0.20                          # or: fall = 0.10, below = "start" (or "best")
     called_by = ["rejects everything"]      # findings of a run's page that say so
     shows = ["B"]                           # labels of cells
-    mends = ["B-role-kl"]
+    mends = ["B-role-kl"]                   # also: helps, does_not_mend, beside
 
 The rule looks at figures alone and knows no statistics; the findings do. Both are counted side by
 side, so that the one judges the other.
@@ -26,7 +26,7 @@ from flowzoo.errors import UsageError, unknown
 
 FILE = "failures.json"
 """Where `flowzoo matrix` writes them, for `flowzoo report`."""
-CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
+CellPart = Literal["shows", "mends", "helps", "does_not_mend", "beside"]
 PARTS: tuple[CellPart, ...] = get_args(CellPart)
 """What a cell may be to a failure."""
 SIGNS = (
