@@ -20,26 +20,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMON = "--model pocket:xs --samples 8 --warmup 0 --probe-every 0"
-VOTING = f"voting --options level=1 --algorithm grpo --problems 4 --max-tokens 40 {COMMON}"
+COMMON = "--samples 8 --warmup 0 --probe-every 0"
+XS = f"--model pocket:xs --max-tokens 40 {COMMON}"
+VOTING = f"voting --options level=1 --algorithm grpo --problems 4 {XS}"
+EVALUATED = "eval_opt --options level=1 preset=paper --algorithm grpo --lr 1e-3 --problems 4"
+SEARCH = (
+    "search_team --task search --options level=1 top_k=1 --algorithm grpo --sharing isolated "
+    f"--problems 4 --max-tokens 24 {COMMON}"
+)
 MAJORITY = "aggregate=majority credit=local n_votes=12 --updates 0 --rows-per-update 16"
 RUNS = {
-    "twelve": f"voting --options level=1 {MAJORITY} --algorithm dr_mas --sharing isolated --lr 1e-3"
-    f" --problems 2 --steps 8 --max-tokens 40 --eval-every 2 --eval-problems 60 --seed 1 {COMMON}",
+    "twelve": f"voting --options level=1 {MAJORITY} --algorithm dr_mas --sharing isolated "
+    f"--lr 1e-3 --problems 2 --steps 8 --eval-problems 60 --seed 1 {XS}",
     "rises": f"{VOTING} --sharing isolated --lr 2e-4 --steps 8 --seed 0",
-    "evaluator": "eval_opt --options level=1 preset=paper --algorithm grpo --sharing shared "
-    f"--lr 1e-3 --problems 4 --steps 12 --max-tokens 40 --seed 4 {COMMON}",
-    "verifier": "search_team --task search --options level=1 top_k=1 --algorithm grpo "
-    f"--sharing isolated --lr 1.5e-3 --problems 4 --steps 8 --max-tokens 24 --seed 7 {COMMON}",
+    "evaluator": f"{EVALUATED} --sharing shared --steps 12 --seed 4 {XS}",
+    "verifier": f"{SEARCH} --lr 1.5e-3 --steps 8 --seed 7",
     "falling": f"{VOTING} --sharing isolated --lr 1e-3 --steps 8 --seed 3",
-    "coarse": "search_team --task search --options level=1 top_k=1 --algorithm grpo "
-    "--sharing isolated --lr 3e-3 --problems 4 --steps 40 --max-tokens 24 --eval-every 20 "
-    f"--seed 0 {COMMON}",
+    "coarse": f"{SEARCH} --lr 3e-3 --steps 40 --eval-every 20 --seed 0",
     **{
         f"cell/seed-{seed}": f"{VOTING} --sharing shared --lr 1e-3 --steps 12 --seed {seed}"
         for seed in (1, 2, 3)
     },
-    "destroyed": f"{VOTING} --sharing isolated --lr 2e-3 --steps 12 --seed 0",
+    "below": f"{EVALUATED} --sharing isolated --steps 12 --seed 5 {XS}",
 }
 """By name, what `flowzoo train` takes; 160 problems every two steps where nothing else is said."""
 
@@ -73,7 +75,7 @@ POINTS = (
     Point("how far an iteration moved", ("falling",), "updates", "moved (.*?) nats"),
     Point(
         "words for a policy that is destroyed",
-        ("destroyed",),
+        ("coarse", "below"),
         "signal|gain|began",
         r"taught nothing: ([^.]*)|: ([+−][\d.]+ points)",
     ),

@@ -37,7 +37,10 @@ ODDS = 3.0
 FIRST = 5
 CLOSER = 0.5
 LEVEL = 0.05
-"""Largest p-value of a move that counts, and of roles that were apart."""
+"""Largest p-value of a move that counts."""
+APART = 0.01
+"""Largest p-value of roles that were apart. Of roles alike it bounds the verdict's rate of false
+alarms: those that seem apart by chance come closer by chance, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def find_captures(
                 continue
             far, near, p_value = movement(before[of], after[of], target, scale, draws=draws)
             apart_p = apart[frozenset((by, of))]
-            moved = near <= CLOSER * far and max(p_value, apart_p) <= LEVEL
+            moved = apart_p <= APART and near <= CLOSER * far and p_value <= LEVEL
             found.append(
                 Capture(
                     by=by,
