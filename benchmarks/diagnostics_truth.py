@@ -38,8 +38,9 @@ without a collapse first. Columns: verdicts, with the bound as above. Then choos
 needed any more; `any` counts teams with any finding at all, which is the false alarm where nothing
 is planted.
 
-`spikes`: log-normal gradient norms of 100 steps, of policies that learn or have solved everything,
-with planted spikes or none. Columns: runs with a spike called, share of the planted ones found.
+`spikes`: log-normal gradient norms of 100 steps (deviations 0.3, wide 0.6, very wide 1 of the
+logarithm), of policies that learn or have solved everything, with planted spikes or none.
+Columns: runs with a spike called, share of the planted ones found.
 
 `blame`: scripted players on real workflows, 200 problems; skills before and now. Columns: who is
 blamed, how often that is right, mean cost of the blamed role in points.

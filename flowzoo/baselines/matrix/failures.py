@@ -8,7 +8,7 @@
     at_most = 0.20                          # or: fall = 0.10, below = "start" (or "best")
     called_by = ["rejects everything"]      # findings of a run's page that say so
     shows = ["B"]                           # labels of cells
-    mends = ["B-role-kl"]                   # also: helps, does_not_mend, beside
+    mends = ["B-role-kl"]
 
 The rule looks at figures alone and knows no statistics; the findings do. Both are counted side by
 side, so that the one judges the other.
@@ -26,7 +26,7 @@ from flowzoo.errors import UsageError, unknown
 
 FILE = "failures.json"
 """Where `flowzoo matrix` writes them, for `flowzoo report`."""
-CellPart = Literal["shows", "mends", "helps", "does_not_mend", "beside"]
+CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
 PARTS: tuple[CellPart, ...] = get_args(CellPart)
 """What a cell may be to a failure."""
 SIGNS = (
@@ -107,16 +107,16 @@ def as_record(failures: Iterable[FailureMode]) -> list[dict[str, Any]]:
 
 def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
     """The failures that `as_record` wrote."""
-    return [
-        FailureMode(
-            **{
-                **one,
-                "called_by": tuple(one["called_by"]),
-                "cells": tuple((name, label, part) for name, label, part in one["cells"]),
-            }
-        )
-        for one in record
-    ]
+    return [_from_row(row) for row in record]
+
+
+def _from_row(row: Mapping[str, Any]) -> FailureMode:
+    values: dict[str, Any] = {
+        **row,
+        "called_by": tuple(row["called_by"]),
+        "cells": tuple((name, label, part) for name, label, part in row["cells"]),
+    }
+    return FailureMode(**values)
 
 
 def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:

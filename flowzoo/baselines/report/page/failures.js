@@ -1,6 +1,6 @@
 // What a matrix is made to show: every failure beside what mends it, and the moment at which it breaks.
 
-const PART = { shows: ["the failure", "bad"], does_not_mend: ["no remedy", "warn"], mends: ["remedy", "good"], helps: ["helps, mends not", "warn"], beside: ["beside it", "unknown"] };
+const PART = { shows: ["the failure", "bad"], does_not_mend: ["no remedy", "warn"], mends: ["remedy", "good"], beside: ["beside it", "unknown"] };
 const MOST_CALLS = 6;
 
 const shape = (tag, attributes, ...children) => {
