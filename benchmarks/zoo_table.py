@@ -2,15 +2,15 @@
 
     flowzoo matrix zoo
     python benchmarks/zoo_table.py [runs/zoo]
-    flowzoo matrix benchmarks/zoo_kl.toml --out runs/zoo-kl
-    python benchmarks/zoo_table.py runs/zoo-kl benchmarks/zoo_kl.toml
+    flowzoo matrix benchmarks/zoo_more.toml --out runs/zoo-more
+    python benchmarks/zoo_table.py runs/zoo-more benchmarks/zoo_more.toml
 
 What counts as a failure, and which findings of a run's page call it, stands in [[failures]] of
 flowzoo/baselines/matrix/bundled/zoo.toml. Of every failure: its cells, in how many seeds it is
 there, in how many of these and of the others it is called, how many are clean (neither there nor
 called), and how its figure began, was at its best and ended, one value a seed, in percent; then the
 team's accuracy at the end, behind a stroke that of its own first attempts where it makes several.
-Of a matrix of two cells, also by how much the second ends above the first, paired over seeds.
+Also, of a cell named as another with more behind it: by how much it ends above that, by seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from flowzoo.baselines.run.reading import RunData, cell_label
 WORDS = {
     "shows": "",
     "mends": "mends",
-    "helps": "helps, mends not",
     "does_not_mend": "does not mend",
     "beside": "beside",
 }
@@ -113,8 +112,10 @@ def main(root: Path, name: str) -> None:
     known = {failure.name: failure for failure in matrix.failures}
     for fact in facts:
         print(table(known[fact["name"]], fact, named))
-    if len(cells) == 2:
-        print(paired(cells[0], cells[1]))
+    for one in cells if name != "zoo" else []:
+        for other in cells:
+            if other.name.startswith(f"{one.name}-"):
+                print(paired(one, other))
     print(f"{len(done)} of {len(matrix.cells) * len(matrix.seeds)} runs are finished.")
 
 
