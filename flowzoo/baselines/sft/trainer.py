@@ -25,8 +25,8 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import LoadedPolicy, load_policies
+from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.metrics import MetricRow, role_metrics
 from flowzoo.baselines.plan import make_training_workflow, token_budgets
 from flowzoo.baselines.run import checkpoint
