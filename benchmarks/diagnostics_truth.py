@@ -40,7 +40,8 @@ is planted.
 
 `spikes`: log-normal gradient norms of 100 steps (deviations 0.3, wide 0.6, very wide 1 of the
 logarithm), of policies that learn or have solved everything, with planted spikes or none.
-Columns: runs with a spike called, share of the planted ones found.
+Columns: runs with a spike called, share of the planted ones found, and
+runs with a step above five medians, which would be a spike without a look at the spread.
 
 `blame`: scripted players on real workflows, 200 problems; skills before and now. Columns: who is
 blamed, how often that is right, mean cost of the blamed role in points.
