@@ -124,6 +124,7 @@ def write(options: Options, out: Path, part: str, text: str) -> None:
         count += f" --power-simulations {options.power_simulations}"
     if part == "cliff":
         count += f" --items {' '.join(map(str, options.items))}"
+    count += f" --seed {options.seed}" if options.seed else ""
     command = f"OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts {part} {count}"
     record = {"command": command, "lines": text.splitlines()}
     path = out / f"{FILES[part]}.json"
