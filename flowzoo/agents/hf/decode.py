@@ -16,12 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from flowzoo.agents.hf.attention import decoding, new_cache
+from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
 from flowzoo.agents.hf.kinds import kind_of
 from flowzoo.agents.hf.sampling import draw, uniforms
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
 
+_READ_AT_ONCE = 4096
+"""Tokens of prompts, pads included, that go through the model at once for every thread of a CPU:
+what a layer makes of them stays in its cache. Measured: 1.3 to 1.5 times cheaper for 500 prompts of
+76 tokens on the pocket model of math, to the bit the same."""
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 _decodable: set[Hashable] = set()
@@ -62,9 +66,8 @@ class _DecodeBatch:
         ids = torch.zeros(self.mask.shape, dtype=torch.long)
         for place, prompt in enumerate(unique):
             ids[place, -len(prompt) :] = torch.tensor(prompt)
-        positions = (self.mask.cumsum(-1) - 1).clamp_min(0)
         self.prompt_tokens = sum(len(prompt) for prompt in unique)
-        self.logits = self._forward(ids.to(self.device), positions)
+        self.logits = self._read(ids.to(self.device))
         self.idx = np.arange(len(rows))
         self.keys = np.array([row.key for row in rows], dtype=np.uint64)
         self.lengths = torch.tensor([len(row.prompt) for row in rows], device=self.device)
@@ -72,14 +75,35 @@ class _DecodeBatch:
         if len(unique) < len(rows):
             self._select(torch.tensor(places, device=self.device))
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _read(self, ids: torch.Tensor) -> torch.Tensor:
+        """Logits after the prompts (rows, width), some rows at a time where that is cheaper."""
+        count, width = ids.shape
+        positions = (self.mask.cumsum(-1) - 1).clamp_min(0)
+        at_once = max(1, _READ_AT_ONCE * torch.get_num_threads() // width)
+        layers = getattr(self.cache, "layers", ())
+        whole = self.device.type != "cpu" or self.recurrent or count <= at_once
+        if whole or not all(type(layer) is PreallocatedLayer for layer in layers):
+            return self._forward(ids, positions, self.mask)
+        parts: list[torch.Tensor] = []
+        for start in range(0, count, at_once):
+            rows = slice(start, start + at_once)
+            for layer in layers:
+                layer.read_rows(rows, count)
+            parts.append(self._forward(ids[rows], positions[rows], self.mask[rows]))
+        for layer in layers:
+            layer.whole()
+        return torch.cat(parts)
+
+    def _forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
         if self.recurrent:  # Mamba: it has no positions, and its mask is for prompts alone
-            mask = self.mask if ids.shape[1] == self.mask.shape[1] else None
-            cached = {"cache_params": self.cache, "attention_mask": mask}
+            known = mask if ids.shape[1] == mask.shape[1] else None
+            cached = {"cache_params": self.cache, "attention_mask": known}
         else:
             cached = {
                 "past_key_values": self.cache,
-                "attention_mask": self.mask,
+                "attention_mask": mask,
                 "position_ids": positions,
             }
         out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1, **cached)
@@ -98,7 +122,7 @@ class _DecodeBatch:
     def advance(self, tokens: torch.Tensor) -> None:
         """Feed one token per row (rows,)."""
         self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=1)
-        self.logits = self._forward(tokens[:, None], self.lengths[:, None])
+        self.logits = self._forward(tokens[:, None], self.lengths[:, None], self.mask)
         self.lengths = self.lengths + 1
 
 
