@@ -38,17 +38,19 @@ class PreallocatedLayer(DynamicLayer):
         super().__init__()
         self._buffers: list[torch.Tensor] = []
         self._length = 0
-        self._rows, self._of = slice(None), 0
+        self._rows, self._of, self._first = slice(None), 0, 0
 
-    def read_rows(self, rows: slice, of: int) -> None:
-        """From here on to `whole` be these rows of a batch of `of`, which are empty so far."""
-        self._rows, self._of, self._length = rows, of, 0
+    def read_rows(self, rows: slice, of: int, first: int) -> None:
+        """From here on to `whole` be these rows of a batch of `of`, empty and without the places
+        before `first`, where they have pads.
+        """
+        self._rows, self._of, self._first, self._length = rows, of, first, first
         if self.is_initialized:
             self._publish()
 
     def whole(self) -> None:
-        """Be the whole batch again; all of its rows were read, to the same length."""
-        self._rows = slice(None)
+        """Be the whole batch again; all of its rows were read, to the same place."""
+        self._rows, self._first = slice(None), 0
         self._publish()
 
     def update(
@@ -65,9 +67,11 @@ class PreallocatedLayer(DynamicLayer):
         start, self._length = self._length, self._length + key_states.shape[2]
         if self._length > self._buffers[0].shape[2]:
             room = self._length + max(64, self._length // 2)
-            self._buffers = [_widened(buffer, start, room) for buffer in self._buffers]
-        self._buffers[0][self._rows, :, start : self._length] = key_states
-        self._buffers[1][self._rows, :, start : self._length] = value_states
+            self._buffers = [_widened(buffer, room) for buffer in self._buffers]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[self._rows, :, start : self._length] = states
+            if self._first == start > 0:  # what is masked has to be finite
+                buffer[self._rows, :, :start] = 0
         return self._publish()
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
@@ -76,14 +80,16 @@ class PreallocatedLayer(DynamicLayer):
         self._publish()
 
     def _publish(self) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = (buffer[self._rows, :, : self._length] for buffer in self._buffers)
+        keys, values = (
+            buffer[self._rows, :, self._first : self._length] for buffer in self._buffers
+        )
         self.keys, self.values = keys, values
         return keys, values
 
 
-def _widened(buffer: torch.Tensor, used: int, room: int) -> torch.Tensor:
+def _widened(buffer: torch.Tensor, room: int) -> torch.Tensor:
     wide = buffer.new_empty(*buffer.shape[:2], room, buffer.shape[3])
-    wide[:, :, :used] = buffer[:, :, :used]
+    wide[:, :, : buffer.shape[2]] = buffer
     return wide
 
 
