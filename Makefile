@@ -140,7 +140,7 @@ third-party: env ## Try the environments in other libraries, each in an environm
 lint: env ## Check style, types, import directions, circles of files and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 	$(PYTEST) tests/test_structure.py
 

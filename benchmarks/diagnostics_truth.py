@@ -3,13 +3,17 @@
     OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py                  # all, some minutes
     OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts cliff --simulations 1000
 
-`cliff`: cells of 20 evaluations. First without a fall (every cliff is a false positive), then with
-a true fall from 60 %. Columns: cliffs called, their rate with the upper end of its exact 95 %
-interval (Clopper and Pearson, Biometrika 26 (1934) 404), cells without verdict, mean error of the
+`cliff`: cells of 20 evaluations. First without a fall, then with a true fall from 60 %; the last
+rows have more than the noise of the items: seeds whose levels or falls differ (mean 0, standard
+deviation given), and single runs whose true accuracy wobbles from evaluation to evaluation. In
+these some cells truly fall and others do not, so every row is divided by what its cells truly lost,
+the mean over seeds of true peak less true end: a call on one that lost less than 2.5 points, half
+of the verdict's threshold, is a false alarm; one on 5 points or more is right; between them the
+verdict may go either way. Columns: cells called, of those that lost less than 2.5 points, as a rate
+and with the upper end of its exact 95 % interval (Clopper and Pearson, Biometrika 26 (1934) 404);
+cells called of the others; cells without verdict, mean error of the
 cross-fitted and of the naive peak against the true one with its standard error, the standard error
 as reported and as found over the simulations, and how often the reported interval has the truth.
-The last rows have more than the noise of the items: seeds whose falls differ (mean 0, standard
-deviation given), and single runs whose true accuracy wobbles from evaluation to evaluation.
 
 `amplification`: probes of 8 blocks, one or ten pooled; gradients of slots have the lengths given,
 in directions of one cosine. Signal to noise is that of the root mean square of the slots. Columns:
@@ -24,7 +28,8 @@ with neither, one or both halves of the definition. Columns: runs in which the v
 aggregator, with the bound as above; how often either half was found; captures the other way.
 
 `falls`: single runs of few evaluations and few items: what is called (a cliff, falling, too few
-evaluations or items, none), and `online`, runs in which `find_collapse` said so at some evaluation.
+evaluations or items, none), and `online`, runs in which `find_collapse` said so at some evaluation,
+with the bound as above.
 
 `checkers`: judges with true shares before training and at the end, over five evaluations; rows
 without a collapse first. Columns: verdicts, with the bound as above. Then choosers.
@@ -33,22 +38,40 @@ without a collapse first. Columns: verdicts, with the bound as above. Then choos
 needed any more; `any` counts teams with any finding at all, which is the false alarm where nothing
 is planted.
 
-`spikes`: log-normal gradient norms of 100 steps, of policies that learn or have solved everything,
-with planted spikes or none. Columns: runs with a spike called, share of the planted ones found.
+`spikes`: log-normal gradient norms of 100 steps (deviations 0.3, wide 0.6, very wide 1 of the
+logarithm), of policies that learn or have solved everything, with planted spikes or none.
+Columns: runs with a spike called, share of the planted ones found, and
+runs with a step above five medians, which would be a spike without a look at the spread.
 
 `blame`: scripted players on real workflows, 200 problems; skills before and now. Columns: who is
 blamed, how often that is right, mean cost of the blamed role in points.
+
+With --out, every table goes to a file of that folder too, as docs/data has them. The rules, and
+what counts as a false alarm, were written before the tables were made.
 
 Simulated verdicts take 200 resamples instead of 2000; `cliff` begins with what that changes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TextIO
+
 import tyro
 from truth.common import Options
 from truth.courses import cliff_table, falls_table
 from truth.gradients import amplification_table, capture_table, spikes_table
 from truth.roles import blame_table, checkers_table, dead_table
+
+FILES = {
+    "cliff": "truth-falls", "falls": "truth-falls-2", "checkers": "truth-judges",
+    "dead": "truth-dead-roles", "blame": "truth-blame", "spikes": "truth-spikes",
+    "amplification": "truth-amplification", "capture": "truth-capture",
+}  # fmt: skip
 
 
 def main(options: Options) -> None:
@@ -64,7 +87,48 @@ def main(options: Options) -> None:
         "capture": capture_table,
     }
     for part in options.parts:
-        tables[part](options)
+        printed = Copy(sys.stdout)
+        with contextlib.redirect_stdout(printed):
+            tables[part](options)
+        if options.out is not None:
+            write(options, options.out, part, printed.text)
+
+
+class Copy(io.StringIO):
+    """What is printed, and printed at once."""
+
+    def __init__(self, shown: TextIO) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def write(self, text: str) -> int:
+        """Show and keep it."""
+        self.shown.write(text)
+        self.shown.flush()
+        return super().write(text)
+
+    @property
+    def text(self) -> str:
+        """Without the blank lines around the tables."""
+        return self.getvalue().strip("\n")
+
+
+def write(options: Options, out: Path, part: str, text: str) -> None:
+    """One file a table, as `docs/figures.py` reads it."""
+    if part == "cliff":  # what resampling changes is no part of the table
+        text = text.partition("\n\n")[2]
+    count = {"blame": f"--blames {options.blames}"}.get(
+        part, f"--simulations {options.simulations}"
+    )
+    if part in ("cliff", "falls", "dead"):
+        count += f" --power-simulations {options.power_simulations}"
+    if part == "cliff":
+        count += f" --items {' '.join(map(str, options.items))}"
+    count += f" --seed {options.seed}" if options.seed else ""
+    command = f"OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts {part} {count}"
+    record = {"command": command, "lines": text.splitlines()}
+    path = out / f"{FILES[part]}.json"
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ def main(options: Options) -> int:
         from transformers import AutoTokenizer
 
         learned(workflow, known, options).save_pretrained(name)
-        AutoTokenizer.from_pretrained(pocket_path("search")).save_pretrained(name)
+        tokenizer: Any = AutoTokenizer.from_pretrained(pocket_path("search"))
+        tokenizer.save_pretrained(name)
         own, after = (score(workflow, Path(name), part) for part in (known, held))
     print(
         f"no search, train split learned by heart ({100 * own:.1f} % of {len(known)} right): "

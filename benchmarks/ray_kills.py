@@ -112,7 +112,11 @@ def main() -> None:
         from flowzoo.baselines.trainer import Trainer
 
         steps = given.kills + 2
-        there = {"backend": "ray", "ray_address": cluster.address, "rollout_workers": WORKERS}
+        there: dict[str, Any] = {
+            "backend": "ray",
+            "ray_address": cluster.address,
+            "rollout_workers": WORKERS,
+        }
         began = time.monotonic()
         trainer = Trainer(TrainConfig(**SETTINGS, **there, steps=steps, out=str(out / "ray")))
         trainer.train(killer)

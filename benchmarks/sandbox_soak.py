@@ -47,7 +47,7 @@ def soak(name: str, count: int, workers: int) -> bool:
     limits = Limits(cpu_s=0.3, wall_s=3.0, memory_mb=128)
     ok = True
     with counted_containers(name) as containers:
-        with Sandbox(name, workers=workers) as sandbox:  # pyright: ignore
+        with Sandbox(name, workers=workers) as sandbox:  # pyrefly: ignore[bad-argument-type]
             pooled(sandbox, 4 * workers)
             before = (*load(), containers())
             print(f"{name}: {count} programs, {workers} boxes; {sandbox.trust}")

@@ -2,12 +2,15 @@
 
     flowzoo matrix zoo
     python benchmarks/zoo_table.py [runs/zoo]
+    flowzoo matrix benchmarks/zoo_more.toml --out runs/zoo-more
+    python benchmarks/zoo_table.py runs/zoo-more benchmarks/zoo_more.toml
 
 What counts as a failure, and which findings of a run's page call it, stands in [[failures]] of
 flowzoo/baselines/matrix/bundled/zoo.toml. Of every failure: its cells, in how many seeds it is
 there, in how many of these and of the others it is called, how many are clean (neither there nor
 called), and how its figure began, was at its best and ended, one value a seed, in percent; then the
 team's accuracy at the end, behind a stroke that of its own first attempts where it makes several.
+Also, of a cell named as another with more behind it: by how much it ends above that, by seed.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 
 from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
-from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts
+from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts, over_seeds
 from flowzoo.baselines.report.cells import CellData, group_cells
 from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.failures.signs import signs
@@ -27,7 +30,12 @@ from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles.role_health import role_health
 from flowzoo.baselines.run.reading import RunData, cell_label
 
-WORDS = {"shows": "", "mends": "mends", "does_not_mend": "does not mend", "beside": "beside"}
+WORDS = {
+    "shows": "",
+    "mends": "mends",
+    "does_not_mend": "does not mend",
+    "beside": "beside",
+}
 
 
 def called(run: RunData) -> dict[str, Any]:
@@ -84,9 +92,19 @@ def table(failure: FailureMode, fact: dict[str, Any], cells: Mapping[str, CellDa
     return "\n".join(lines) + "\n"
 
 
-def main(root: Path) -> None:
+def paired(one: CellData, other: CellData) -> str:
+    """By how much the last accuracy of `other` is above that of `one`, with a t interval."""
+    ends = [{s: r.scores[-1].mean() for s, r in zip(c.seeds, c.runs, strict=True)}
+            for c in (one, other)]  # fmt: skip
+    seeds = sorted(ends[0].keys() & ends[1].keys())
+    mean, low, high = over_seeds([100 * float(ends[1][seed] - ends[0][seed]) for seed in seeds])
+    said = f"{mean:+.1f} points (95 % t interval {low:+.1f} to {high:+.1f}, {len(seeds)} seeds)"
+    return f"{other.name} ends {said} above {one.name}."
+
+
+def main(root: Path, name: str) -> None:
     """Print a table a failure, of the runs that are finished."""
-    matrix = load_matrix("zoo")
+    matrix = load_matrix(name)
     cells = group_cells(read_runs([root]))
     done = [run for cell in cells for run in cell.runs]
     facts = failure_facts(matrix.failures, cells, {run.name: called(run) for run in done})
@@ -94,8 +112,13 @@ def main(root: Path) -> None:
     known = {failure.name: failure for failure in matrix.failures}
     for fact in facts:
         print(table(known[fact["name"]], fact, named))
+    for one in cells if name != "zoo" else []:
+        for other in cells:
+            if other.name.startswith(f"{one.name}-"):
+                print(paired(one, other))
     print(f"{len(done)} of {len(matrix.cells) * len(matrix.seeds)} runs are finished.")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/zoo"))
+    given = sys.argv[1:] + ["runs/zoo", "zoo"][len(sys.argv) - 1 :]
+    main(Path(given[0]), given[1])

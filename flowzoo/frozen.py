@@ -30,9 +30,9 @@ def quick_maker(frozen: type[T]) -> Callable[..., T]:
     def close(made: Any) -> None:
         made.__class__ = frozen
 
-    columns = [
-        (one.name, one.type, field(default=one.default, default_factory=one.default_factory))
-        for one in fields(frozen)  # type: ignore[arg-type]
-    ]
+    columns: list[tuple[str, Any, Any]] = []
+    for one in fields(frozen):  # type: ignore[arg-type]
+        given: dict[str, Any] = {"default": one.default, "default_factory": one.default_factory}
+        columns.append((one.name, one.type, field(**given)))
     namespace = {"__post_init__": close}
     return make_dataclass(frozen.__name__, columns, slots=True, namespace=namespace)

@@ -117,7 +117,8 @@ def write_config(size: str, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     config["architectures"] = ["Qwen3ForCausalLM"]
     (folder / "config.json").write_text(json.dumps(config))
-    AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(pocket_path())
+    tokenizer.save_pretrained(folder)
 
 
 def random_model(size: str, device: str, dtype: torch.dtype = torch.float32) -> Any:

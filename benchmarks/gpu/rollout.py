@@ -94,7 +94,8 @@ def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
     context = sum(len(call.prompt_ids) + len(call.output_ids) / 2 for call in calls) / len(calls)
     speed = tokens / times["rollout"]
     limit = card()
-    bound = limit and shape_of(options.size).decode_limit(limit, options.max_batch, int(context))
+    shape = shape_of(options.size)
+    bound = shape.decode_limit(limit, options.max_batch, int(context)) if limit else None
     return {
         "workflow": name,
         "requests": len(calls),

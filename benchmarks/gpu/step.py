@@ -74,7 +74,8 @@ def write_model(size: str, folder: Path) -> None:
     from flowzoo.agents.pocket import pocket_path
 
     random_model(size, "cpu").save_pretrained(folder)
-    AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(pocket_path())
+    tokenizer.save_pretrained(folder)
 
 
 def main(options: Options) -> int:

@@ -107,6 +107,7 @@ def measure(way: str, options: Options) -> dict[str, Any]:
             size, wanted = sum(one.nbytes for one in mine.values()), total(mine)
             for number in range(options.repeats):
                 began = time.perf_counter()
+                path = ""
                 if way == "file":
                     from safetensors.torch import save_file
 
@@ -121,7 +122,7 @@ def measure(way: str, options: Options) -> dict[str, Any]:
                 assert outbox.get(timeout=WAIT_S) == wanted, "other weights came"
                 seconds.append(time.perf_counter() - began)
                 if way == "file":
-                    os.unlink(path)  # pyright: ignore[reportPossiblyUnboundVariable]
+                    os.unlink(path)
         finally:
             inbox.put(None)
             other.join(30)

@@ -35,7 +35,7 @@ from flowzoo.baselines.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import EpisodeRecord, make_workflow
-from flowzoo.envs.tasks.task import get_problem
+from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.seeding import key_int
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -78,7 +78,7 @@ def our_episode(
 
 def tokenizer() -> Any:
     """The pocket model's, with a template that knows tools."""
-    made = AutoTokenizer.from_pretrained(str(pocket_path("math")))
+    made: Any = AutoTokenizer.from_pretrained(str(pocket_path("math")))
     made.chat_template = QWEN3
     return made
 
@@ -219,7 +219,7 @@ def all_roles() -> None:
         assert worker.metrics_queue.get_nowait()["rollout/episodes_total"] == problems * samples
         worker.stop()
         batch = DataCollatorForRollout(pad_token_id=0).torch_call(
-            [next(iter(FixedCountBatcher(found, 1, len(found))))]  # type: ignore[arg-type]
+            [next(iter(FixedCountBatcher(found, 1, len(found))))]
         )
         assert batch["token_index"].numel() == sum(len(call.output_ids) for call, _ in wanted)
 

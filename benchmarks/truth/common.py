@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -35,6 +36,8 @@ class Options:
     """Pairs of transcripts of each row of the table of blame; a second or two each."""
     items: tuple[int, ...] = (60, 160, 500, 1412)
     """Held-out items of the cliff table."""
+    out: Path | None = None
+    """Folder for a JSON file of every table."""
     seed: int = 0
     """Of everything random."""
 

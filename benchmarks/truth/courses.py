@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, get_args
 
 import numpy as np
+import numpy.typing as npt
 from truth.common import EVALUATIONS, RESAMPLES, Floats, Options, error, upper_bound
 
-from flowzoo.baselines.diagnostics.cliff import FELL, LAST, Cliff, CliffVerdict, find_cliff
+from flowzoo.baselines.diagnostics.cliff import (
+    FELL,
+    LAST,
+    THRESHOLD,
+    Cliff,
+    CliffVerdict,
+    find_cliff,
+)
 from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.diagnostics.cross_fit import ends_after
 from flowzoo.baselines.diagnostics.simulation import (
@@ -51,13 +59,25 @@ def falling_rows() -> list[Row]:
 
 
 def differing_rows() -> list[Row]:
-    """No fall on average, but more than the noise of the items."""
-    rows = [Row(f"seeds differ by {d:.0%}", 3, _differing(d)) for d in (0.05, 0.1)]
-    return rows + [Row(f"wobbles by {d:.0%}", 1, _wobbling(d)) for d in (0.01, 0.02, 0.03)]
+    """More than the noise of the items: seeds that differ, and runs that wobble, some of which
+    truly end below their own peak.
+    """
+    rows = [Row(f"levels differ by {d:.0%}", 3, _levels(d)) for d in (0.05, 0.1)]
+    rows += [Row(f"seeds differ by {d:.0%}", 3, _differing(d)) for d in (0.05, 0.1)]
+    rows += [Row(f"wobbles by {d:.0%}", 1, _wobbling(d)) for d in (0.01, 0.02, 0.03)]
+    return rows + [Row(f"wobbles by {d:.0%}, kept", 1, _kept(_wobbling(d))) for d in (0.02, 0.03)]
 
 
 def _falling(seeds: int, drop: float) -> list[Floats]:
     return [course(drop, EVALUATIONS)] * seeds
+
+
+def _levels(deviation: float) -> Truth:
+    """Three seeds that rise to levels of their own and stay: none of them falls."""
+    return lambda rng: [
+        course(0.0, EVALUATIONS, float(np.clip(0.6 + apart, 0.25, 0.95)))
+        for apart in deviation * rng.standard_normal(3)
+    ]
 
 
 def _differing(deviation: float) -> Truth:
@@ -66,6 +86,17 @@ def _differing(deviation: float) -> Truth:
         course(float(np.clip(fall, -0.35, 0.55)), EVALUATIONS)
         for fall in deviation * rng.standard_normal(3)
     ]
+
+
+def _kept(truth: Truth) -> Truth:
+    """Those of single runs that lost too little for a call to be right; else they are few."""
+
+    def draw(rng: np.random.Generator) -> Sequence[Floats]:
+        while true_drop((found := truth(rng))[0]) >= THRESHOLD / 2:
+            pass
+        return found
+
+    return draw
 
 
 def _wobbling(deviation: float) -> Truth:
@@ -77,13 +108,14 @@ def cliff_table(options: Options) -> None:
     """Print the table."""
     resamples_check(options)
     print(
-        f"\n{'items':>5} {'seeds':>5} {'truth':20} {'cliffs':>11} {'rate':>6} {'<':>6} "
-        f"{'untold':>6} {'peak error':>14} {'naive peak':>14} {'se':>6} {'true':>6} {'covers':>6}"
+        f"\n{'items':>5} {'seeds':>5} {'truth':20} {'lost <2.5':>9} {'called':>6} {'<':>6} "
+        f"{'2.5 to 5':>9} {'5 or more':>9} {'untold':>6} {'peak error':>14} {'naive peak':>14} "
+        f"{'se':>6} {'true':>6} {'covers':>6}"
     )
     for rows, count in (
         (noise_rows(), options.simulations),
         (falling_rows(), options.power_simulations),
-        (differing_rows(), options.power_simulations),
+        (differing_rows(), options.simulations),
     ):
         for items in options.items:
             for row in rows:
@@ -99,21 +131,30 @@ def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator)
     for number in range(simulations):
         truth = row.truth(rng)
         tops.append(float(np.mean([np.max(one) for one in truth])))
-        falls.append(float(np.mean([true_drop(one) for one in truth])))
+        falls.append(round(float(np.mean([true_drop(one) for one in truth])), 9))
         scores = simulate_seeds(truth, items, rng)
         cells.append(find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=number))
-    found = sum(cell.verdict in FELL for cell in cells)
+    called = np.array([cell.verdict in FELL for cell in cells])
+    lost = np.array(falls)
+    little, much = lost < THRESHOLD / 2, lost >= THRESHOLD
     untold = sum(cell.verdict.startswith("not enough") for cell in cells)
     peak = np.array([cell.peak for cell in cells]) - tops
     naive = np.array([cell.naive_peak for cell in cells]) - tops
     drops = np.array([cell.drop for cell in cells])
     covers = np.mean([c.low <= fall <= c.high for c, fall in zip(cells, falls, strict=True)])
+    false, of = int(called[little].sum()), int(little.sum())
+    rates = f"{false / of:6.1%} {upper_bound(false, of):6.1%}" if of else f"{'-':>6} {'-':>6}"
     return (
-        f"{items:5} {row.seeds:5} {row.name:20} {found:5}/{simulations:<5} "
-        f"{found / simulations:6.1%} {upper_bound(found, simulations):6.1%} "
+        f"{items:5} {row.seeds:5} {row.name:20} {counted(called, little)} {rates} "
+        f"{counted(called, ~little & ~much)} {counted(called, much)} "
         f"{untold / simulations:6.1%} {error(peak)} {error(naive)} "
         f"{np.mean([cell.se for cell in cells]):6.2%} {drops.std(ddof=1):6.2%} {covers:6.1%}"
     )
+
+
+def counted(called: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_]) -> str:
+    """How many of some cells were called fallen."""
+    return f"{f'{called[of].sum()}/{of.sum()}' if of.any() else '-':>9}"
 
 
 def true_drop(course: Floats) -> float:
@@ -148,21 +189,23 @@ COURSES: dict[str, Sequence[float]] = {
     "rises, 5 evaluations": [0.40, 0.46, 0.59, 0.73, 0.78],
     "flat, 7 evaluations": [0.6] * 7,
     "flat at 10 %": [0.1] * 7,
+    "flat, 20 evaluations": [0.6] * 20,
     "3: falls by 30": [0.4, 0.7, 0.4],
     "5: falls by 25 at the end": [0.77, 0.75, 0.72, 0.58, 0.52],
     "5: falls by 27 in one": [0.26, 0.60, 0.79, 0.70, 0.52],
     "5: 82 to 18": [0.82, 0.6, 0.4, 0.25, 0.18],
     "7: falls by 17 and stays": [0.4, 0.6, 0.7, 0.6, 0.53, 0.53, 0.53],
     "7: dips by 25 and recovers": [0.4, 0.6, 0.7, 0.45, 0.7, 0.7, 0.7],
+    "7: dips by 40 and recovers": [0.4, 0.6, 0.7, 0.30, 0.7, 0.7, 0.7],
 }
-"""True courses of single runs; those after the sixth fall."""
+"""True courses of single runs; those after the seventh fall."""
 
 
 def falls_table(options: Options) -> None:
     """Print the table."""
     print(
         f"\n{'items':>5} {'truth':28} {'cliff':>6} {'falling':>8} {'fell':>6} {'<':>6} "
-        f"{'too few evaluations':>20} {'items':>6} {'none':>6} {'online':>7}"
+        f"{'too few evaluations':>20} {'items':>6} {'none':>6} {'online':>7} {'<':>6}"
     )
     count = options.power_simulations
     for items in (60, 160):
@@ -183,6 +226,6 @@ def falls_table(options: Options) -> None:
                 f"{items:5} {name:28} {share['cliff']:6.1%} {share['falling']:8.1%} "
                 f"{fell / count:6.1%} {upper_bound(fell, count):6.1%} "
                 f"{share['not enough evaluations']:20.1%} {share['not enough items']:6.1%} "
-                f"{share['no cliff']:6.1%} {online / count:7.1%}",
+                f"{share['no cliff']:6.1%} {online / count:7.1%} {upper_bound(online, count):6.1%}",
                 flush=True,
             )

@@ -20,15 +20,19 @@ from flowzoo.baselines.metrics import spike
 
 def spikes_table(options: Options) -> None:
     """Print the table."""
-    print(f"\n{'norms':36} {'runs with one':>13} {'<':>6} {'planted found':>14}")
-    for name, solved, planted in (
-        ("learns", False, 0), ("solved after 40 steps", True, 0), ("learns, 3 spikes", False, 3),
-        ("solved after 40 steps, 3 spikes", True, 3),
+    print(
+        f"\n{'norms':36} {'runs with one':>13} {'<':>6} {'planted found':>14} {'by 5 medians':>13}"
+    )
+    for name, spread, solved, planted in (
+        ("learns", 0.3, False, 0), ("learns, wide norms", 0.6, False, 0),
+        ("learns, very wide norms", 1.0, False, 0), ("solved after 40 steps", 0.3, True, 0),
+        ("learns, 3 spikes", 0.3, False, 3), ("learns, wide norms, 3 spikes", 0.6, False, 3),
+        ("solved after 40 steps, 3 spikes", 0.3, True, 3),
     ):  # fmt: skip
         rng = np.random.default_rng([options.seed, int(solved)])
-        runs = hits = 0
+        runs = hits = alone = 0
         for _ in range(options.simulations):
-            norms = np.exp(0.3 * rng.standard_normal(100))
+            norms = np.exp(spread * rng.standard_normal(100))
             if solved:  # most steps have no lesson left; some have one as large as ever
                 quiet = (np.arange(100) >= 40) & (rng.random(100) < 0.85)
                 norms = np.where(quiet, 0.01 * norms, norms)
@@ -36,10 +40,15 @@ def spikes_table(options: Options) -> None:
             norms[places] = 12 * np.exp(0.1 * rng.standard_normal(planted))
             called = {n for n in range(100) if spike(norms[n], norms[:n].tolist())}
             runs += bool(called - set(places.tolist()))
+            medians = [np.median(norms[max(0, n - 50) : n]) for n in range(5, 100)]
+            alone += bool(set(np.flatnonzero(norms[5:] > 5 * np.array(medians)) + 5) - set(places))
             hits += len(called & set(places.tolist()))
         found = f"{hits / (planted * options.simulations):14.1%}" if planted else "             -"
         count = options.simulations
-        print(f"{name:36} {runs / count:13.1%} {upper_bound(runs, count):6.1%} {found}")
+        print(
+            f"{name:36} {runs / count:13.1%} {upper_bound(runs, count):6.1%} {found} "
+            f"{alone / count:13.1%}"
+        )
 
 
 LENGTHS = ((1, 1, 1), (16, 4, 1), (1, 1, 0), (1, 1, 1, 1, 1), (16, 8, 4, 2, 1))

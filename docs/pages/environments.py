@@ -23,7 +23,7 @@ from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.render.picture import to_array
 from flowzoo.envs.render.remarks import remarks
 from flowzoo.envs.render.transcript import facts_line, printable, verdict
-from flowzoo.envs.tasks.task import get_problem
+from flowzoo.envs.tasks.guarded import get_problem
 
 POLICY = "scripted:0.8"
 SEED = 0

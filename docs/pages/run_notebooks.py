@@ -29,7 +29,7 @@ def run(path: Path, folder: Path) -> Any:
     Raises:
         CellExecutionError: a cell raised.
     """
-    notebook = nbformat.read(path, as_version=4)
+    notebook: Any = nbformat.read(path, as_version=4)
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     kernel = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     resources = {"metadata": {"path": str(folder)}}

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from flowzoo.agents.evaluation.summary import (
     attempts_of,
@@ -33,6 +34,10 @@ _SPIKE_EARLIEST = 5
 """Fewest earlier norms that a median is taken of."""
 _SPIKE_FLOOR = 0.05
 """Share of the largest earlier norms below which a norm is next to nothing."""
+_SPIKE_LEVEL = 2.5e-4
+"""Chance of a spike at one step if nothing happened: 2.5 % over 100 steps."""
+_MAD_EFFICIENCY = 0.37
+"""What n values are worth to their median absolute deviation, as a share of n."""
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
@@ -179,7 +184,13 @@ def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow
 
 
 def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: int = 50) -> bool:
-    """Whether a gradient norm is above `factor` times the median of those before it.
+    """Whether a gradient norm stands out above those before it.
+
+    It does if it is above `factor` times their median, and more than their own spread explains:
+    small batches have norms that range over a decade, beside which five medians are nothing
+    unusual. Logarithms of norms are taken for normal, their deviation for 1.4826 times the median
+    absolute one (Hampel, J. Am. Stat. Assoc. 69 (1974) 383), and the norm has to lie above the
+    prediction interval of the next one, at Student's t for what so few norms know of it.
 
     It needs no state of its own: `earlier` comes from the rows of metrics that are logged already,
     so a resumed run finds the same spikes. A policy that solves nearly all of its problems has
@@ -193,8 +204,7 @@ def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: in
         window: how many of the latest earlier norms above the floor the median is taken of.
 
     Returns:
-        False with fewer than 5 finite earlier norms, of which a median says little, and where all
-        are 0, to which nothing compares.
+        False with fewer than 5 finite earlier norms above the floor, of which a median says little.
     """
     known = [value for value in earlier if math.isfinite(value)]
     if len(known) < _SPIKE_EARLIEST:
@@ -202,4 +212,9 @@ def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: in
     largest = sorted(known)[-max(_SPIKE_EARLIEST, len(known) // 10) :]
     floor = _SPIKE_FLOOR * median(largest)
     usual = [value for value in known if value > 0 and value >= floor][-window:]
-    return bool(usual) and norm > factor * median(usual)
+    if len(usual) < _SPIKE_EARLIEST or norm <= factor * median(usual):
+        return False
+    logs = [math.log(value) for value in usual]
+    spread = 1.4826 * median(abs(value - median(logs)) for value in logs)
+    quantile = stdtrit(max(1.0, _MAD_EFFICIENCY * len(logs)), 1 - _SPIKE_LEVEL)
+    return math.log(norm) - median(logs) > quantile * spread * math.sqrt(1 + 1 / len(logs))

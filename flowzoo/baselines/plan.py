@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_type_hints
+from typing import Any
 
 from flowzoo.agents import Policy, Roster
 from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.lengths import Lengths, read_lengths, with_default
-from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.advantages.spec import by_agent, with_words
 from flowzoo.baselines.hooks import (
     AdvantageFunction,
     Callback,
@@ -18,8 +18,8 @@ from flowzoo.baselines.hooks import (
     RewardFunction,
     load_hook,
 )
+from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.curriculum import Curriculum, read_stages
 from flowzoo.baselines.problems.judge import Judge, LengthShaping
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
@@ -39,9 +39,9 @@ from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_rol
 from flowzoo.baselines.settings.rates import idle_weights, policy_rates
 from flowzoo.baselines.settings.scale_checks import check_scale
 from flowzoo.envs import Workflow
-from flowzoo.envs.settings import Setting, read_settings
+from flowzoo.envs.settings import read_settings
 from flowzoo.envs.workflow import Roles
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,44 +215,6 @@ def make_judge(config: TrainConfig, algorithm: Algorithm, budgets: Budgets, hook
     return Judge(algorithm.advantage, shaping, hooks.advantages)
 
 
-def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
-    """`spec` where every agent has a return of its own.
-
-    What is judged by its episode's return is judged by its agent's instead, which counts once an
-    episode, and is compared with the same agent's in other episodes.
-    """
-    if spec.target != "episode":
-        return spec
-    groups = {
-        name: (*getattr(spec, name), "agent")
-        for name in ("mean_group", "std_group")
-        if "agent" not in getattr(spec, name)
-    }
-    return replace(spec, target="row", **groups)
-
-
-def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
-    """`spec` with the choices that NAME=VALUE words make; a group is written `problem+role`.
-
-    Raises:
-        UsageError: an unknown name or choice.
-    """
-    kinds = get_type_hints(AdvantageSpec)
-    changes: dict[str, Any] = {}
-    for name, value in words.items():
-        if name not in kinds:
-            raise unknown("choice of the advantage", name, kinds)
-        if name in ("mean_group", "std_group"):
-            changes[name] = tuple(str(value).split("+"))
-        elif name in ("gamma", "decay", "eps"):
-            if not isinstance(value, (int, float)):
-                raise UsageError(f"`advantage` {name} must be a number, got {value!r}")
-            changes[name] = value
-        else:
-            changes[name] = "none" if value is None else value  # NAME=none is a choice of its own
-    return replace(spec, **changes)
-
-
 def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
     """How long every role's prompts and replies may be; the settings have no gaps any more."""
     assert config.max_tokens is not None
@@ -309,4 +271,5 @@ def learner_config(
     }
     named = {field.name for field in fields(LearnerConfig)} & {one.name for one in fields(config)}
     named -= derived.keys()  # `loss` and others are another thing in each
-    return LearnerConfig(**{name: getattr(config, name) for name in named} | derived)
+    values: dict[str, Any] = {name: getattr(config, name) for name in named} | derived
+    return LearnerConfig(**values)

@@ -43,7 +43,10 @@ def completions(shell: Shell) -> str:
 
     from flowzoo.commands.line import COMMANDS, STYLE, options_of, shape_of
 
-    every = (Annotated[options_of(one), conf.subcommand(one)] for one in COMMANDS)
+    every = (
+        Annotated[options_of(one), conf.subcommand(one)]  # pyrefly: ignore[invalid-annotation]
+        for one in COMMANDS
+    )
     said = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(said):
         words = ("--tyro-print-completion", shell)

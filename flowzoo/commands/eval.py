@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from tyro import conf
 
 from flowzoo.agents.evaluation.majority import Match
-from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.problems import ProblemOptions
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
@@ -53,14 +54,9 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.shared import (
-        check_count,
-        check_folder,
-        check_roster,
-        chosen_problems,
-        grading_of,
-        open_roster,
-    )
+    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.problems import chosen_problems, grading_of
+    from flowzoo.commands.shared import check_count, check_folder
 
     check_count("n", options.n)
     check_count("samples", options.samples)
@@ -111,7 +107,7 @@ def build_played(options: Options) -> Any:
     Raises:
         UsageError: neither or both were named, or settings of tasks came with an environment.
     """
-    from flowzoo.commands.shared import build_workflow
+    from flowzoo.commands.problems import build_workflow
     from flowzoo.envs.external.workflow import make_aec_workflow
 
     if (options.workflow is None) == (options.env is None):

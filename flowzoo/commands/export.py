@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
 
-from flowzoo.commands.shared import check_folder, check_run, quiet_transformers
+from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import check_folder, check_run
 
 if TYPE_CHECKING:
     from flowzoo.baselines.run.export import Exported

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from tyro import conf
 
-from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.problems import ProblemOptions
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
@@ -42,16 +43,9 @@ class Options:
 def run(options: Options) -> int:
     """Measure and print."""
     from flowzoo.baselines.problems.difficulty import measure, within
-    from flowzoo.commands.shared import (
-        build_workflow,
-        check_count,
-        check_folder,
-        check_roster,
-        chosen_problems,
-        episode_progress,
-        grading_of,
-        open_roster,
-    )
+    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.problems import build_workflow, chosen_problems, grading_of
+    from flowzoo.commands.shared import check_count, check_folder, episode_progress
 
     within([], options.low, options.high)
     check_count("n", options.n)

@@ -86,7 +86,10 @@ def parse(words: tuple[str, ...]) -> CommandLine:
     }
     if name is None:
         every = (
-            Annotated[make_dataclass(one, []), conf.subcommand(one, description=what)]
+            Annotated[
+                make_dataclass(one, []),  # pyrefly: ignore[invalid-annotation]
+                conf.subcommand(one, description=what),
+            ]
             for one, what in COMMANDS.items()
         )
         shape = shape_of(reduce(or_, every))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
 
-from flowzoo.commands.shared import PolicyOptions, ProblemOptions
+from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.problems import ProblemOptions
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,14 +48,10 @@ class Options:
 def run(options: Options) -> int:
     """Play and print."""
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.commands.shared import (
-        build_workflow,
-        check_count,
-        check_roster,
-        grading_of,
-        open_roster,
-    )
-    from flowzoo.envs.tasks.task import get_problem
+    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.problems import build_workflow, grading_of
+    from flowzoo.commands.shared import check_count
+    from flowzoo.envs.tasks.guarded import get_problem
 
     check_count("n", options.n)
     check_count("index", options.index, 0, 2**31)

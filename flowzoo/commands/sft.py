@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro import conf
 
 from flowzoo.baselines.settings.sft import SftConfig
-from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import own_name
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 
@@ -66,7 +67,7 @@ def open_trainer(options: Options) -> SupervisedTrainer:
     """The trainer, and what is to be said of its data."""
     quiet_transformers()
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
-    from flowzoo.commands.shared import grading_of
+    from flowzoo.commands.problems import grading_of
 
     trainer = SupervisedTrainer(options.settings, restart=options.restart)
     grading_of(trainer.workflow)

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from tyro import conf
 
-from flowzoo.commands.shared import check_run, quiet_transformers
+from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import check_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config, named_file
-from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import own_name
 from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.errors import UsageError
 
@@ -151,7 +152,7 @@ def tell_memory(config: TrainConfig) -> None:
 def tell_start(trainer: Trainer) -> None:
     """What the run is about to do that its settings do not say."""
     from flowzoo.baselines.run.follower import RunFollower
-    from flowzoo.commands.shared import grading_of
+    from flowzoo.commands.problems import grading_of
 
     grading_of(trainer.workflow)
     note = pocket_note(trainer.workflow, trainer.config.model)

@@ -7,24 +7,11 @@ backends start a process of this machine, which confines itself; `docker` starts
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from flowzoo.errors import FlowzooError, UsageError
-from flowzoo.sandbox.packages import package_folders
+from flowzoo.errors import FlowzooError
 from flowzoo.sandbox.program import Limits
-from flowzoo.sandbox.tier import TRUST
 
 LocalTier = Literal["namespaces", "landlock", "unsafe"]
 
@@ -35,12 +22,6 @@ READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
 STDERR_BYTES = 4096
 """Bytes kept of what a box says on stderr; it says nothing unless it breaks."""
-EXIT_STATUS_SECONDS = 0.3
-"""How long the end of a box's stream waits for the status of its process."""
-FOLDER_SECONDS = 2.0
-"""How long the removal of a box's files may be tried."""
-END_SECONDS = 10.0
-"""How long a killed process may take to be gone; the kernel needs milliseconds."""
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -115,190 +96,3 @@ class Backend(Protocol):
     def forget(self) -> None:
         """In a fork of the owner: let go of what was inherited, and touch no box of the owner."""
         ...
-
-
-class LocalBackend:
-    """Boxes that are processes of this machine and confine themselves.
-
-    Args:
-        tier: what the process does to itself before it runs a program.
-        packages: that its boxes have.
-
-    Raises:
-        BoxError: this is no Linux.
-    """
-
-    def __init__(self, tier: LocalTier, packages: tuple[str, ...] = ()) -> None:
-        if sys.platform != "linux":
-            raise BoxError(f"the {tier} tier needs Linux, this is {sys.platform}: use docker")
-        self.tier: str = tier
-        self.trust = TRUST[tier]
-        folders = [str(folder) for folder in package_folders(packages)]
-        self._options: dict[str, Any] = {"packages": folders} if folders else {}
-
-    async def start(self) -> ProcessConnection:
-        """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
-        folder = tempfile.mkdtemp(prefix="flowzoo-") if self.tier == "unsafe" else None
-        options = self._options | ({"folder": folder} if folder else {})
-        command = [sys.executable, *FLAGS, str(RUNNER), self.tier]
-        try:
-            return ProcessConnection([*command, json.dumps(options)], folder)
-        except OSError as error:
-            remove_folder(folder)
-            raise BoxError(
-                f"no process for a {self.tier} box could be started: {error}. Free processes, "
-                "descriptors or memory, or ask for fewer workers"
-            ) from error
-
-    def check(self, limits: Limits) -> None:
-        """The interpreter itself needs some memory, which the limit includes."""
-        if limits.memory_mb < LEAST_MEMORY_MB:
-            raise UsageError(
-                f"the {self.tier} tier cannot enforce memory_mb={limits.memory_mb}: the "
-                f"interpreter itself needs more; ask for at least {LEAST_MEMORY_MB}"
-            )
-
-    def describe(self) -> dict[str, Any]:
-        """The interpreter that programs run on."""
-        return {"python": ".".join(map(str, sys.version_info[:3]))}
-
-    def close(self) -> None:
-        """Nothing is left once the processes are killed."""
-
-    def forget(self) -> None:
-        """Nothing is held."""
-
-
-def remove_folder(folder: str | None) -> None:
-    """Remove the files of programs that were killed, whose last writes may still come."""
-    end = time.monotonic() + FOLDER_SECONDS
-    while folder is not None and os.path.exists(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        if time.monotonic() > end:
-            return
-
-
-class ProcessConnection:
-    """A box that is a child process, over one socket pair that is its stdin and stdout.
-
-    Args:
-        command: of the process.
-        folder: its programs' files, which are removed with it.
-    """
-
-    def __init__(self, command: list[str], folder: str | None = None) -> None:
-        self._folder = folder
-        self._loop = asyncio.get_running_loop()
-        self._stderr = bytearray()
-        near, far = socket.socketpair()
-        heard, said = os.pipe()
-        try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=far.fileno(),
-                stdout=far.fileno(),
-                stderr=said,
-                env=ENVIRONMENT,
-                cwd="/",
-                close_fds=True,
-                start_new_session=True,  # a Ctrl-C at the terminal does not reach it
-            )
-        except BaseException:
-            near.close()
-            os.close(heard)
-            raise
-        finally:
-            far.close()
-            os.close(said)
-        near.setblocking(False)
-        os.set_blocking(heard, False)
-        self._socket: socket.socket | None = near
-        self._heard = heard
-        self._loop.add_reader(heard, self._read_stderr)
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self.process.pid
-
-    async def read(self) -> bytes:
-        """See `BoxConnection`."""
-        if self._socket is None:
-            return b""
-        try:
-            data = await self._loop.sock_recv(self._socket, READ_BYTES)
-        except OSError:
-            data = b""
-        end = time.monotonic() + EXIT_STATUS_SECONDS
-        while not data and self._status() is None and time.monotonic() < end:
-            await asyncio.sleep(0.01)  # its stream is at its end, so it is dying: learn how
-        return data
-
-    async def write(self, data: bytes) -> None:
-        """See `BoxConnection`."""
-        if self._socket is None:
-            raise BrokenPipeError("the box was killed")
-        await self._loop.sock_sendall(self._socket, data)
-
-    async def kill(self) -> None:
-        """See `BoxConnection`; its process group goes with it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self.process.returncode is None:
-                os.killpg(self.process.pid, signal.SIGKILL)
-        end = time.monotonic() + END_SECONDS
-        pause = 0.001
-        while self.process.poll() is None and time.monotonic() < end:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        remove_folder(self._folder)
-        self._read_stderr()
-        for fd in (self._heard, self._socket):
-            if fd != -1 and fd is not None:
-                self._loop.remove_reader(fd)
-                self._loop.remove_writer(fd)
-        self.forget()
-
-    def exit_summary(self) -> str:
-        """See `BoxConnection`."""
-        status = self._status()
-        if status is None:
-            ended = "its process still runs"
-        elif status < 0:
-            ended = f"its process was killed by signal {-status}"
-        else:
-            ended = f"its process ended with status {status}"
-        lines = bytes(self._stderr).decode("utf-8", "replace").split("\n")
-        text = " | ".join(line.strip() for line in lines if line.strip())
-        return f"{ended}: {text[-600:]}" if text else ended
-
-    def forget(self) -> None:
-        """See `BoxConnection`."""
-        if self._heard >= 0:
-            os.close(self._heard)
-            self._heard = -1
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _status(self) -> int | None:
-        """How the process ended, as Popen tells it; None while it runs.
-
-        It is not reaped: as long as it is a zombie its group can be killed by its number.
-        """
-        if self.process.returncode is not None:
-            return self.process.returncode
-        look = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        end = os.waitid(os.P_PID, self.process.pid, look)
-        if end is None:
-            return None
-        return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-
-    def _read_stderr(self) -> None:
-        """Take what came on stderr, keep its end."""
-        if self._heard < 0:
-            return
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._heard, 65_536):
-                self._stderr += data
-                del self._stderr[:-STDERR_BYTES]
-            self._loop.remove_reader(self._heard)

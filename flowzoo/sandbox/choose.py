@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from flowzoo.errors import FlowzooError, UsageError, unknown
-from flowzoo.sandbox.backends import Backend, LocalBackend
+from flowzoo.sandbox.backends import Backend
 from flowzoo.sandbox.box.box import Box, start_box
 from flowzoo.sandbox.box.engine import Opener
+from flowzoo.sandbox.local import LocalBackend
 from flowzoo.sandbox.tier import SandboxName
 
 AUTO: tuple[SandboxName, ...] = ("docker", "namespaces", "landlock")

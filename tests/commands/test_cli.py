@@ -13,8 +13,9 @@ import pytest
 import flowzoo
 from flowzoo import cli
 from flowzoo.commands import doctor, line
-from flowzoo.commands.shared import read_settings, split_policies
+from flowzoo.commands.policies import split_policies
 from flowzoo.commands.stopping import StopSignals
+from flowzoo.envs.settings import read_settings
 from flowzoo.errors import UsageError
 from flowzoo.start import end_at_once
 

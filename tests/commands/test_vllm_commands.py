@@ -14,7 +14,7 @@ import pytest
 
 from flowzoo.cli import main
 from flowzoo.commands import doctor
-from flowzoo.commands.shared import PolicyOptions, build_roster
+from flowzoo.commands.policies import PolicyOptions, build_roster
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 

@@ -25,12 +25,14 @@ from flowzoo.provenance import describe_run
 def call_from_json(row: Mapping[str, Any]) -> Call:
     """The inverse of `Call.to_json` after a round trip through JSON."""
     lists = ("messages", "prompt_ids", "output_ids", "logps")
-    return Call(**{**row, **{name: tuple(row[name]) for name in lists}})
+    values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
+    return Call(**values)
 
 
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
     """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
-    return EpisodeRecord(**{**row, "calls": tuple(map(call_from_json, row["calls"]))})
+    values: dict[str, Any] = {**row, "calls": tuple(map(call_from_json, row["calls"]))}
+    return EpisodeRecord(**values)
 
 
 def read_episodes(path: Path) -> list[EpisodeRecord]:

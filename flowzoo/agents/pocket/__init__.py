@@ -157,6 +157,5 @@ def load(task: str = "math", scale: str = "default", **options: Any) -> Any:
     """
     from flowzoo.agents.hf.policy import TransformersPolicy
 
-    return TransformersPolicy.from_pretrained(
-        pocket_path(task, scale), **{"name": "pocket", "dtype": "float32", **options}
-    )
+    settings: dict[str, Any] = {"name": "pocket", "dtype": "float32", **options}
+    return TransformersPolicy.from_pretrained(pocket_path(task, scale), **settings)

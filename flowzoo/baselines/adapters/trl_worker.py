@@ -230,7 +230,7 @@ def episode_spec(algorithm: str, workflow: Workflow) -> AdvantageSpec:
     if found.sampling != "episodes":
         raise UsageError(f"{algorithm} branches episodes: only `flowzoo train` samples for it.")
     if workflow.pays_agents:
-        from flowzoo.baselines.plan import by_agent
+        from flowzoo.baselines.advantages.spec import by_agent
 
         return by_agent(found.advantage)
     return found.advantage

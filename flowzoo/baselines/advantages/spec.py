@@ -11,9 +11,10 @@ algorithm (sampling, loss, policies) is in `flowzoo.baselines.settings.algorithm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_type_hints
 
+from flowzoo.envs.settings import Setting
 from flowzoo.errors import UsageError, check_choice, unknown
 
 Target = Literal["episode", "row", "return_to_go", "node", "candidate"]
@@ -193,3 +194,41 @@ def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:
     if spec not in PRESETS:
         raise unknown("advantage preset", spec, PRESETS)
     return PRESETS[spec]
+
+
+def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
+    """`spec` where every agent has a return of its own.
+
+    What is judged by its episode's return is judged by its agent's instead, which counts once an
+    episode, and is compared with the same agent's in other episodes.
+    """
+    if spec.target != "episode":
+        return spec
+    groups: dict[str, Any] = {
+        name: (*getattr(spec, name), "agent")
+        for name in ("mean_group", "std_group")
+        if "agent" not in getattr(spec, name)
+    }
+    return replace(spec, target="row", **groups)
+
+
+def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
+    """`spec` with the choices that NAME=VALUE words make; a group is written `problem+role`.
+
+    Raises:
+        UsageError: an unknown name or choice.
+    """
+    kinds = get_type_hints(AdvantageSpec)
+    changes: dict[str, Any] = {}
+    for name, value in words.items():
+        if name not in kinds:
+            raise unknown("choice of the advantage", name, kinds)
+        if name in ("mean_group", "std_group"):
+            changes[name] = tuple(str(value).split("+"))
+        elif name in ("gamma", "decay", "eps"):
+            if not isinstance(value, (int, float)):
+                raise UsageError(f"`advantage` {name} must be a number, got {value!r}")
+            changes[name] = value
+        else:
+            changes[name] = "none" if value is None else value  # NAME=none is a choice of its own
+    return replace(spec, **changes)

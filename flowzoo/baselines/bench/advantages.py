@@ -134,10 +134,9 @@ def frame(batch: GroupedBatch) -> Any:
     """The columns as a DataFrame of categoricals."""
     import pandas
 
+    from_codes: Any = pandas.Categorical.from_codes  # which takes more than its types say
     columns = {
-        name: pandas.Categorical.from_codes(
-            batch.columns.codes(name), categories=batch.columns.ids(name)
-        )
+        name: from_codes(batch.columns.codes(name), categories=batch.columns.ids(name))
         for name in ("problem", "episode", "role")
     }
     return pandas.DataFrame(columns | {"reward": batch.columns.numbers("reward")})

@@ -109,8 +109,8 @@ def forced_step(job: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from flowzoo.baselines.learner.choices import LossConfig
     from flowzoo.baselines.learner.config import LearnerConfig
-    from flowzoo.baselines.learner.loss import LossConfig
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.envs import Call
 

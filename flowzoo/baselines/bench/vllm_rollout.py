@@ -61,20 +61,19 @@ def write_model(size: str, folder: Path) -> int:
 
     from flowzoo.agents.pocket import pocket_path
 
-    shape: dict[str, Any] = {}
+    shape: dict[str, Any] = {"initializer_range": 0.03, "dtype": "float32"}
     if size == "25m":
-        shape = {
+        shape |= {
             "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8,
             "layer_types": ["full_attention"] * 8, "num_attention_heads": 8,
             "num_key_value_heads": 4, "head_dim": 64,
         }  # fmt: skip
     torch.manual_seed(0)
-    config = Qwen3Config.from_pretrained(
-        pocket_path(), **{**shape, "initializer_range": 0.03, "dtype": "float32"}
-    )
+    config = Qwen3Config.from_pretrained(pocket_path(), **shape)
     model = Qwen3ForCausalLM(config)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(pocket_path())
+    tokenizer.save_pretrained(folder)
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -131,16 +130,18 @@ def raw(llm: Any, calls: Sequence[Any], *, plain: bool) -> Lap:
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": list(call.prompt_ids)} for call in calls]
-    params = [
-        SamplingParams(
-            temperature=1.0,
-            max_tokens=len(call.output_ids),
-            ignore_eos=True,
-            detokenize=plain,
-            **({} if plain else {"seed": number, "logprobs": 0, "flat_logprobs": True}),
+    params = []
+    for number, call in enumerate(calls):
+        ours: dict[str, Any] = {"seed": number, "logprobs": 0, "flat_logprobs": True}
+        params.append(
+            SamplingParams(
+                temperature=1.0,
+                max_tokens=len(call.output_ids),
+                ignore_eos=True,
+                detokenize=plain,
+                **({} if plain else ours),
+            )
         )
-        for number, call in enumerate(calls)
-    ]
     llm.reset_prefix_cache()
 
     def generate() -> int:

@@ -11,7 +11,9 @@ captured role r if both hold:
   steps is lower, that counts.
 * r's replies moved towards d's: the distance of their signatures (`forms`) fell to half or less of
   what it was at the first step, and more than a random relabelling of r's first and last replies
-  would let it (permutation test).
+  would let it (permutation test). They must have been apart at the first step, by another such test
+  of both roles' first replies: half of a distance that is itself noise is soon crossed, and a role
+  that always sounded like another has nothing to lose to it.
 
 Isolated policies share no parameters, so there is nothing to capture.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -35,6 +38,9 @@ FIRST = 5
 CLOSER = 0.5
 LEVEL = 0.05
 """Largest p-value of a move that counts."""
+APART = 0.01
+"""Largest p-value of roles that were apart. Of roles alike it bounds the verdict's rate of false
+alarms: those that seem apart by chance come closer by chance, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class Capture:
     """First step of the first window in which `by` dominated."""
     moved: bool
     """The second half: form."""
+    apart_p: float
+    """p-value of the two roles' first replies being of one form; large: they were alike."""
     distance_before: float
     distance_after: float
     p_value: float
@@ -85,6 +93,26 @@ def log_odds(shares: Sequence[float]) -> Floats:
     return np.log(known / (1 - known))
 
 
+def relabelled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
+    """Signatures of `rows` (replies, features) after random relabellings into two groups.
+
+    The first has `ones` replies; both are (draws, features).
+    """
+    rng = np.random.default_rng(seed)
+    first = np.zeros((draws, len(rows)))
+    first[:, :ones] = 1
+    first = rng.permuted(first, axis=1) @ rows
+    return first / ones, (rows.sum(axis=0) - first) / (len(rows) - ones)
+
+
+def separation(one: Floats, other: Floats, scale: Floats, *, draws: int = 2000) -> float:
+    """p-value of the distance of two roles' signatures, for replies (any, features) of one form."""
+    far = distance(one.mean(axis=0), other.mean(axis=0), scale)
+    ones, twos = relabelled(np.concatenate([one, other]), len(one), draws, 1)
+    reached = int(np.sum(distances(ones - twos, np.zeros_like(scale), scale) >= far - 1e-9))
+    return (1 + reached) / (1 + draws)
+
+
 def movement(
     before: Floats,
     after: Floats,
@@ -100,15 +128,9 @@ def movement(
     role's signature at the first step; `scale` (features,) as `forms.distance` takes it. The
     p-value is one-sided: relabelled replies come as much closer as the real ones did.
     """
-    rng = np.random.default_rng(seed)
     far = distance(before.mean(axis=0), target, scale)
     near = distance(after.mean(axis=0), target, scale)
-    pooled = np.concatenate([before, after])
-    first = np.zeros((draws, len(pooled)))  # one relabelling a row: 1 for replies called `before`
-    first[:, : len(before)] = 1
-    first = rng.permuted(first, axis=1)
-    ones = first @ pooled / len(before)
-    twos = (pooled.sum(axis=0) - first @ pooled) / len(after)
+    ones, twos = relabelled(np.concatenate([before, after]), len(before), draws, seed)
     closer = distances(ones, target, scale) - distances(twos, target, scale)
     # Rounding must not part a relabelling from the real labels that it repeats.
     reached = int(np.sum(closer >= far - near - 1e-9))
@@ -132,6 +154,10 @@ def find_captures(
     everything = np.concatenate(list(before.values()))
     scale = everything.std(axis=0)
     found: list[Capture] = []
+    apart = {
+        frozenset((one, two)): separation(before[one], before[two], scale, draws=draws)
+        for one, two in combinations(mass, 2)
+    }
     for by in mass:
         dominant, from_step = dominance(mass[by], tokens[by], steps)
         target = before[by].mean(axis=0)
@@ -139,7 +165,8 @@ def find_captures(
             if of == by:
                 continue
             far, near, p_value = movement(before[of], after[of], target, scale, draws=draws)
-            moved = far > 0 and near <= CLOSER * far and p_value <= LEVEL
+            apart_p = apart[frozenset((by, of))]
+            moved = apart_p <= APART and near <= CLOSER * far and p_value <= LEVEL
             found.append(
                 Capture(
                     by=by,
@@ -148,6 +175,7 @@ def find_captures(
                     dominant=dominant,
                     from_step=from_step,
                     moved=moved,
+                    apart_p=apart_p,
                     distance_before=far,
                     distance_after=near,
                     p_value=p_value,

@@ -5,7 +5,8 @@ It is looked at again and again, so it asks for more than a report does: the las
 must agree, and what they show must be `Z_LOOKS` standard errors from an earlier evaluation. Kinds:
 
 * `fall`: the team's held-out accuracy is `FALL` or more below that of an earlier evaluation, in
-  both of the last two. Paired over problems.
+  both of the last two, and each of the two by itself `Z_FALL` standard errors, paired over
+  problems. (Judged by their mean, a run whose dip is over would be called: one low value will do.)
 * `checker`: a role that judges others gives one verdict whatever it is shown: of right answers (or
   of wrong ones) it treats `BLIND` or less as it should, and an earlier evaluation had `SEEING` or
   more. A share counts as of no more cases than there are problems, since an episode's are alike.
@@ -36,6 +37,9 @@ LOST = 0.25
 Z_LOOKS = 3.5
 """Standard errors that a change must have: one-sided 2.3e-4 a comparison, of which a run of 20
 evaluations makes some hundred."""
+Z_FALL = 3.0
+"""Of each of two evaluations that must both show a fall: one-sided 1.3e-3, if one is truly low and
+the other is not, and far less if neither is."""
 FEWEST_CASES = 10
 """Cases below which a share of one evaluation is not looked at."""
 _CHECKED = {
@@ -95,7 +99,8 @@ def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
     best = int(means[:-2].argmax())
     gaps = scores[best] - scores[-2:].mean(axis=0)
     fall, error = float(gaps.mean()), _error(gaps)
-    if min(means[best] - means[-2:]) >= FALL and fall > Z_LOOKS * error:
+    both = [scores[best] - one for one in scores[-2:]]
+    if all(one.mean() >= FALL and one.mean() > Z_FALL * _error(one) for one in both):
         said = f"{_change(evaluations, best, means[best], means[-2:].mean())}: a fall of "
         said += f"{100 * fall:.1f} points, standard error {100 * error:.1f}"
         yield _collapse(evaluations, "fall", "the team", f"the held-out accuracy went {said}")

@@ -91,7 +91,7 @@ def learner_device(name: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise UsageError(f"device {name!r} cannot be used here ({why}): use auto or cpu") from error
     return name

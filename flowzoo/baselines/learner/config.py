@@ -12,6 +12,7 @@ from flowzoo.baselines.learner.choices import (
     Correction,
     Decay,
     LayoutChoice,
+    LossConfig,
     LrSchedule,
     OldLogp,
     OptimizerName,
@@ -19,7 +20,6 @@ from flowzoo.baselines.learner.choices import (
     ScheduleClock,
     Truncated,
 )
-from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.errors import UsageError, check_choice, unknown
 
 

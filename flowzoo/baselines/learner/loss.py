@@ -30,17 +30,15 @@ Nothing is replaced: a loss that is not finite raises and names the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.choices import Aggregation, Clipping, KlEstimate, Ratio
+from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.envs.records import Call
-from flowzoo.errors import FlowzooError, UsageError, check_choice
-
-Surrogate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+from flowzoo.errors import FlowzooError, UsageError
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):
@@ -55,74 +53,6 @@ class NonFiniteError(FlowzooError, ArithmeticError):
         super().__init__(message)
         self.rows = tuple(rows)
         self.calls = tuple(calls)
-
-
-@dataclass(frozen=True, slots=True)
-class LossConfig:
-    """Choices of the loss.
-
-    Raises:
-        UsageError: an unknown aggregation, a number out of range, or a clip without a ratio.
-    """
-
-    ratio: Ratio = "token"
-    """What a token is weighed by: its own ratio to the old policy, or that of its row (`sequence`:
-    the geometric mean of its tokens'). `none`: the plain policy gradient, whose loss is -A logp
-    (MAGRPO); there is nothing to clip then, so set the three clips to None."""
-    clip_low: float | None = 0.2
-    """The ratio is clipped below at 1 - clip_low; None: never."""
-    clip_high: float | None = 0.2
-    """The ratio is clipped above at 1 + clip_high; None: never."""
-    dual_clip: float | None = 3.0
-    """Bound of the loss of a token with a negative advantage, in units of -A; None: no bound."""
-    aggregation: Aggregation = "token-mean"
-    """`token-mean`: mean over all tokens. `seq-mean-token-mean`: mean over rows of each row's mean.
-    `seq-mean-token-sum`: mean over rows of each row's sum. `token-sum`: sum of all tokens divided
-    by `constant`."""
-    constant: float = 1.0
-    """Divisor of `token-sum` (Dr. GRPO: rows times the longest reply allowed)."""
-    kl_coef: float = 0.0
-    """Weight of the KL divergence to the reference policy, for rows that have none of their own;
-    0: no reference is needed."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus."""
-    kl_estimate: KlEstimate = "corrected"
-    """How the KL divergence to the reference is estimated from sampled tokens. `corrected`: r k3,
-    with the gradient of the divergence also where the policy has moved away from the sampler.
-    `plain`: k3 alone, whose gradient is another one even on the sampler's own weights."""
-
-    clipping: Clipping = "objective"
-    """What is clipped: the `objective` (PPO), which takes the gradient from tokens that have moved
-    far enough, or the `weight` of every token's gradient (CISPO), which takes it from none."""
-    function: Surrogate | None = None
-    """In place of the surrogate: from `logps`, `behaviour_logps` (rows, tokens), both 0 off the
-    mask, `advantages` (rows,) and `mask` to the loss of every token. Nothing is clipped then."""
-
-    def __post_init__(self) -> None:
-        """Check every choice."""
-        check_choice("aggregation", self.aggregation, Aggregation)
-        check_choice("choice of `ratio`", self.ratio, Ratio)
-        check_choice("choice of `clipping`", self.clipping, Clipping)
-        check_choice("choice of `kl_estimate`", self.kl_estimate, KlEstimate)
-        if self.clip_low is not None and not 0 <= self.clip_low <= 1:
-            raise UsageError(f"`clip_low` must be between 0 and 1, got {self.clip_low}.")
-        if self.clip_high is not None and not self.clip_high >= 0:
-            raise UsageError(f"`clip_high` must be at least 0, got {self.clip_high}.")
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise UsageError(f"`dual_clip` must be greater than 1, got {self.dual_clip}.")
-        if not self.constant > 0:
-            raise UsageError(f"`constant` must be greater than 0, got {self.constant}.")
-        clips = [self.clip_low, self.clip_high, self.dual_clip]
-        if self.ratio == "none" and clips != [None] * 3:
-            raise UsageError(
-                "without a ratio there is nothing to clip: set `clip_low`, `clip_high` and "
-                f"`dual_clip` to None, got {clips}."
-            )
-        if self.clipping == "weight" and (self.ratio != "token" or self.dual_clip is not None):
-            raise UsageError(
-                "`clipping` weight is of the ratio of a token and has no dual clip: got "
-                f"ratio={self.ratio!r} and dual_clip={self.dual_clip}."
-            )
 
 
 @dataclass(frozen=True, slots=True)

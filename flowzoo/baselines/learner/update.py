@@ -291,7 +291,7 @@ class Learner:
             )
             if not math.isfinite(norm):
                 raise self._blame(rows, totals, before, norm)
-            coherence = self._coherence and self._coherence.apply(self.parameters)
+            coherence = self._coherence.apply(self.parameters) if self._coherence else None
             self.optimizer.step()
         known = by_role if self.config.role_gradients else {}
         return OptimiserStep(sum(by_role.values(), TokenSums()), norm, gram, known, coherence)

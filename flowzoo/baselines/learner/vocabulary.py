@@ -113,7 +113,7 @@ class _TargetLogps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # which forgets the name of `ctx`
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyrefly: ignore[bad-override]
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
         """Gradients of states, weight and bias."""

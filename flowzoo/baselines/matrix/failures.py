@@ -107,16 +107,16 @@ def as_record(failures: Iterable[FailureMode]) -> list[dict[str, Any]]:
 
 def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
     """The failures that `as_record` wrote."""
-    return [
-        FailureMode(
-            **{
-                **one,
-                "called_by": tuple(one["called_by"]),
-                "cells": tuple((name, label, part) for name, label, part in one["cells"]),
-            }
-        )
-        for one in record
-    ]
+    return [_from_row(row) for row in record]
+
+
+def _from_row(row: Mapping[str, Any]) -> FailureMode:
+    values: dict[str, Any] = {
+        **row,
+        "called_by": tuple(row["called_by"]),
+        "cells": tuple((name, label, part) for name, label, part in row["cells"]),
+    }
+    return FailureMode(**values)
 
 
 def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:

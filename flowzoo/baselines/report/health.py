@@ -78,7 +78,10 @@ def _spikes(run: RunData) -> list[Finding]:
             )
     if not said:
         return []
-    text = f"The gradient norm rose above 5 times its running median: {'; '.join(said)}."
+    text = (
+        "The gradient norm rose above 5 times its running median, and more than its usual spread "
+        f"explains: {'; '.join(said)}."
+    )
     return [Finding("warn", "Gradient spikes", text)]
 
 

@@ -31,7 +31,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial as partial_of
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,42 +46,18 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.manifest import (
     METRICS,
     CheckpointInfo,
-    by_score,
-    checkpoints,
     read,
     seal,
     set_aside,
     step_folders,
 )
 from flowzoo.baselines.run.random_state import random_state, set_random_state
+from flowzoo.baselines.run.retention import PARTIAL, CheckpointRetention, prune
 from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError
 
-_PARTIAL = ".partial-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 logger = logging.getLogger("flowzoo")
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRetention:
-    """Which checkpoints stay: the last few, the one of the best score, and milestones.
-
-    Raises:
-        UsageError: a number out of range.
-    """
-
-    last: int = 2
-    best: bool = True
-    """Also the one whose score is highest (the earliest of equals)."""
-    every: int = 0
-    """Also those whose step is a multiple of this; 0: none for that reason."""
-
-    def __post_init__(self) -> None:
-        """Check both numbers."""
-        if self.last < 1:
-            raise UsageError(f"`last` must be at least 1, got {self.last}.")
-        if self.every < 0:
-            raise UsageError(f"`every` must be at least 0, got {self.every}.")
 
 
 def save(
@@ -122,7 +97,7 @@ def save(
         "frozen": dict(frozen or {}),
         "state": _plain(dict(state or {})),
     }
-    partial = root / f"{_PARTIAL}{target.name}"
+    partial = root / f"{PARTIAL}{target.name}"
 
     def begin() -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -150,7 +125,7 @@ def save(
             f"{' '.join(str(error).split())}. Those before it are whole: mend "
             "this (is the disk full?), and the run goes on from the last one."
         ) from error
-    backend.once(lambda: _prune(root, keep or CheckpointRetention()))
+    backend.once(lambda: prune(root, keep or CheckpointRetention()))
     return target
 
 
@@ -299,24 +274,8 @@ def _plain(state: dict[str, Any]) -> dict[str, Any]:
 
 def _sweep(root: Path) -> None:
     """Remove what a killed process left half written or half removed."""
-    for path in root.glob(f"{_PARTIAL}*"):
+    for path in root.glob(f"{PARTIAL}*"):
         shutil.rmtree(path)
-
-
-def _prune(root: Path, keep: CheckpointRetention) -> None:
-    """Remove the checkpoints that `keep` drops."""
-    found = checkpoints(root)
-    kept = {info.path for info in found[-keep.last :]}
-    if keep.best:
-        kept |= {info.path for info in by_score(found)[:1]}
-    if keep.every:
-        kept |= {info.path for info in found if info.step % keep.every == 0}
-    for info in found:
-        if info.path not in kept:
-            # Renamed first: a kill in the middle must not leave a torn `step-*`.
-            doomed = root / f"{_PARTIAL}removed-{info.path.name}"
-            os.rename(info.path, doomed)
-            shutil.rmtree(doomed)
 
 
 def _sync_tree(folder: Path) -> None:

@@ -202,7 +202,7 @@ def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dic
         "truncated": row["truncated"],
         "facts": json.dumps(row["facts"]),
         "replies": len(replies),
-        "output_tokens": sum(reply["output_tokens"] for reply in replies),
+        "output_tokens": sum(_count(call, "output") for call in row["calls"]),
     }
     return episode, replies
 

@@ -83,7 +83,7 @@ def settle(
         UsageError: no model is found under a name, or the generation configs of several disagree.
     """
     known = before or {}
-    kept = {
+    kept: dict[str, Any] = {
         name: known[name]
         for name in BY_MODEL
         if getattr(config, name) is None and known.get(name) is not None
@@ -92,7 +92,8 @@ def settle(
     left = [name for name in BY_MODEL if getattr(config, name) is None]
     sampling = [name for name in left if name in PLAIN]
     if config.correction == "none":
-        config = replace(config, **{name: PLAIN[name] for name in sampling})
+        plain: dict[str, Any] = {name: PLAIN[name] for name in sampling}
+        config = replace(config, **plain)
         left, sampling = [name for name in left if name not in PLAIN], []
     if not left:
         return Settled(config, {})
@@ -110,7 +111,8 @@ def settle(
         found["max_tokens"] = reply_budget(list(traits.values()), list(switches.values()))
     for name in sampling:
         found[name] = _agreed(name, traits)
-    return Settled(replace(config, **found), found)
+    values: dict[str, Any] = {**found}
+    return Settled(replace(config, **values), found)
 
 
 def learning_rate(model: ModelTraits, *, adapter: bool) -> float:

@@ -74,8 +74,8 @@ def run_tokens(sizes: RunSizes) -> RunTokens:
     replies = prompts = 0
     for role, agents in sizes.agents.items():
         entry = budgets.roles.get(role)
-        replies += agents * ((entry and entry.reply) or budgets.reply)
-        prompts += agents * ((entry and entry.prompt) or 0)
+        replies += agents * ((entry.reply if entry else None) or budgets.reply)
+        prompts += agents * ((entry.prompt if entry else None) or 0)
     settled = config.settled()
     evaluations = 1 + sum(
         step == config.steps or settled.evaluates(step) for step in range(1, config.steps + 1)

@@ -24,7 +24,8 @@ from flowzoo.envs.render import transcript as render
 from flowzoo.envs.render.picture import picture_font, to_array
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.task import check_split, get_problem
+from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 
@@ -34,11 +35,11 @@ RENDER_MODES = ("human", "ansi", "rgb_array")
 class WorkflowEnv(AgentTables):
     """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
         "render_modes": list(RENDER_MODES),
         "is_parallelizable": False,
         "render_fps": 1,
-    }  # type: ignore[misc]
+    }
 
     def __init__(
         self,

@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any
 
 from flowzoo.envs.settings import check_seed, whole
-from flowzoo.envs.tasks.task import Task, get_size
+from flowzoo.envs.tasks.guarded import get_size
+from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int, nth
 

@@ -23,7 +23,7 @@ Obs = dict[str, list[Message]]
 class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
     """Guards a `WorkflowEnv`; forking and the async verbs stay guarded."""
 
-    env: WorkflowEnv
+    env: WorkflowEnv  # pyrefly: ignore[bad-override-mutable-attribute]
 
     def __init__(self, env: WorkflowEnv) -> None:
         """Wrap `env`."""

@@ -31,10 +31,10 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         UsageError: the workflow is not simultaneous, or an argument of `WorkflowEnv` is wrong.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
         "render_modes": list(RENDER_MODES),
         "render_fps": 1,
-    }  # type: ignore[misc]
+    }
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
         """Make the environment; `options` are those of `WorkflowEnv`."""

@@ -25,12 +25,21 @@ N = TypeVar("N", bound=NumberedRow)
 class DataTask(Task, Generic[N]):
     """A task on a file, as path and content digest, or on a generator."""
 
-    data: str | None = None
-    """Path of the file, or id of a data set; None: the problems are generated."""
-    seed: int = 0
-    """Seed of the generator. Files: only part of the problems' ids."""
-    digest: str = ""
-    """Digest that the content of `data` must have."""
+    # Fields of the tasks, whose dataclasses are frozen.
+    @property
+    @abstractmethod
+    def data(self) -> str | None:
+        """Path of the file, or id of a data set; None: the problems are generated."""
+
+    @property
+    @abstractmethod
+    def seed(self) -> int:
+        """Seed of the generator. Files: only part of the problems' ids."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """Digest that the content of `data` must have."""
 
     @abstractmethod
     def _source(self) -> DataSource[N]:

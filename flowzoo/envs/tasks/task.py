@@ -7,17 +7,15 @@ disjoint even where the space of instances is small.
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Found, Graded, Ran, Run
-from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
+from flowzoo.errors import UsageError, unknown
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_int, key_rng
 
@@ -76,8 +74,6 @@ class Task(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """Answer kind; a workflow lists the kinds it understands."""
-    sandbox: SandboxName = "auto"
-    """Where programs run: under the best isolation this machine has, or under the one named."""
     runs_programs: ClassVar[bool] = False
     """Whether grading an answer runs it."""
     instruction: ClassVar[str] = ""
@@ -87,6 +83,11 @@ class Task(ABC):
 
     reference_score: ClassVar[float] = 1.0
     """What the reference answers score at least."""
+
+    @property
+    def sandbox(self) -> SandboxName:
+        """Where programs run: under the best isolation this machine has, or under the one named."""
+        return "auto"
 
     @abstractmethod
     def size(self, split: str) -> int | None:
@@ -206,57 +207,6 @@ class Task(ABC):
     def frames(self, before: str | None, after: str) -> list[str]:
         """The answers from `before` to `after`, one action more each; empty without a world."""
         return []
-
-
-def get_problem(task: Task, index: int, split: str = "train") -> Problem:
-    """Problem `index` of `split`, certainly a `Problem`.
-
-    Raises:
-        UsageError: unknown split, or an index outside it.
-        TaskError: the task raised something else, or returned something else.
-    """
-    try:
-        found = task.problem(index, split)
-    except (FlowzooError, OSError):
-        raise
-    except Exception as error:
-        raise task_failure(task.name, f"problem({index}, {split!r})", error) from error
-    if not isinstance(found, Problem):
-        raise TaskError(
-            f"task {task.name!r}: problem() must return a flowzoo.envs.Problem, got "
-            f"{type(found).__name__}"
-        )
-    return found
-
-
-def get_size(task: Task, split: str) -> int | None:
-    """`task.size(split)`, certainly a number of at least 0, or None.
-
-    Raises:
-        UsageError: unknown split.
-        TaskError: the task raised something else, or returned something else.
-    """
-    try:
-        found = task.size(split)
-    except (FlowzooError, OSError):
-        raise
-    except Exception as error:
-        raise task_failure(task.name, f"size({split!r})", error) from error
-    if found is not None and (not isinstance(found, int) or found < 0):
-        raise TaskError(
-            f"task {task.name!r}: size({split!r}) must return a whole number or None (endless), "
-            f"got {found!r}"
-        )
-    return found
-
-
-def task_failure(name: str, doing: str, error: Exception) -> TaskError:
-    """The error to raise where a task's own code raised `error`, naming its last line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
-    said = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return TaskError(f"task {name!r}: {doing} raised {what}{where if frames else ''}")
 
 
 def number_by_first(items: Iterable[Hashable | None]) -> tuple[int, ...]:

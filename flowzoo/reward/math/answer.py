@@ -138,10 +138,10 @@ class _Reader(RelationReader):
         top = self.top(start, end)
         cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
         if cuts:
-            return self.list(start, end, cuts)
+            return self.listed(start, end, cuts)
         return self.item(start, end, top)
 
-    def list(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
+    def listed(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
         marks = {mark for _, mark in cuts}
         if len(marks) > 1:
             strong = ";" if ";" in marks else "and"

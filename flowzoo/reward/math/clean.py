@@ -65,7 +65,7 @@ _SIGNS = (
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
     "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow"
 )
-_SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
+_SUPER: dict[str, str] = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
 _FRACTIONS = table("½:1/2 ⅓:1/3 ⅔:2/3 ¼:1/4 ¾:3/4 ⅕:1/5 ⅙:1/6 ⅛:1/8 ⅜:3/8 ⅝:5/8 ⅞:7/8")
 _CHARACTERS = str.maketrans(
     {

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from flowzoo.sandbox.attacks.canaries import Canaries, ResourceCounts, count_resources
 from flowzoo.sandbox.attacks.probe import ANSWER, AttackProbe
 from flowzoo.sandbox.attacks.tiers import is_promised
-from flowzoo.sandbox.program import Limits, Program, Verdict
+from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.sandbox import Sandbox
 
 HONEST: Final = Program("print(int(input()) + 1)")
@@ -93,8 +93,8 @@ def _find(sandbox: Sandbox, canaries: Canaries, probe: AttackProbe, promised: bo
     )
 
 
-def _judge(sandbox: Sandbox, program: Program, tests: Sequence[object], limits: Limits) -> Verdict:
-    return sandbox.run_sync([program], [tests], limits, on_error="verdict")[0]  # pyright: ignore
+def _judge(sandbox: Sandbox, program: Program, tests: Sequence[Test], limits: Limits) -> Verdict:
+    return sandbox.run_sync([program], [tests], limits, on_error="verdict")[0]
 
 
 def _tell(verdict: Verdict) -> str:

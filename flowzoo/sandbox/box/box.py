@@ -8,7 +8,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from flowzoo.sandbox.backends import Backend, BoxConnection, BoxError
 from flowzoo.sandbox.runner.wire import BROKEN, READY, Frame, FrameDecoder, FrameError, pack
@@ -24,7 +24,7 @@ SEND_SECONDS = 30.0
 AHEAD = 64
 """Most frames that wait on the host's side; a box that sends more has to wait itself."""
 
-Inbox = asyncio.Queue["tuple[Box, Frame | None]"]
+Inbox: TypeAlias = "asyncio.Queue[tuple[Box, Frame | None]]"
 """Frames with the box they came from; None is the end of the box."""
 
 

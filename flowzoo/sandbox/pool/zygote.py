@@ -55,7 +55,7 @@ RESERVE_BYTES = 2**20
 _PR_SET_PDEATHSIG = 1
 
 
-def run_zygote(control_fd: int, parent: int, setup: str, memory_bytes: int) -> NoReturn:
+def run_zygote(control_fd: int, parent: int, setup: str, memory_bytes: int) -> NoReturn:  # pyrefly: ignore[bad-return]
     """Set up, report, fork workers until the parent is gone. Entry point of the process.
 
     Args:

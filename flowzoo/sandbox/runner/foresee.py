@@ -54,7 +54,7 @@ class StandIn:
     def __len__(self) -> int:
         return 1
 
-    __int__ = __index__ = __hash__ = __len__  # type: ignore[assignment]
+    __int__ = __index__ = __hash__ = __len__
 
     def __float__(self) -> float:
         return 1.0
@@ -208,7 +208,7 @@ class Foresight:
             restore(state)
 
 
-def _do_not_sleep(seconds: float) -> None:
+def _do_not_sleep(_: object, /) -> None:
     """In the place of `time.sleep`: the wall's clock does not stand still for a look ahead."""
 
 

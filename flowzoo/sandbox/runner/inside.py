@@ -45,7 +45,7 @@ FILE = "program.py"
 """What a program is told of where it stands: `__file__` and `sys.argv[0]`."""
 LINE = 300
 THREAD_STACK = 2 * 2**20
-_reseed, _random_source = _random.Random.seed, random._inst  # type: ignore[attr-defined]
+_reseed, _random_source = _random.Random.seed, random._inst
 _main_thread = threading.main_thread()
 ENVIRONMENT = {"HOME": "/tmp", "LANG": "C", "PATH": "/usr/bin:/bin"}
 """`C` is the one locale that needs no files; text is UTF-8 all the same, by PYTHONUTF8."""
@@ -125,7 +125,7 @@ def wake_up() -> None:
 def _text(fd: int, mode: str, name: str) -> io.TextIOWrapper:
     """Standard input or output as a fresh interpreter has it: no line end is translated."""
     file = io.FileIO(fd, mode, closefd=False)
-    file.name = name  # type: ignore[misc] - what the interpreter itself sets
+    file.name = name
     buffer = io.BufferedReader(file) if mode == "r" else io.BufferedWriter(file)
     errors = "backslashreplace" if fd == 2 else "strict"
     text = io.TextIOWrapper(buffer, "utf-8", errors, newline="\n", line_buffering=fd == 2)

@@ -178,8 +178,9 @@ class RunnerJob:
             record = watch.record()
             if record is None:
                 break
-            with record[1] as content:
-                self._take(watch, *record[:1], content)
+            kind, view = record
+            with view as content:
+                self._take(watch, kind, content)
             watch.next_record()
         self._send_messages()
         return self._over or self.index >= self.tests

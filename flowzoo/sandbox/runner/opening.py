@@ -33,7 +33,7 @@ def offer(source: bytes) -> None:
 
 def patch() -> None:
     """Have `open` know these names."""
-    builtins.open = io.open = open_file  # type: ignore[assignment] - takes the same arguments
+    builtins.open = io.open = open_file
     os.open = open_descriptor
 
 

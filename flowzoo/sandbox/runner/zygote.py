@@ -179,7 +179,7 @@ class ZygoteServer:
         control, kind = self._control, b"E"
         end = -1
         with contextlib.suppress(OSError, AttributeError):
-            end = os.pidfd_open(pid)  # type: ignore[attr-defined] - Linux
+            end = os.pidfd_open(pid)
         watched, patience = ([end, control], None) if end >= 0 else ([control], _TICK)
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         while not ended:

@@ -15,7 +15,7 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.adapters.outside import one_agent, policies_of
 from flowzoo.baselines.adapters.trl_spec import TRLSpec, WorkflowToolSeat, workflow_reward
 from flowzoo.envs import EpisodeRecord
-from flowzoo.envs.tasks.task import get_problem
+from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.errors import UsageError
 
 

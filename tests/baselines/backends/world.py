@@ -29,9 +29,10 @@ from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
+from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
-from flowzoo.baselines.learner.loss import LossConfig, LossNormaliser, NonFiniteError
+from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError
 from flowzoo.baselines.learner.rows import make_rows
 from flowzoo.baselines.learner.saved import load_learner, save_learner
 from flowzoo.baselines.learner.update import Learner

@@ -71,9 +71,14 @@ def test_candidates_and_form_are_looked_at() -> None:
     assert (unread.kind, unread.what) == ("form", "worker")
 
 
-def test_falls_of_flat_runs_are_rare() -> None:
+@pytest.mark.parametrize(
+    "course",
+    [[0.6] * 12, [0.4, 0.6, 0.7, 0.3, 0.7, 0.7]],
+    ids=["flat", "one deep dip that is over"],
+)
+def test_falls_of_runs_that_keep_what_they_reached_are_rare(course: list[float]) -> None:
     found = 0
     for seed in range(200):
-        rows = rows_of([0.6] * 12, items=60, seed=seed)
+        rows = rows_of(course, items=60, seed=seed)
         found += any(find_collapse(rows[:end]) for end in range(len(rows) + 1))
-    assert found <= 3  # fewer than 1 % are expected
+    assert found <= 3  # fewer than 1 % are expected; by the mean of two evaluations 18 dips were

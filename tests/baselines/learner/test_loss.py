@@ -11,13 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from flowzoo.baselines.learner.loss import (
-    LossConfig,
-    LossNormaliser,
-    LossStats,
-    NonFiniteError,
-    policy_loss,
-)
+from flowzoo.baselines.learner.choices import LossConfig
+from flowzoo.baselines.learner.loss import LossNormaliser, LossStats, NonFiniteError, policy_loss
 from flowzoo.errors import UsageError
 
 LENGTHS = (5, 1, 0, 3)

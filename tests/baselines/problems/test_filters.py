@@ -17,8 +17,8 @@ from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.compute import PRESETS, RunningMean
+from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.problems.filters import FilterConfig, gather, job_of, needed
 from flowzoo.baselines.problems.judge import Judge, LengthShaping, informative_jobs
 from flowzoo.envs import Call, EpisodeRecord, make_workflow

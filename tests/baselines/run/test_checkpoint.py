@@ -29,8 +29,9 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.checkpoint import load, save
 from flowzoo.baselines.run.manifest import best, checkpoints, latest, read
+from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import sealed
@@ -293,7 +294,8 @@ import itertools, torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.run.checkpoint import CheckpointRetention, save
+from flowzoo.baselines.run.checkpoint import save
+from flowzoo.baselines.run.retention import CheckpointRetention
 torch.set_num_threads(1)
 learner = Learner(Qwen3ForCausalLM(Qwen3Config(**SHAPE)), LearnerConfig())
 for step in itertools.count(1):

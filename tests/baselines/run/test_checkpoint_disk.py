@@ -20,8 +20,9 @@ from flowzoo.agents.hf.policy import load_model
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.checkpoint import load, save
 from flowzoo.baselines.run.manifest import checkpoints, latest
+from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.errors import DataError, SaveError, UsageError
 
 
@@ -60,7 +61,8 @@ import sys
 from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
-from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.checkpoint import (load, save)
+from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.errors import SaveError
 from flowzoo.baselines.learner.update import Learner

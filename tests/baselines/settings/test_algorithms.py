@@ -11,8 +11,7 @@ import pytest
 
 from flowzoo import cli
 from flowzoo.baselines.advantages.compute import PRESETS
-from flowzoo.baselines.learner.choices import Aggregation
-from flowzoo.baselines.learner.loss import LossConfig
+from flowzoo.baselines.learner.choices import Aggregation, LossConfig
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.errors import UsageError
 

@@ -23,8 +23,8 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.loss import LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.run.directory import plain

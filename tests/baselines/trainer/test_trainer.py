@@ -301,8 +301,7 @@ def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued
 
 
 def test_choices_of_the_advantage_are_read_as_words() -> None:
-    from flowzoo.baselines.advantages.spec import PRESETS
-    from flowzoo.baselines.plan import with_words
+    from flowzoo.baselines.advantages.spec import PRESETS, with_words
     from flowzoo.envs.settings import read_settings
 
     words = ["std=none", "mean_group=problem+role", "mean_weight=call", "eps=1e-3"]

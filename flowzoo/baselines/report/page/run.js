@@ -188,7 +188,7 @@ const gradientSection = (run) => {
       maybe("Effective roles", "exp of the entropy of the mass shares of a policy's roles.", several(below(run, "grad/effective_roles/")), { least: 1, legend: true }),
       maybe("Dominance", "The largest mass share of a policy's roles.", several(below(run, "grad/dominance/")), { percent: true, most: 1, legend: true }),
       maybe("Conflict", "Share of negative cosines between the roles of a policy.", several(below(run, "grad/conflict/")), { percent: true, min: 0, max: 1, legend: true }),
-      maybe("Gradient spikes", "1 where the norm is above 5 times its running median.", below(run, "grad/spike/"), { min: 0, max: 1, legend: true }),
+      maybe("Gradient spikes", "1 where the norm is above 5 times its running median and more than its spread explains.", below(run, "grad/spike/"), { min: 0, max: 1, legend: true }),
       maybe("Amplification of parallel agents", "N for N agents that push one way, √N for orthogonal ones of one length. Corrected for noise, with its 95 % interval; naive: of the sample itself, which also measures noise. One probe a point, where its interval is bounded.", amplification(run, "amplification"), { least: 0, legend: true }),
       maybe("Amplification of the applied update", "The same of the update that Adam makes of the gradient.", amplification(run, "amplification_applied"), { least: 0, legend: true }),
     ]) : h("p", { class: "muted" }, "The roles' gradients were not measured in this run: train with --role-gradients."),

@@ -31,7 +31,7 @@ def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
         ]
     except ValueError:  # they are not indented alike
         shown = []
-    shown += [match.groups() for match in _EXAMPLE.finditer(prompt)]  # type: ignore[misc]
+    shown += [match.groups() for match in _EXAMPLE.finditer(prompt)]
     tests = (_example(call.strip(), expected.strip(), entry) for call, expected in shown)
     return tuple(test for test in tests if test is not None)
 

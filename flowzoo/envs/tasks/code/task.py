@@ -38,7 +38,8 @@ from flowzoo.envs.tasks.code.answers import (
     observed_outputs,
 )
 from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
-from flowzoo.envs.tasks.code.files import CodeLayout, CodeRow, code_rows, with_prelude
+from flowzoo.envs.tasks.code.files import CodeLayout, code_rows
+from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
 from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
 from flowzoo.envs.tasks.code.usable import (

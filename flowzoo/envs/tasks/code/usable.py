@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.tasks.code.files import CodeRow, code_rows, with_prelude
+from flowzoo.envs.tasks.code.files import code_rows
+from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
 from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, unusable_rows
 from flowzoo.reward.code.score import judge_again
 from flowzoo.sandbox.box.job import MOST_OUTPUT, least_output

@@ -1,0 +1,191 @@
+"""Policies of a command line: their options, and the roster that they describe."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from flowzoo.agents.specs import EngineName
+from flowzoo.errors import UsageError, unknown
+
+# Specs may hold "=" themselves (a URL's query), so a role is told by its form: role or role_N.
+_FOR_ROLE = re.compile(r"(?P<role>[a-z]+(?:_[a-z]+)*(?:_\d+)?)=(?P<spec>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """Who answers, and how it samples."""
+
+    policy: tuple[str, ...] = ("pocket",)
+    """One policy for all roles, or several ROLE=POLICY.
+    Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
+    pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
+    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
+    engine: EngineName = "transformers"
+    """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
+    `endpoint`. Nothing falls back to another by itself."""
+    endpoint: str = ""
+    """URL of a running `vllm serve` for `engine=openai`, e.g. http://localhost:8000/v1."""
+    temperature: float = 1.0
+    """Divides the logits; 0 is greedy decoding."""
+    top_p: float = 1.0
+    """Sampled from the smallest set of tokens whose probability reaches this; 1 keeps all."""
+    top_k: int = 0
+    """Sampled from this many most likely tokens; 0 keeps all."""
+    max_tokens: int = 256
+    """Most tokens in one reply, in roles that `lengths` says nothing else about."""
+    lengths: tuple[str, ...] = ()
+    """Token budgets of single roles, as ROLE=PROMPT/REPLY, e.g. aggregator=4096/512 or
+    aggregator=/512. A prompt over its budget is shortened: quotes first, the problem last."""
+    thinking: tuple[str, ...] = ()
+    """Whether models think before they answer: `on`, `off`, or ROLE=on, ROLE=off for single roles;
+    by default as their chat template says."""
+
+    def by_role(self, roles: Iterable[str]) -> dict[str, str]:
+        """Role or agent -> policy spec; see `split_policies`."""
+        return split_policies(self.policy, roles)
+
+
+def split_policies(words: Sequence[str], roles: Iterable[str]) -> dict[str, str]:
+    """Read `SPEC` or `ROLE=SPEC ...` into a map from role or agent to policy spec.
+
+    A lone spec counts for every role that has none of its own.
+
+    Raises:
+        UsageError: two specs without a role, or a role given twice or unknown. (`build_roster`
+            checks that every role has a policy.)
+    """
+    known = list(roles)
+    given: dict[str, str] = {}
+    rest: list[str] = []
+    for word in words:
+        match = _FOR_ROLE.fullmatch(word)
+        if match is None:
+            rest.append(word)
+            continue
+        role, spec = match["role"], match["spec"]
+        if re.sub(r"_\d+$", "", role) not in known:
+            raise unknown("role", role, known)
+        if role in given:
+            raise UsageError(f"--policy gives role {role!r} twice: {given[role]!r} and {spec!r}.")
+        given[role] = spec
+    if len(rest) > 1:
+        raise UsageError(
+            f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
+            f"without roles; the roles are {', '.join(known)}."
+        )
+    if rest:
+        return {role: rest[0] for role in known if role not in given} | given
+    return given
+
+
+_WITHOUT_MODEL = ("scripted", "openai", "human")
+"""Policies that need no library of models."""
+
+
+def check_roster(workflow: Any, policies: PolicyOptions) -> None:
+    """Refuse what is wrong with the policies' words before a library of models is loaded.
+
+    Raises:
+        UsageError: an unknown role or policy, a role without one, or a number out of range.
+    """
+    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.lengths import read_lengths, with_default
+    from flowzoo.agents.scripted import ScriptedPolicy
+    from flowzoo.agents.specs import check_spec
+
+    if (policies.engine == "openai") != bool(policies.endpoint):
+        raise UsageError(
+            "--engine openai and --endpoint belong together, got "
+            f"--engine {policies.engine} and --endpoint {policies.endpoint!r}."
+        )
+    roles = workflow.role_counts()
+    by_role = policies.by_role(roles)
+    _, longest = with_default(read_lengths(policies.lengths, roles), roles, policies.max_tokens)
+    Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
+    read_thinking(policies.thinking, by_role)
+    for spec in by_role.values():
+        check_spec(spec, workflow.task.name)
+    expert = ScriptedPolicy(workflow)
+    Roster(dict.fromkeys(by_role, expert)).check(roles)
+
+
+@contextmanager
+def open_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
+    """The roster of the options, whose engines end with the block."""
+    import asyncio
+
+    roster = build_roster(workflow, policies, seed)
+    try:
+        yield roster
+    finally:
+        for policy in roster.policies.values():
+            asyncio.run(policy.close())
+
+
+def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
+    """The roster of the options: one policy object per distinct spec.
+
+    Raises:
+        UsageError: no policy for a role, a bad spec, or an endpoint without its engine.
+    """
+    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.lengths import read_lengths, with_default
+
+    check_roster(workflow, policies)
+    roles = workflow.role_counts()
+    by_role = policies.by_role(roles)
+    if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
+        quiet_transformers()
+    lengths, longest = with_default(
+        read_lengths(policies.lengths, roles), roles, policies.max_tokens
+    )
+    sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
+    switches = read_thinking(policies.thinking, by_role)
+    wanted = {role: (by_role[role], switches[role]) for role in by_role}
+    made = make_policies(wanted.values(), workflow, policies, sampling, seed)
+    roster = Roster({role: made[want] for role, want in wanted.items()}, lengths)
+    roster.check(roles)
+    return roster
+
+
+def make_policies(
+    wanted: Iterable[tuple[str, bool | None]],
+    workflow: Any,
+    policies: PolicyOptions,
+    sampling: Any,
+    seed: int,
+) -> dict[tuple[str, bool | None], Any]:
+    """One policy per distinct pair of spec and switch for thoughts, each under its own name."""
+    from flowzoo.agents.specs import make_policy
+
+    made: dict[tuple[str, bool | None], Any] = {}
+    for spec, thinking in sorted(set(wanted), key=str):
+        known = any(other == spec for other, _ in made)
+        made[spec, thinking] = make_policy(
+            spec,
+            oracle=workflow,
+            name=f"{spec} (thinking: {thinking})" if known else None,
+            sampling=sampling,
+            seed=seed,
+            engine=policies.engine,
+            endpoint=policies.endpoint,
+            thinking=thinking,
+        )
+    return made
+
+
+def quiet_transformers() -> None:
+    """No progress bars for loading a model of a few megabytes, if transformers is there at all."""
+    if find_spec("transformers") is not None:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()

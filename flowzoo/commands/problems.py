@@ -1,0 +1,87 @@
+"""Workflow and problems of a command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.tasks.task import Split
+from flowzoo.errors import UsageError
+from flowzoo.sandbox.tier import SandboxName
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemOptions:
+    """Which problems are played."""
+
+    task: str | None = None
+    """Task the workflow works on: a name of `flowzoo list`, or module:Class. Default: the
+    workflow's own."""
+    preset: str = "strict"
+    """Rules of the workflow: strict, paper, or another that `flowzoo list` names."""
+    data: str | None = None
+    """Data file of the task, or id of a data set on the hub; default: generated problems."""
+    split: Split | None = None
+    """Part of the problems; by default `all` of a data file and `validation` of a generator."""
+    seed: int = 0
+    """Seed of problems and of sampling."""
+    sandbox: SandboxName | None = None
+    """Isolation of programs, for tasks that run them; default: the best this machine has."""
+    skip_unusable: bool = False
+    """Leave out rows of the data file that cannot be used (task code), instead of listing them."""
+    options: tuple[str, ...] = ()
+    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+
+    def which_split(self) -> str:
+        """The split to play: the one given, else all of a file, else validation."""
+        return self.split or ("all" if self.data else "validation")
+
+    def settings(self) -> dict[str, Setting]:
+        """The further settings by name; see `read_settings`."""
+        return read_settings(self.options)
+
+
+def build_workflow(name: str, problems: ProblemOptions) -> Any:
+    """The workflow on its task, as the options say."""
+    from flowzoo.envs import make_workflow
+    from flowzoo.envs.api.registry import workflow_class
+    from flowzoo.envs.tasks import task_class, task_options
+
+    settings = {"preset": problems.preset, **problems.settings()}
+    taken = task_options(task_class(problems.task or workflow_class(name).default_task))
+    if taken is None or "seed" in taken:  # a task of somebody's own may have none
+        settings = {"seed": problems.seed, **settings}
+    add_setting(settings, "data", problems.data)
+    add_setting(settings, "sandbox", problems.sandbox)
+    add_setting(settings, "skip_unusable", problems.skip_unusable or None)
+    return make_workflow(name, problems.task, **settings)
+
+
+def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
+    """The distinct problems that are played: `count` of them, else all of a file, else 500.
+
+    Raises:
+        UsageError: the split has fewer, or none.
+    """
+    from flowzoo.agents.problems import distinct_problems
+    from flowzoo.envs.tasks.guarded import get_size
+
+    if count is None:
+        count = 500 if get_size(workflow.task, split) is None else None
+    if (count or 0) > 20_000:
+        print(f"looking for {count:,} distinct problems", file=sys.stderr, flush=True)
+    found = distinct_problems(workflow.task, split, count)
+    if not found:
+        raise UsageError(f"split {split!r} of task {workflow.task.name!r} has no problems")
+    return found
+
+
+def grading_of(workflow: Any) -> Mapping[str, Any]:
+    """What answers are graded with; says on stderr how far programs are confined, if any run."""
+    grading = workflow.grading()
+    if "sandbox" in grading:
+        print(f"sandbox: {grading['sandbox']['trust']}", file=sys.stderr, flush=True)
+    return grading
