@@ -111,9 +111,18 @@ def without_collector() -> Iterator[None]:
     try:
         yield
         gc.freeze()
-        atexit.register(gc.unfreeze)  # some libraries count at the end what is left, and tell
+        atexit.register(thaw)
     finally:
         gc.enable()
+
+
+def thaw() -> None:
+    """At the end: bindings as triton's count what is left of them, and tell, so it is all freed.
+
+    Where none of them was imported that search, which takes a second, is left out.
+    """
+    if not sys.modules.keys().isdisjoint(("triton", "vllm")):
+        gc.unfreeze()
 
 
 def import_trainer() -> None:
