@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-quick_tuple = tuple.__new__
+quick_tuple: Callable[[Any, tuple[Any, ...]], Any] = tuple.__new__
 """`quick_tuple(Kind, (a, b))` is `Kind(a, b)` for a NamedTuple, at a third of the cost: the class's
 own `__new__` is a function in Python."""
 

@@ -113,8 +113,6 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
     payoffs, workflow = episode.finished().payoffs, episode.workflow
     if episode.truncated:
         return [(0.0, None)] * len(settled.calls)
-    if payoffs is None and workflow.credit == "team":  # as `immediate` has it, without calls
-        return [(part.get("format", 0.0), None) for part in settled.parts]
     earned: list[tuple[float, float | None]] = []
     for (turn, _), part, reward in zip(settled.calls, settled.parts, settled.rewards, strict=True):
         role = workflow.agents[turn.agent][0]
