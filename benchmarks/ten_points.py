@@ -62,11 +62,11 @@ class Point(NamedTuple):
 
 POINTS = (
     Point("1. a fall of 50 points", ("twelve",), "cliff|falling|held-out problems"),
-    Point("2. a run that rises", ("rises",), "cliff|fall|lost|shows in|stands out"),
+    Point("2. a run that rises", ("rises",), "cliff|fall|lost|shows|stands out"),
     Point(
         "3. checking roles that collapse",
         ("evaluator", "verifier"),
-        "collapsed|worse than|cost the most|shows in|stands out",
+        "collapsed|worse than|cost the most|shows|stands out",
         r"would change by: (\w+ [+−][\d.]+ points)|adds ([+−][\d.]+ points)|"
         r"((?:accepts|calls enough) [\d.]+ % \()[^;]*; ([\d.]+ % at the best)",
     ),

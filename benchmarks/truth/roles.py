@@ -172,6 +172,8 @@ PLANTED: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("search_team", "the searcher falls", SEARCH, SEARCH | {"searcher": 0.15}, "searcher"),
 ]  # fmt: skip
 """Workflow, what is planted, skills before and now, and the culprit."""
+NOBODY = 3
+"""How many times as many pairs the rows without a culprit take: their rate is the smaller one."""
 
 
 def blame_table(options: Options) -> None:
@@ -180,16 +182,17 @@ def blame_table(options: Options) -> None:
         f"\n{'workflow':13} {'planted':48} {'culprit':12} {'right':>6} {'other':>6} {'nobody':>7} "
         f"{'cost':>6}"
     )
-    right_of = wrong_of = planted_of = 0
+    right_of = wrong_of = planted_of = total = false_of = clean_of = 0
+    first = 10_000 * options.seed
     for name, what, before, now, culprit in PLANTED:
         task = "search" if name == "search_team" else "math"
         workflow = make_workflow(name, task, level=1)
         problems = distinct_problems(workflow.task, "validation", 200)
         blamed: list[str] = []
         costs: list[float] = []
-        for number in range(options.blames):
+        for number in range(options.blames * (1 if culprit else NOBODY)):
             parts = [
-                scripted_episodes(workflow, problems, skills, 2 * number + place)
+                scripted_episodes(workflow, problems, skills, first + 2 * number + place)
                 for place, skills in enumerate((before, now))
             ]
             found = find_blame(workflow, problems, *parts)
@@ -200,16 +203,18 @@ def blame_table(options: Options) -> None:
         other = len(blamed) - right - (nobody if culprit else 0)
         if culprit:
             planted_of, right_of = planted_of + len(blamed), right_of + right
-        wrong_of += other
+        else:
+            false_of, clean_of = false_of + other, clean_of + len(blamed)
+        wrong_of, total = wrong_of + other, total + len(blamed)
         print(
             f"{name:13} {what:48} {culprit or '-':12} {right / len(blamed):6.1%} "
             f"{other / len(blamed):6.1%} {nobody / len(blamed):7.1%} "
             f"{100 * float(np.mean(costs)) if costs else math.nan:6.1f}",
             flush=True,
         )
-    total = options.blames * len(PLANTED)
     print(
         f"planted culprits blamed: {right_of} of {planted_of} ({right_of / planted_of:.1%}); "
         f"somebody blamed wrongly: {wrong_of} of {total} (upper bound "
-        f"{upper_bound(wrong_of, total):.1%})"
+        f"{upper_bound(wrong_of, total):.1%}), where nobody was to blame {false_of} of {clean_of} "
+        f"({upper_bound(false_of, clean_of):.1%})"
     )
