@@ -213,6 +213,9 @@ def test_a_damaged_run(
         assert repeated_rows(root) == repeated_rows(whole)[: case.opened + 1]
         rest = f"checkpoints/step-{case.opened:08}"
         assert contents(root / rest) == contents(brief_runs / case.state / rest)
+        torn = root / NEWEST[case.state]
+        assert not torn.exists(), "its step could not be saved again"
+        assert torn.with_name(f"torn-{torn.name}").is_dir()
         return
     assert repeated_rows(root) == repeated_rows(whole)
     assert weights(root) == weights(whole)
