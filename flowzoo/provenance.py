@@ -7,6 +7,7 @@ this process's own secret environment variables, wherever they occur.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -115,15 +116,8 @@ def describe_run(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of the installed ones of `PACKAGES`; reads metadata, imports nothing."""
-    from importlib import metadata  # slow to import, and every command imports this module
-
-    found: dict[str, str] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: _version(name) for name in PACKAGES}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def source_revision() -> str | None:
@@ -155,6 +149,17 @@ def usable_cores() -> int:
         return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):
         return cores
+
+
+@functools.cache  # the whole of a distribution's metadata is read for it
+def _version(name: str) -> str | None:
+    """The version of an installed distribution, as it was when it was first asked for."""
+    from importlib import metadata  # slow to import, and every command imports this module
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import gc
 import importlib
-import multiprocessing
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -94,30 +97,86 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     vLLM looks through it eight times in the life of an engine, and thaws it whenever one ends.
     """
-    if any(item.get_closest_marker("vllm") for item in session.items) and find_spec("vllm"):
+    of_vllm = [item for item in session.items if item.get_closest_marker("vllm")]
+    if of_vllm and find_spec("vllm"):
         with warnings.catch_warnings(action="ignore"):
-            importlib.import_module("vllm.v1.engine.async_llm")
+            for name in ENGINE_MODULES:
+                importlib.import_module(name)
         gc.unfreeze = lambda: None
     gc.collect()
     gc.freeze()
+    if find_spec("vllm") and any(item.get_closest_marker("full") for item in of_vllm):
+        serve_forks()
     gc.set_threshold(50_000, 20, 100)  # tests make much that stays for the whole of one
     gc.enable()
 
 
+ENGINE_MODULES = [
+    "flowzoo.agents.vllm.convert",  # it imports vLLM, and mends what trips over other libraries
+    "vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker",
+    "vllm.v1.worker.cpu_model_runner", "vllm.model_executor.models.qwen3",
+    "vllm.entrypoints.launchers.api_server.entry",
+]  # fmt: skip
+
+
+def serve_forks() -> None:
+    """Let a copy of this process, as it is now, be the fork server of `multiprocessing`.
+
+    vLLM takes 16 CPU s to import: here it is done once for this process and all its forks.
+    """
+    server: Any = vars(forkserver)["_forkserver"]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # a name that Linux chooses, and no file
+        listener.listen()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.close(writer)
+                forkserver.main(listener.detach(), reader, [])
+            finally:
+                os._exit(0)  # it ends when nobody holds the other end of the pipe any more
+        os.close(reader)
+        server._forkserver_address = listener.getsockname()
+        server._forkserver_alive_fd, server._forkserver_pid = writer, pid
+
+
+class ForkedProcess(ForkServerProcess):
+    """A fork that has the variables of the process that starts it, as a spawned one has."""
+
+    def start(self) -> None:
+        """Keep the variables of this moment."""
+        self.variables = dict(os.environ)
+        super().start()
+
+    def run(self) -> None:
+        """Take them over."""
+        os.environ.clear()
+        os.environ.update(self.variables)
+        super().run()
+
+
+class Forks(ForkServerContext):
+    """What vLLM takes for `multiprocessing`."""
+
+    Process = ForkedProcess  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="session")
+def forks() -> Forks:
+    """Processes that have imported vLLM already, in the place of `multiprocessing`."""
+    return Forks()
+
+
 @pytest.fixture(scope="module")
-def forked_engines() -> Iterator[None]:
-    """Processes of split engines are forks of one that has imported vLLM, which takes 16 CPU s.
+def forked_engines(forks: Forks) -> Iterator[None]:
+    """Processes of split engines are forks.
 
     A CPU's engines are spawned; `tests/agents/vllm/test_vllm.py` starts one in that way, too.
     """
     engines = importlib.import_module("vllm.v1.engine.utils")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["flowzoo.agents.vllm.convert", "vllm.v1.worker.cpu_worker", "vllm.v1.engine.core",
-         "vllm.v1.worker.cpu_model_runner", "vllm.model_executor.models.qwen3"]
-    )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "get_mp_context", lambda: context)
+        patch.setattr(engines, "get_mp_context", lambda: forks)
         yield
 
 

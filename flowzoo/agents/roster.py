@@ -93,6 +93,8 @@ class Roster:
 
     def lengths(self, agent: str) -> Lengths:
         """The token budgets of an agent: its own, else its role's, else none."""
+        if not self._lengths:
+            return _NO_LENGTHS
         return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
 
     def check(self, roles: Roles) -> None:

@@ -74,6 +74,7 @@ from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.follower import RunFollower
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.run.stopping import stop_reason
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Call, Workflow
@@ -358,7 +359,7 @@ class Trainer:
             {name: one.tokenizer for name, one in self.trained.items()},
             state=state,
             score=score,
-            keep=checkpoint.CheckpointRetention(config.keep_last, every=config.keep_every),
+            keep=CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
             texts={} if sampled is None else {ahead.FILE: ahead.to_text(sampled)},
             metrics=self.history,

@@ -70,7 +70,9 @@ def run(options: Options) -> int:
         return kept_of_run(root, None if trainer is None else trainer.step, steps, options.restart)
 
     with interruptible(kept):
-        tell_memory(options.settings)
+        with without_collector():
+            tell_memory(options.settings)
+            import_trainer()
         trainer = open_trainer(options)
         tell_start(trainer)
         with step_progress(steps, trainer.step) as on_step:
@@ -96,19 +98,43 @@ def follow(options: Options) -> int:
     """Train as a rank that writes nothing; the first says what there is to say."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
+    with without_collector():
+        import_trainer()
     open_trainer(options).train()
     return 0
 
 
-def open_trainer(options: Options) -> Trainer:
-    """The trainer; what it takes is imported first."""
-    gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """For imports: nothing that is imported becomes garbage, and looking for it takes time."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+        atexit.register(thaw)
+    finally:
+        gc.enable()
+
+
+def thaw() -> None:
+    """At the end: bindings as triton's count what is left of them, and tell, so it is all freed.
+
+    Where none of them was imported that search, which takes a second, is left out.
+    """
+    if not sys.modules.keys().isdisjoint(("triton", "vllm")):
+        gc.unfreeze()
+
+
+def import_trainer() -> None:
+    """Import what a run takes; torch and transformers are most of it."""
     quiet_transformers()
+    import flowzoo.baselines.trainer  # noqa: F401
+
+
+def open_trainer(options: Options) -> Trainer:
+    """The trainer of a run."""
     from flowzoo.baselines.trainer import Trainer
 
-    gc.freeze()
-    atexit.register(gc.unfreeze)  # some libraries count at the end what is left of them, and tell
-    gc.enable()
     return Trainer(options.settings, restart=options.restart)
 
 

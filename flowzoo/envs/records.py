@@ -197,9 +197,21 @@ _CALL_FIELDS = tuple(one.name for one in fields(Call))
 _RECORD_FIELDS = tuple(one.name for one in fields(EpisodeRecord))
 
 
+_CALL_PLACES = {name: place for place, name in enumerate(_CALL_FIELDS)}
+_call_row = operator.attrgetter(*_CALL_FIELDS)
+
+
 def call_values(call: Call) -> dict[str, Any]:
-    """The fields of `call`: `make_call(**{**call_values(call), ...})` is `replace(call, ...)`."""
-    return {name: getattr(call, name) for name in _CALL_FIELDS}
+    """The fields of `call`."""
+    return dict(zip(_CALL_FIELDS, _call_row(call), strict=True))
+
+
+def changed_call(call: Call, changes: Mapping[str, Any]) -> Call:
+    """`replace(call, **changes)`, for whoever changes very many."""
+    row = list(_call_row(call))
+    for name, value in changes.items():
+        row[_CALL_PLACES[name]] = value
+    return make_call(*row)  # by place: as many names take three times as long
 
 
 @dataclass(frozen=True, slots=True)

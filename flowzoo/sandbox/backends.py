@@ -22,12 +22,6 @@ READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
 STDERR_BYTES = 4096
 """Bytes kept of what a box says on stderr; it says nothing unless it breaks."""
-EXIT_STATUS_SECONDS = 0.3
-"""How long the end of a box's stream waits for the status of its process."""
-FOLDER_SECONDS = 2.0
-"""How long the removal of a box's files may be tried."""
-END_SECONDS = 10.0
-"""How long a killed process may take to be gone; the kernel needs milliseconds."""
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",

@@ -17,11 +17,8 @@ from typing import Any
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.backends import (
-    END_SECONDS,
     ENVIRONMENT,
-    EXIT_STATUS_SECONDS,
     FLAGS,
-    FOLDER_SECONDS,
     LEAST_MEMORY_MB,
     READ_BYTES,
     RUNNER,
@@ -32,6 +29,13 @@ from flowzoo.sandbox.backends import (
 from flowzoo.sandbox.packages import package_folders
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import TRUST
+
+EXIT_STATUS_SECONDS = 0.3
+"""How long the end of a box's stream waits for the status of its process."""
+FOLDER_SECONDS = 2.0
+"""How long the removal of a box's files may be tried."""
+END_SECONDS = 10.0
+"""How long a killed process may take to be gone; the kernel needs milliseconds."""
 
 
 class LocalBackend:

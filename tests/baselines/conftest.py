@@ -25,16 +25,16 @@ WARM = Path(__file__).parent / "warm.py"
 
 @pytest.fixture
 def tiny_model() -> Callable[..., Any]:
-    """`tiny_model(seed)`: a Qwen3 of two layers, the same for the same seed."""
+    """`tiny_model(seed, layers)`: a Qwen3 of two layers, the same for the same seed."""
 
-    def make(seed: int = 0) -> Any:
+    def make(seed: int = 0, layers: int = 2) -> Any:
         import torch
         from transformers import Qwen3Config, Qwen3ForCausalLM
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         config = Qwen3Config(
-            vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            vocab_size=VOCAB, hidden_size=16, num_hidden_layers=layers, num_attention_heads=2,
             num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
             max_position_embeddings=64, initializer_range=0.3,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.sandbox import backends, tier
+from flowzoo.sandbox import local, tier
 from flowzoo.sandbox.box import engine as box_engine
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.docker import reaper as docker_reaper
@@ -34,8 +34,8 @@ def patient_host() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(box_run, "SLACK", PATIENCE)
         patch.setattr(box_engine, "CLOSE_SECONDS", PATIENCE)
-        patch.setattr(backends, "EXIT_STATUS_SECONDS", PATIENCE)
-        patch.setattr(backends, "END_SECONDS", PATIENCE)
+        patch.setattr(local, "EXIT_STATUS_SECONDS", PATIENCE)
+        patch.setattr(local, "END_SECONDS", PATIENCE)
         patch.setattr(docker_reaper, "GONE_SECONDS", PATIENCE)
         patch.setattr(pool_dispatch, "FORK_SECONDS", PATIENCE)
         yield

@@ -38,6 +38,20 @@ class PreallocatedLayer(DynamicLayer):
         super().__init__()
         self._buffers: list[torch.Tensor] = []
         self._length = 0
+        self._rows, self._of, self._first = slice(None), 0, 0
+
+    def read_rows(self, rows: slice, of: int, first: int) -> None:
+        """From here on to `whole` be these rows of a batch of `of`, empty and without the places
+        before `first`, where they have pads.
+        """
+        self._rows, self._of, self._first, self._length = rows, of, first, first
+        if self.is_initialized:
+            self._publish()
+
+    def whole(self) -> None:
+        """Be the whole batch again; all of its rows were read, to the same place."""
+        self._rows, self._first = slice(None), 0
+        self._publish()
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -45,30 +59,47 @@ class PreallocatedLayer(DynamicLayer):
         """Append (rows, heads, new, head_dim) states; return all states so far as views."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
+            rows = self._of or key_states.shape[0]
+            self._buffers = [
+                states.new_empty(rows, states.shape[1], 0, states.shape[3])
+                for states in (key_states, value_states)
+            ]
         start, self._length = self._length, self._length + key_states.shape[2]
         if self._length > self._buffers[0].shape[2]:
             room = self._length + max(64, self._length // 2)
-            self._buffers = [_widened(buffer, start, room) for buffer in self._buffers]
-        self._buffers[0][:, :, start : self._length] = key_states
-        self._buffers[1][:, :, start : self._length] = value_states
+            self._buffers = [_widened(buffer, room) for buffer in self._buffers]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[self._rows, :, start : self._length] = states
+            if self._first == start > 0:  # what is masked has to be finite
+                buffer[self._rows, :, :start] = 0
         return self._publish()
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Keep, or repeat, the rows `beam_idx`."""
-        self._buffers = [buffer[beam_idx] for buffer in self._buffers]
+        self._buffers = [_rows_of(buffer, beam_idx, self._length) for buffer in self._buffers]
         self._publish()
 
     def _publish(self) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = (buffer[:, :, : self._length] for buffer in self._buffers)
+        keys, values = (
+            buffer[self._rows, :, self._first : self._length] for buffer in self._buffers
+        )
         self.keys, self.values = keys, values
         return keys, values
 
 
-def _widened(buffer: torch.Tensor, used: int, room: int) -> torch.Tensor:
+def _widened(buffer: torch.Tensor, room: int) -> torch.Tensor:
     wide = buffer.new_empty(*buffer.shape[:2], room, buffer.shape[3])
-    wide[:, :, :used] = buffer[:, :, :used]
+    wide[:, :, : buffer.shape[2]] = buffer
     return wide
+
+
+def _rows_of(buffer: torch.Tensor, rows: torch.Tensor, used: int) -> torch.Tensor:
+    """Rows of a buffer with the same room; only what is used of it is copied."""
+    kept = buffer[:, :, :used].index_select(0, rows)
+    if len(rows) > len(buffer):
+        buffer = buffer.new_empty(len(rows), *buffer.shape[1:])
+    buffer[: len(rows), :, :used] = kept
+    return buffer[: len(rows)]
 
 
 def new_cache(model: Any) -> DynamicCache:

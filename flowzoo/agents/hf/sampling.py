@@ -65,7 +65,7 @@ def draw(
     if sampling.temperature == 0.0:
         tokens = logits.argmax(-1, keepdim=True)
         return tokens[:, 0], logits.log_softmax(-1).gather(1, tokens)[:, 0]
-    scores = logits / sampling.temperature
+    scores = logits if sampling.temperature == 1.0 else logits / sampling.temperature
     if not (sampling.top_k or sampling.top_p < 1.0):
         logps = scores.log_softmax(-1)
         tokens = _invert(logps, noise)
@@ -79,9 +79,10 @@ def draw(
 def _invert(logps: torch.Tensor, noise: np.ndarray) -> torch.Tensor:
     """The first place (rows, 1) whose cumulative probability exceeds `noise`."""
     # float64, because float32 sums over a large vocabulary lose its rare tokens
-    heights = logps.double().exp().cumsum(-1)
+    heights = logps.double().exp_()
+    torch.cumsum(heights, -1, out=heights)
     total = heights[:, -1:]
     target = torch.from_numpy(noise).to(logps.device)[:, None] * total
     # Rounding must not lift the target to the total: nothing exceeds that.
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    return (heights <= target).sum(-1, keepdim=True).clamp_max(logps.shape[1] - 1)
+    return torch.searchsorted(heights, target, right=True).clamp_max_(logps.shape[1] - 1)

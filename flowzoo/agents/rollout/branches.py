@@ -39,8 +39,9 @@ class Phase(NamedTuple):
 def check_one_prompt(turn: OpenTurn, answers: Sequence[Response]) -> None:
     """Raise `UsageError` unless all candidates of a turn were sampled from the same tokens."""
     first = answers[0]
+    ids = list(first.completion.prompt_ids)
     for answer in answers[1:]:
-        same = list(answer.completion.prompt_ids) == list(first.completion.prompt_ids)
+        same = list(answer.completion.prompt_ids) == ids
         if not same or answer.policy != first.policy:
             raise UsageError(
                 f"policy {answer.policy!r} turned one prompt of {turn.agent} into different "
@@ -61,10 +62,9 @@ def sample_phase(
         suffix: what tells the keys of this phase from those of the same turn on other branches.
     """
     turns, number = open_turns(episode), episode.asks[0].phase
+    problem = episode.problem.id
     requests = [
-        make_request(
-            roster, (*key, turn.agent, turn.turn, *suffix, candidate), turn, episode.problem.id
-        )
+        make_request(roster, (*key, turn.agent, turn.turn, *suffix, candidate), turn, problem)
         for turn in turns
         for candidate in range(count)
     ]
@@ -79,10 +79,14 @@ def fork_with_replies(
     episode: Episode, phase: Phase, choice: Choice, key: str | None = None
 ) -> Episode:
     """A fork of `episode` in which the open turns were answered as `choice` says."""
-    branch = episode.fork(key)
+    return answered(episode.fork(key), phase, choice)
+
+
+def answered(episode: Episode, phase: Phase, choice: Choice) -> Episode:
+    """`episode`, after its open turns were answered as `choice` says."""
     for turn, answers, candidate in zip(phase.turns, phase.answers, choice, strict=True):
-        branch.reply(turn.agent, answers[candidate].completion.text)
-    return branch
+        episode.reply(turn.agent, answers[candidate].completion.text)
+    return episode
 
 
 def resolve_effects(episodes: Sequence[Episode]) -> Generator[EffectBatch, list[Any], None]:

@@ -18,8 +18,9 @@ from flowzoo.agents.roster import Roster
 from flowzoo.envs import Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import Effect, EffectResult, Found, Ran
-from flowzoo.frozen import quick_maker
+from flowzoo.frozen import quick_maker, quick_tuple
 
 _request = quick_maker(Request)
 
@@ -81,8 +82,9 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
         return []
     agents, keep, quotes = episode.workflow.agents, episode.problem.text, quotable(episode.log)
     return [
-        OpenTurn(
-            turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages, keep, quotes
+        quick_tuple(
+            OpenTurn,
+            (turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages, keep, quotes),
         )
         for turn in waiting
     ]
@@ -134,7 +136,9 @@ def engine_fields(answers: Mapping[int, Response]) -> dict[int, dict[str, Any]]:
 def with_answers(finished: EpisodeRecord, answers: Mapping[int, Response]) -> EpisodeRecord:
     """`finished` with policy, token ids and log-probs in every call that `answers` knows."""
     fields = engine_fields(answers)
-    calls = [replace(call, **fields.get(number, {})) for number, call in enumerate(finished.calls)]
+    calls = [
+        changed_call(call, fields.get(number, {})) for number, call in enumerate(finished.calls)
+    ]
     return replace(finished, calls=tuple(calls))
 
 

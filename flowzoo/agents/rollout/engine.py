@@ -13,8 +13,10 @@ batches, hence floats, hence samples, repeat exactly; otherwise requests leave a
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Completion, Policy, Request, ordering
@@ -24,6 +26,7 @@ from flowzoo.envs.episode.effects import PendingEffect as PendingEffect
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
+from flowzoo.frozen import quick_tuple
 
 CHUNK = 256
 """Effects graded in one go."""
@@ -89,6 +92,21 @@ class PendingRequest(NamedTuple):
     request: Request
 
 
+@contextmanager
+def moving() -> Iterator[None]:
+    """Around moving many plays: what they make lives on, so garbage is not looked for among it.
+
+    It is looked for afterwards, if it was before.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 class RolloutEngine:
     """Runs plays; make one for each run."""
 
@@ -139,8 +157,9 @@ class RolloutEngine:
         try:
             while True:
                 self.wake.clear()
-                while more and self.active_plays < self.in_flight:
-                    more = self._admit(next(waiting, None))
+                with moving():
+                    while more and self.active_plays < self.in_flight:
+                        more = self._admit(next(waiting, None))
                 self._grade()
                 self._ask()
                 if self.error is not None:
@@ -196,7 +215,9 @@ class RolloutEngine:
         running.results = [None] * running.pending
         if isinstance(wanted, RequestBatch):
             for index, request in enumerate(wanted.requests):
-                self._queue(request.agent).append(PendingRequest(running, index, request))
+                self._queue(request.agent).append(
+                    quick_tuple(PendingRequest, (running, index, request))
+                )
         else:
             for index, play in enumerate(wanted.plays):
                 self._advance(RunningPlay(play, running.root, running, index), None)
@@ -249,10 +270,11 @@ class RolloutEngine:
         results = await asyncio.to_thread(resolve, self.task, effects)
         self.grading -= 1
         place = 0
-        for running in plays:
-            count = len(running.effects)
-            self._advance(running, results[place : place + count])
-            place += count
+        with moving():
+            for running in plays:
+                count = len(running.effects)
+                self._advance(running, results[place : place + count])
+                place += count
 
     # -- replies -------------------------------------------------------------------------------
 
@@ -263,8 +285,9 @@ class RolloutEngine:
             if self.grading or self.pending_effects or self.busy:
                 return
             for name, queue in self.queues.items():
-                order = ordering(waiting.request.key for waiting in queue)
-                queue.sort(key=lambda waiting: order(waiting.request.key))
+                keys = [waiting.request.key for waiting in queue]
+                ranks = list(map(ordering(keys), keys))
+                queue[:] = [queue[i] for i in sorted(range(len(keys)), key=ranks.__getitem__)]
                 self._send(policies[name], queue)
             return
         for name, queue in self.queues.items():
@@ -290,8 +313,10 @@ class RolloutEngine:
                 f"{len(batch)} requests; it must return one each, in order"
             )
         self.busy.discard(policy.name)
-        for waiting, completion in zip(batch, completions, strict=True):
-            self._deliver(waiting.play, waiting.position, Response(policy.name, completion))
+        name = policy.name
+        with moving():
+            for (play, position, _), completion in zip(batch, completions, strict=True):
+                self._deliver(play, position, quick_tuple(Response, (name, completion)))
 
     # -- tasks ---------------------------------------------------------------------------------
 

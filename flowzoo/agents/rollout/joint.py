@@ -36,6 +36,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.records import changed_call
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.seeding import key_rng
 
@@ -257,7 +258,9 @@ class JointRollout(Sampler):
             for number, call in enumerate(leaf.record.calls):
                 spot = leaf.row_keys[number]
                 node = f"{job.key}/{path_text(spot[0])}"
-                call = replace(call, node=node, candidate=spot[2], value=values[spot])
+                call = changed_call(
+                    call, {"node": node, "candidate": spot[2], "value": values[spot]}
+                )
                 calls.append(call)
                 rows.setdefault(spot, call)
             records.append(replace(leaf.record, calls=tuple(calls)))

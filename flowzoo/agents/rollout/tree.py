@@ -32,6 +32,7 @@ from typing import Any, Literal, NamedTuple
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
+    answered,
     engine_values,
     fork_with_replies,
     resolve_effects,
@@ -44,7 +45,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.records import call_values, make_call
+from flowzoo.envs.records import changed_call
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.seeding import key_rng
 
@@ -155,7 +156,10 @@ class TreePlay:
             for slot in range(width)
             for number in range(count)
         }
-        branches = {choice: fork_with_replies(episode, phase, choice) for choice in sorted(choices)}
+        *others, last = sorted(choices)
+        branches = {choice: fork_with_replies(episode, phase, choice) for choice in others}
+        # A lone agent's branches are all there will be, so the last needs no fork.
+        branches[last] = (answered if width == 1 else fork_with_replies)(episode, phase, last)
         yield from resolve_effects(list(branches.values()))
         values = yield from self.values(phase, branches)
         taken = tuple(map(self.pick, phase.turns, values))
@@ -249,14 +253,13 @@ class TreePlay:
         executed: list[Call] = []
         for number, call in enumerate(done.calls):
             node, candidates, taken = decisions[number]
-            values = {**call_values(call), "node": node}
             for place, candidate in enumerate(candidates):
-                changed: dict[str, Any] = {"executed": True}
+                own = {"node": node, "candidate": place, "value": candidate.value}
                 if place != taken:
-                    changed = {"executed": False, **candidate.fields}
-                    changed |= engine_values(candidate.answer)
-                changed["candidate"], changed["value"] = place, candidate.value
-                row = make_call(**{**values, **changed})
+                    own |= candidate.fields
+                    own |= engine_values(candidate.answer)
+                    own["executed"] = False
+                row = changed_call(call, own)
                 rows.append(row)
                 if place == taken:
                     executed.append(row)

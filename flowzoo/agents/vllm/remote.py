@@ -100,7 +100,8 @@ class ServerBackend:
         self._under_way = 0
         self._loop = LoopThread("flowzoo-vllm-remote")
         self._slots = asyncio.Semaphore(max_pending)
-        limits = httpx.Limits(max_connections=max_pending)
+        # A server closes what was idle for 5 s (uvicorn): a request that it crosses would be lost.
+        limits = httpx.Limits(max_connections=max_pending, keepalive_expiry=2.0)
         self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits)
         try:
             self._loop.wait(self._reach(patience_s))

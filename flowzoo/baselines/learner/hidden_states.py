@@ -18,8 +18,8 @@ from flowzoo.baselines.learner.packed_attention import use_packed_attention
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out
 from flowzoo.errors import UsageError
 
-_packable: set[Hashable] = set()
-"""Kinds of models that `use_packed_rows` found right."""
+_misfits: dict[Hashable, str] = {}
+"""Kind of model -> why it cannot be packed, as `use_packed_rows` found it; "" where it can."""
 
 
 def last_hidden(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
@@ -89,23 +89,29 @@ def use_packed_rows(model: PreTrainedModel) -> None:
     """
     model.eval()
     kind = kind_of(model)
-    if kind in _packable:
-        use_packed_attention(model)
-        return
+    if kind not in _misfits:
+        _misfits[kind] = _compare(model)
+    if _misfits[kind]:
+        raise PackedRowsError(model, _misfits[kind])
+    use_packed_attention(model)
+
+
+def _compare(model: PreTrainedModel) -> str:
+    """Why `model`, which is left as it is, cannot read packed rows; or nothing."""
     config = text_config(model)
     rows = [[1, 2, 3, 1, 2], [1, 2, 3, 2], [1, 2, 3], [3, 1, 3, 2, 2, 1], [2]]
     alone = [_alone(model, row) for row in rows]
     before = config._attn_implementation
     try:
-        reason = _misfit(model, rows, alone)
+        return _misfit(model, rows, alone)
     except UsageError as error:
-        reason = str(error)
+        return str(error)
+    except torch.OutOfMemoryError:  # says nothing of the kind
+        raise
     except Exception as error:  # whatever a family that is built in another way stumbles over
-        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-    if reason:
+        return (str(error) or type(error).__name__).splitlines()[0][:200]
+    finally:
         config._attn_implementation = before
-        raise PackedRowsError(model, reason)
-    _packable.add(kind)
 
 
 def _misfit(model: PreTrainedModel, rows: list[list[int]], alone: list[Tensor]) -> str:

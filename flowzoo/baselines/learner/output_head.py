@@ -12,14 +12,16 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.kinds import kind_of
 from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 """Fields of configurations that hold a factor on the logits, or its inverse."""
@@ -82,6 +84,8 @@ def body_of(model: PreTrainedModel) -> nn.Module:
     """
     if model.base_model is not model:
         return model.base_model
+    from transformers import PreTrainedModel  # slow to import, and a head alone needs none of it
+
     parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
     if len(parts) != 1:  # Llama 4 names its body otherwise than it says
         raise UsageError(f"{type(model).__name__} has no body apart from its output head.")

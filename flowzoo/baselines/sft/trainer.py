@@ -33,23 +33,20 @@ from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import (
-    TRAINABLE,
     SftCounts,
-    check_problems,
-    choose,
-    hold_back,
 )
 from flowzoo.baselines.sft.losses import held_out_losses, rise_of_losses
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
-from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, all_sources, is_scripted
+from flowzoo.baselines.sft.transcripts import check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
-from flowzoo.seeding import key_digest, key_rng
+from flowzoo.seeding import key_rng
 
 LEARNT = ("learn/loss", "learn/grad_norm", "learn/trained_entropy", "learn/lr", "learn/rows",
           "learn/tokens")  # fmt: skip
@@ -85,14 +82,14 @@ class SupervisedTrainer:
         count = config.eval_problems
         self.problems = distinct_problems(task, config.eval_split, count) if count else []
         self.counts = SftCounts()
-        taught, measured = self._transcripts()
+        taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
         self.trained = load_policies(settings, names, task.name, config.frozen)
         makers = self._row_maker(self.trained)
         self.rows = makers.rows(taught, config.replies, self.counts)
         self.held_out = makers.rows(measured, config.replies, SftCounts())
         self.counts.trained = sum(map(len, self.rows.values()))
         self.counts.held_out = sum(map(len, self.held_out.values()))
-        self._check_rows()
+        check_rows(self.rows, self.counts, config)
         self.learners = make_learners(
             self.trained, {name: self._learner_config(name) for name in self.rows}
         )
@@ -240,9 +237,10 @@ class SupervisedTrainer:
             self.learners,
             {name: one.tokenizer for name, one in self.trained.items()},
             state={
-                "seconds": self.seconds, "rows": self._digest(), "config": asdict(self.config),
+                "seconds": self.seconds, "rows": rows_digest(self.rows),
+                "config": asdict(self.config),
             },
-            keep=checkpoint.CheckpointRetention(self.config.keep_last),
+            keep=CheckpointRetention(self.config.keep_last),
             score=-loss if (loss := held_out_losses(self.history).get(step)) is not None else None,
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
             metrics=self.history,
@@ -299,29 +297,6 @@ class SupervisedTrainer:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _transcripts(self) -> tuple[list[Transcript], list[Transcript]]:
-        """Those to train on and those to measure."""
-        config = self.config
-        scripted = ScriptedPlay("train", config.n, config.samples, config.seed)
-        found = all_sources(config.source, self.workflow, scripted)
-        check_problems(found, TRAINABLE, self.problems)
-        kept = choose(found, config, self.problems, self.counts)
-        words, back = config.validation, list[Transcript]()
-        if words and not self.problems and any(map(is_scripted, words)):
-            raise UsageError(
-                "`validation` scripted plays `eval_problems` problems, and these are 0: give some"
-            )
-        if not words:
-            words = tuple(filter(is_scripted, config.source)) if self.problems else ()
-            others = [one for one in kept if not is_scripted(one.source)]
-            back = hold_back(others, config.held_back, config.seed)[1]
-            gone = {id(one) for one in back}
-            kept = [one for one in kept if id(one) not in gone]
-        scripted = ScriptedPlay(config.eval_split, len(self.problems), 1, config.seed)
-        shown = all_sources(words, self.workflow, scripted)
-        check_problems(shown, (config.eval_split,))
-        return kept, [*choose(shown, config, (), SftCounts()), *back]
-
     def _row_maker(self, trained: Mapping[str, LoadedPolicy]) -> RowMaker:
         switches = read_thinking(self.config.thinking, trained)
         return RowMaker(
@@ -335,22 +310,6 @@ class SupervisedTrainer:
                 if not one.frozen
             },
         )
-
-    def _check_rows(self) -> None:
-        empty = [name for name, rows in self.rows.items() if not rows]
-        if empty:
-            told = self.counts.left_out + self.counts.replies_left_out
-            why = ", ".join(f"{count} {reason}" for reason, count in told.items() if count)
-            raise UsageError(
-                f"no reply is left to teach policy {', '.join(empty)}: of "
-                f"{self.counts.episodes} episodes {self.counts.kept} were kept; left out: "
-                f"{why or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
-            )
-        if self.config.stop_patience and not self.counts.held_out:
-            raise UsageError(
-                "`stop_patience` compares held-out losses and there is no held-out reply: give "
-                "`eval_problems`, `held_back` or `validation`"
-            )
 
     def _learner_config(self, policy: str) -> LearnerConfig:
         config, steps = self.config, self.steps_of(policy)
@@ -371,16 +330,10 @@ class SupervisedTrainer:
     def _roster(self) -> Roster:
         return Roster.from_map(self.policies, self.engines.judges, self.budgets.roles)
 
-    def _digest(self) -> str:
-        """What names the rows that are trained on."""
-        rows = [row for name in sorted(self.rows) for row in self.rows[name]]
-        parts = (f"{row.policy} {row.prompt_ids} {row.output_ids}" for row in rows)
-        return key_digest(*parts).hex()
-
     def _resume(self) -> None:
         found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
-            if found.state["rows"] != self._digest():
+            if found.state["rows"] != rows_digest(self.rows):
                 raise UsageError(
                     f"{self.run.root} was trained on other replies than its sources hold now: "
                     "choose another --out, or put the transcripts back"

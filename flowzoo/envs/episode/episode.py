@@ -47,6 +47,7 @@ from flowzoo.envs.script import (
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
+from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
 LogEntry = str | EffectResult
@@ -211,13 +212,13 @@ class Episode:
         ask, heard = turn.ask, strip_thinking(text)
         told = heard if self.workflow.thoughts == "hide" else text
         if ask.parse is None:
-            return Reply(turn.call, turn.agent, told, heard, heard)
+            return quick_tuple(Reply, (turn.call, turn.agent, told, heard, heard))
         try:
             strict = ask.parse(heard)
             lenient = strict if ask.lenient is None or strict is not None else ask.lenient(heard)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return Reply(turn.call, turn.agent, told, strict, lenient)
+        return quick_tuple(Reply, (turn.call, turn.agent, told, strict, lenient))
 
     def _advance(self, value: Any) -> None:
         try:

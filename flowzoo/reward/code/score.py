@@ -15,6 +15,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -70,8 +71,9 @@ class Block(NamedTuple):
     closed: bool
 
 
-def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a reply, in order, in linear time."""
+@lru_cache(maxsize=8)
+def blocks(text: str) -> tuple[Block, ...]:
+    """The fenced blocks of a reply, in order, in linear time; both readings ask for them."""
     found: list[Block] = []
     margin, fence, label, start = "", "", "", 0
     for match in _FENCE.finditer(text):
@@ -87,7 +89,7 @@ def blocks(text: str) -> list[Block]:
             start = match.end() + 1
     if fence:
         found.append(Block(label, text[start:], False))
-    return found
+    return tuple(found)
 
 
 def extract_code(text: str, reading: CodeReading = "strict") -> str | None:

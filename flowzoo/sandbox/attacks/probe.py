@@ -92,7 +92,7 @@ def stdin(
         harmful: see `AttackProbe`.
         reaches: put `HEAD` in front.
     """
-    text = dedent(source).lstrip("\n")
+    text = _flush(source)
     return AttackProbe(
         name=name,
         category=category,
@@ -119,12 +119,18 @@ def call(
     return AttackProbe(
         name=name,
         category=category,
-        source=dedent(source).lstrip("\n"),
+        source=_flush(source),
         allowed=_statuses(allowed),
         tests=tests,
         entry=entry,
         limits=limits,
     )
+
+
+def _flush(source: str) -> str:
+    """The source from its first line on, at the margin; one of 6 MB is there already."""
+    text = source.lstrip("\n")
+    return dedent(text) if text[:1] in (" ", "\t") else text
 
 
 def _statuses(listing: str) -> frozenset[Status]:

@@ -17,6 +17,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from flowzoo.agents.hf import decode
 from flowzoo.agents.hf.policy import TransformersPolicy, micro_batches
 from flowzoo.agents.policy import Completion, Policy, Request, Sampling
 from flowzoo.errors import FlowzooError, UsageError
@@ -133,6 +134,30 @@ def test_two_runs_are_equal_exactly_whatever_the_order(model: Any, tokenizer: An
     assert answers(policy, requests) == first
     assert answers(policy, requests[::-1])[::-1] == first
     assert len({row.output_ids for row in first}) == 12
+
+
+def test_prompts_read_in_parts_give_the_same_floats(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of their lengths, without the pads of a whole part, some of them twice."""
+    rng = random.Random(0)
+    lengths = [rng.choice((3, 9, 40, 70)) for _ in range(30)]
+    prompts = [tuple(rng.choices(range(2, 200), k=length)) for length in lengths]
+    rows = [decode.DecodeRequest(prompts[n % 30], n, 5 + n % 9) for n in range(36)]
+    read: list[tuple[int, ...]] = []
+    hook = model.model.embed_tokens.register_forward_pre_hook(
+        lambda _, given: read.append(tuple(given[0].shape))
+    )
+    found = []
+    for at_once, parts in ((1 << 20, 1), (1 << 10, 3)):
+        monkeypatch.setattr(decode, "_READ_AT_ONCE", at_once // torch.get_num_threads())
+        read.clear()
+        found.append(decode.decode(model, rows, Sampling(), frozenset({1}), lambda: False))
+        assert sum(count for count, _ in read[:parts]) == 30
+        assert read[parts][1] == 1
+    hook.remove()
+    assert read[0][1] < read[2][1] == 70
+    assert found[0] == found[1]
 
 
 def test_different_keys_sample_one_prompt_differently_and_read_it_once(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import importlib
+import multiprocessing
 import os
 import random
+import runpy
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -44,10 +46,24 @@ POCKET = pocket_path("math")
 SETTINGS = EngineSettings(adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.0625)
 
 
+def serve(words: list[str], folder: Path) -> None:
+    """Become, in a fork, what the command `python -m ...` is in a session of its own."""
+    os.setsid()
+    os.chdir(folder)
+    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
+    for number in (1, 2):
+        os.dup2(log, number)
+    engines: Any = importlib.import_module("vllm.v1.engine.utils")
+    engines.get_mp_context = lambda: multiprocessing.get_context("fork")
+    assert words[:2] == [sys.executable, "-m"]
+    sys.argv = words[2:]
+    runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    environment = {
-        **os.environ,
+def server(tmp_path_factory: pytest.TempPathFactory, forks: Any) -> Iterator[str]:
+    """A server, as its command line starts it; vLLM is imported in it and in its engine already."""
+    variables = {
         "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -56,25 +72,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     }
     folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as holder, (folder / "log.txt").open("w") as log:
+    with socket.socket() as holder:
         # Keeps the port from others without listening; the server may bind it all the same.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
-        process = subprocess.Popen(
-            serve_command(str(POCKET), SETTINGS, port, cpu=True),
-            env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True,
-        )  # fmt: skip
+        words = serve_command(str(POCKET), SETTINGS, port, cpu=True)
+        process = forks.Process(target=serve, args=(words, folder))
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            process.start()
         try:
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
+            process.join(60)
+            if process.exitcode is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(60)
+                process.join(60)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,13 +62,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.full
 def test_two_ranks_repeat_the_run_of_one_process(
-    whole: Path, tmp_path: Path, repeated_rows: Rows
+    whole: Path, tmp_path: Path, repeated_rows: Rows, warm: Callable[..., Any]
 ) -> None:
-    """Bit for bit, rows and weights: two parts of a role's gradient have one sum only."""
-    command = words_of(tmp_path / "two", steps=5, backend="torchrun", ranks=2)
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=600, check=False
-    )
+    """Bit for bit, rows and weights: two parts of a role's gradient have one sum only.
+
+    The ranks are processes of their own, as `flowzoo train` starts them.
+    """
+    done = warm(words_of(tmp_path / "two", steps=5, backend="torchrun", ranks=2)).finish()
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("held-out accuracy") == 1, "one rank speaks"
     different = far(repeated_rows(tmp_path / "two"), repeated_rows(whole))
@@ -128,22 +126,25 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_the_whole_run_on_all(
 @pytest.mark.full
 def test_a_rank_leaves_others_that_do_not_answer(tmp_path: Path, fork_server: Any) -> None:
     """Rank 1 is alive and silent, and something is on its way to it."""
-    store = tmp_path / "store"
-    silent = fork_server.Process(
-        target=runpy.run_path, args=(str(SILENT), {"WORDS": (1, str(store))})
-    )
-    silent.start()
+    said = tmp_path / "said"
+    ranks = [
+        fork_server.Process(
+            target=runpy.run_path,
+            args=(str(SILENT), {"WORDS": (rank, str(tmp_path / "store"), str(said))}),
+        )
+        for rank in range(2)
+    ]
+    for one in ranks:
+        one.start()
     try:
-        done = subprocess.run(
-            [sys.executable, str(SILENT), "0", str(store)],
-            capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
-        assert silent.is_alive()
+        ranks[0].join(240)
+        assert ranks[1].is_alive()
     finally:
-        silent.kill()
-        silent.join()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["1.0", "False"], "it would have waited"
+        for one in ranks:
+            one.kill()
+            one.join()
+    assert ranks[0].exitcode == 0
+    assert said.read_text().split() == ["1.0", "False"], "it would have waited"
 
 
 @pytest.mark.full

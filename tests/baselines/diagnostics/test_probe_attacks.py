@@ -38,11 +38,27 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+_batches: dict[tuple[int, int, float], Batch] = {}
+
+
+@pytest.fixture
+def thin_model(tiny_model: Make) -> Make:
+    """`thin_model()`: one layer, where all that matters is that every gradient is computed."""
+    return lambda: tiny_model(layers=1)
+
+
 @pytest.fixture
 def batch(tiny_model: Make, role_rows: Make, own_logps: Make) -> Callable[..., Batch]:
     """`batch(problems)`: three voters `v`, two critics `c` and one judge on each problem."""
 
     def make(problems: int = 6, seed: int = 3, temperature: float = 1.0) -> Batch:
+        made = problems, seed, temperature
+        if made not in _batches:
+            _batches[made] = new(*made)
+        calls, advantages = _batches[made]
+        return [*calls], [*advantages]
+
+    def new(problems: int, seed: int, temperature: float) -> Batch:
         seats = [("v", 0), ("v", 1), ("v", 2), ("c", 0), ("c", 1), ("judge", 0)]
         rows = role_rows(len(seats) * problems, seed=seed)
         rng = np.random.default_rng(seed)
@@ -102,12 +118,14 @@ CASES: dict[str, dict[str, Any]] = {
     + [(case, True) for case in ("token-mean", "kl", "recomputed", "checkpointed")],
 )
 def test_blocks_and_slots_add_up_to_the_gradient_that_the_update_reports(
-    case: str, adapter: bool, tiny_model: Make, batch: Callable[..., Batch]
+    case: str, adapter: bool, thin_model: Make, batch: Callable[..., Batch]
 ) -> None:
     calls, advantages = batch(4)
-    model = tiny_model()
+    model = thin_model()
     learner = Learner(lora(model) if adapter else model, settings(**CASES[case]))
-    for _ in range(2):  # at the second the weights have moved and Adam has a history
+    if case != "token-mean":  # the weights have moved, and Adam has a history
+        learner.update(calls, advantages)
+    for _ in range(2 if case == "token-mean" else 1):
         grams = {gram.role: gram for gram in slot_grams(learner, calls, advantages)}
         metrics = learner.update(calls, advantages)
         assert set(grams) == {"v", "c"}
@@ -123,10 +141,10 @@ def test_blocks_and_slots_add_up_to_the_gradient_that_the_update_reports(
     [("kl", False), ("kl", True), ("coherence", False), ("recomputed", False), ("hard clip", True)],
 )
 def test_probes_change_no_weight_no_clock_and_no_mean(
-    case: str, adapter: bool, tiny_model: Make, batch: Callable[..., Batch]
+    case: str, adapter: bool, thin_model: Make, batch: Callable[..., Batch]
 ) -> None:
     calls, advantages = batch(4)
-    models = [tiny_model() for _ in range(2)]
+    models = [thin_model() for _ in range(2)]
     pair = [Learner(lora(m) if adapter else m, settings(**CASES[case])) for m in models]
     for _ in range(2):
         noise = torch.get_rng_state()
@@ -250,10 +268,10 @@ def weights(root: Path) -> dict[str, bytes]:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "shared": {"sharing": ("shared",), "kl": 0.05, "coherence": 0.5},
-    "isolated": {"sharing": ("isolated",), "algorithm": "dr_mas"},
     "isolated adapters": {"sharing": ("isolated",), "lora_rank": 2, "lr": 5e-3},
     "two policies of one role": {  # the one of them has a single agent of the role
         "sharing": ("generator_0=x", "generator_1=y", "generator_2=y", "aggregator=x"),
+        "algorithm": "dr_mas",
     },
 }  # fmt: skip
 
@@ -293,10 +311,10 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
 
 @pytest.mark.full
 def test_a_run_probes_when_it_is_due(tmp_path: Path, repeated_rows: Callable[[Path], Any]) -> None:
-    # So slowly that the groups of the fourth step still differ: without rows there is no probe.
-    few = {"eval_every": 4, "steps": 4, "probe_every": 3, "lr": 1e-6}
+    # So slowly that the groups of the third step still differ: without rows there is no probe.
+    few = {"eval_every": 3, "steps": 3, "probe_every": 2, "lr": 1e-6}
     train(TrainConfig(**{**SMALL, **few}, out=str(tmp_path)))
     due = [
         row["step"] for row in repeated_rows(tmp_path) if any(name[:5] == "gram/" for name in row)
     ]
-    assert due == [1, 4]
+    assert due == [1, 3]

@@ -228,7 +228,8 @@ def own_rows(name: str) -> list[Tensor]:
 
 def learner_gap(name: str, layout: RowLayout) -> float:
     """Largest difference between the log-probs of a layout and the model's own."""
-    model, calls = prepare(build(name), layout), make_calls()
+    model = build(name) if layout == "packed" else whole(name)
+    model, calls = prepare(model, layout), make_calls()
     with torch.no_grad():
         logps, _ = token_logps(model, tensors(calls, [0.0] * len(calls), layout), TEMPERATURE)
     gaps = [
@@ -264,12 +265,12 @@ def stepped(name: str, checkpointing: bool) -> tuple[Learner, Tensor]:
     return learner, torch.cat([p.detach().flatten() for p in learner.parameters])
 
 
-def lora_step(name: str, checkpointing: bool) -> str:
+def lora_step(name: str, checkpointing: bool, layout: RowLayout) -> str:
     """The line that says what is adapted; the step moved adapters and nothing else."""
     base = LoraBase(build(name), "", LoraSettings(rank=2))
     learner = Learner(
         base.add("a", 0),
-        LearnerConfig(lr=0.1, layout="auto", gradient_checkpointing=checkpointing),
+        LearnerConfig(lr=0.1, layout=layout, gradient_checkpointing=checkpointing),
     )
     adapted = {id(p) for p in learner.parameters}
     rest = [p for p in learner.model.parameters() if id(p) not in adapted]
@@ -316,7 +317,7 @@ def examine(name: str) -> list[str]:
     else:
         with pytest.raises(UsageError, match="leave out `gradient_checkpointing`"):
             stepped(name, True)
-    note = lora_step(name, family.checkpoints)
+    note = lora_step(name, family.checkpoints, plain.layout)
     left = note.partition("; not on ")[2]
     counts = [part.split(" ×") for part in left.split(", ") if part]
     assert family.routers == sum(int(n) for one, n in counts if one in ("router", "gate") or

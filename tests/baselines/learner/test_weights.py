@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,24 +122,23 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase)
 def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
     tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
-    def run(name: str, steps: int) -> None:
-        sharing, out = ("isolated",), str(tmp_path / name)
-        train(TrainConfig(**{**SMALL, "steps": steps, "sharing": sharing, "out": out}))
+    def config(name: str) -> TrainConfig:
+        return TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path / name))
 
-    run("whole", 3)
-    run("parts", 1)
-    run("parts", 3)
-    assert repeated_rows(tmp_path / "parts")[2:] == repeated_rows(tmp_path / "whole")[2:]
-    trainer = Trainer(
-        TrainConfig(
-            **{**SMALL, "steps": 3, "sharing": ("isolated",), "out": str(tmp_path / "whole")}
-        )
-    )
+    def crash(row: dict[str, Any]) -> None:
+        """What would be on the disk if this process were killed now."""
+        if row["step"] == 1:
+            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+
+    train(config("whole"), crash)
+    train(config("parts"))
+    assert repeated_rows(tmp_path / "parts") == repeated_rows(tmp_path / "whole")
+    trainer = Trainer(config("whole"))
     models = {id(learner.model) for learner in trainer.learners.values()}
     assert len(models) == 1
     one, two = (learner.weights for learner in trainer.learners.values())
     assert not torch.equal(one.parameters()[1], two.parameters()[1])
-    folder = trainer.run.checkpoints / "step-00000003" / "policies" / "aggregator"
+    folder = trainer.run.checkpoints / "step-00000002" / "policies" / "aggregator"
     assert (folder / "adapter_model.safetensors").stat().st_size < 500_000
     assert not (folder / "model.safetensors").exists()
     trainer.close()

@@ -35,11 +35,12 @@ def small_run() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def small_words() -> Callable[[Path], list[str]]:
-    """`small_words(root)`: the words of the command that trains it."""
+def small_words() -> Callable[..., list[str]]:
+    """`small_words(root, **changes)`: the words of the command that trains it."""
 
-    def make(root: Path) -> list[str]:
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    def make(root: Path, **changes: Any) -> list[str]:
+        settings = SMALL | changes
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         return ["train", SMALL["workflow"], *flags[1:], f"--out={root}"]
 
     return make

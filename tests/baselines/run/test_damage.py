@@ -27,7 +27,8 @@ from flowzoo.errors import FlowzooError, UsageError
 
 pytestmark = pytest.mark.xdist_group("damage")  # they share runs
 
-NEWEST = {"killed": "checkpoints/step-00000002", "finished": "checkpoints/step-00000004"}
+BRIEF = {"steps": 2, "checkpoint_every": 1, "eval_every": 1}
+NEWEST = {"killed": "checkpoints/step-00000001", "finished": "checkpoints/step-00000002"}
 IN_CHECKPOINT = (
     "checkpoint.json", "metrics.jsonl", "random.pt", "policies/shared/model.safetensors",
     "policies/shared/learner.pt", "policies/shared/config.json", "policies/shared/tokenizer.json",
@@ -81,23 +82,28 @@ class Case(NamedTuple):
     """A part of the line with which it stops; "": it goes on."""
     said: str = ""
     """A part of what is logged where it goes on."""
+    opened: int | None = None
+    """It is only opened, and stands at this step: what it goes on from is that of another case."""
 
 
 def cases() -> list[Case]:
     found: list[Case] = []
     for state, newest in NEWEST.items():
         torn = f"is set aside as torn-{Path(newest).name}, and the run goes on from the checkpoint"
+        before = int(newest[-1]) - 1
         for place, name in enumerate(IN_CHECKPOINT):
             # Of the killed run every file once, of the finished one in two ways.
             turns = (1, 3) if state == "finished" else (0,)
             ways = [list(HOW)[(place + turn) % len(HOW)] for turn in turns]
-            found += [Case(state, f"{newest}/{name}", damage, said=torn) for damage in ways]
+            for damage in ways:
+                opened = before if place or damage != ways[0] else None
+                found.append(Case(state, f"{newest}/{name}", damage, said=torn, opened=opened))
         for damage in HOW:
             found.append(
                 Case(state, "run.json", damage, said="with the settings of the checkpoint")
             )
             found.append(Case(state, "metrics.jsonl", damage, said="mended from the checkpoint"))
-            found.append(Case(state, "transcripts/eval-000002.jsonl", damage))
+            found.append(Case(state, "transcripts/eval-000001.jsonl", damage))
             if damage != "unreadable":
                 found.append(Case(state, "tensorboard/*", damage))
         found += [
@@ -135,43 +141,85 @@ def test_there_are_as_many_cases_as_were_asked_for() -> None:
     assert len({(case.state, case.file, case.damage) for case in cases()}) == len(cases())
 
 
+class _Dying(Trainer):
+    """Ends when the row of step 2 is written and its checkpoint is not."""
+
+    def save(self, step: int, score: float | None) -> None:
+        if step == 2:
+            raise InterruptedError
+        super().save(step, score)
+
+
+@pytest.fixture(scope="module")
+def brief_run(small_run: Callable[..., Any]) -> Callable[..., Any]:
+    """`brief_run(root, **changes)`: the settings of the small run, but of two steps."""
+    return lambda root, **changes: small_run(root, **(BRIEF | changes))
+
+
+@pytest.fixture(scope="module")
+def brief_runs(tmp_path_factory: pytest.TempPathFactory, brief_run: Callable[..., Any]) -> Path:
+    """A folder with `finished` and `killed`, only to be copied.
+
+    The latter has row and transcripts of step 2, and the checkpoints of steps 0 and 1.
+    """
+    root = tmp_path_factory.mktemp("brief")
+    train(brief_run(root / "finished"))
+    with pytest.raises(InterruptedError):
+        _Dying(brief_run(root / "killed")).train()
+    learnt = json.loads((root / "finished/summary.json").read_text())["updates"]
+    assert learnt == 2, "no state of an optimiser could be damaged"
+    return root
+
+
+def weights(root: Path) -> bytes:
+    return (root / NEWEST["finished"] / "policies/shared/model.safetensors").read_bytes()
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_damaged_run(
     case: Case,
     tmp_path: Path,
     caplog: Any,
-    small_run: Callable[..., Any],
-    small_runs: Path,
+    brief_run: Callable[..., Any],
+    brief_runs: Path,
     repeated_rows: Callable[[Path], Any],
     what_was_measured: Callable[[Path], Any],
 ) -> None:
-    root = tmp_path / "run"
-    shutil.copytree(small_runs / case.state, root)
+    root, whole = tmp_path / "run", brief_runs / "finished"
+    shutil.copytree(brief_runs / case.state, root)
     for path in list(root.glob(case.file)):
         HOW[case.damage](path)
     measured, before = what_was_measured(root), contents(root)
     outcome = "goes on"
     if case.stops:
         with pytest.raises(FlowzooError) as stopped:
-            train(small_run(root))
+            train(brief_run(root))
         outcome = str(stopped.value)
         assert case.stops in outcome
         if "could not be written" not in outcome:
             assert contents(root) == before, "a damaged run is left as it is"
-        put_back(small_runs / case.state, root, case.file)
+        put_back(brief_runs / case.state, root, case.file)
         measured |= what_was_measured(root)
-    train(small_run(root))
+    trainer = Trainer(brief_run(root))
+    trainer.close() if case.opened is not None else trainer.train()
     said = [record.getMessage() for record in caplog.records if record.name == "flowzoo"]
     row = " | ".join((case.state, case.file, case.damage, outcome, *said))
     sys.stdout.write(row.replace(str(root), "RUN") + "\n")
     assert all("\n" not in line for line in (*said, outcome))
     assert case.said in "; ".join(said)
-    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
     assert measured.lost_in(root) == 0
+    if case.opened is not None:
+        assert trainer.step == case.opened
+        assert repeated_rows(root) == repeated_rows(whole)[: case.opened + 1]
+        rest = f"checkpoints/step-{case.opened:08}"
+        assert contents(root / rest) == contents(brief_runs / case.state / rest)
+        return
+    assert repeated_rows(root) == repeated_rows(whole)
+    assert weights(root) == weights(whole)
     summary = json.loads((root / "summary.json").read_text())
     assert summary["accuracy_after"] == repeated_rows(root)[-1]["eval/reward/mean"]
-    assert not list((root / "checkpoints").glob("step-00000004.*"))
-    assert (root / "checkpoints" / "step-00000004" / "checkpoint.json").is_file()
+    assert not list((root / "checkpoints").glob("step-00000002.*"))
+    assert (root / "checkpoints" / "step-00000002" / "checkpoint.json").is_file()
 
 
 def put_back(whole: Path, root: Path, name: str) -> None:
@@ -192,37 +240,37 @@ def put_back(whole: Path, root: Path, name: str) -> None:
 def test_the_line_says_what_to_type_and_that_keeps_the_damaged_run(
     tmp_path: Path,
     capsys: Any,
-    small_runs: Path,
-    small_words: Callable[[Path], list[str]],
+    brief_runs: Path,
+    small_words: Callable[..., list[str]],
     repeated_rows: Callable[[Path], Any],
 ) -> None:
     root = tmp_path / "run"
-    shutil.copytree(small_runs / "finished", root)
+    shutil.copytree(brief_runs / "finished", root)
     for path in root.glob("checkpoints/*/random.pt"):
         truncate(path)
     before = contents(root)
-    assert main(small_words(root)) == 2
+    assert main(small_words(root, **BRIEF)) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert said[0].startswith(f"error: {root} holds a run without an intact checkpoint (")
     assert f"with --restart, which keeps this run as {root}.1 and trains anew" in said[0]
     assert contents(root) == before
-    assert main([*small_words(root), "--restart"]) == 0
+    assert main([*small_words(root, **BRIEF), "--restart"]) == 0
     assert contents(tmp_path / "run.1") == before
-    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
+    assert repeated_rows(root) == repeated_rows(brief_runs / "finished")
     assert f"is kept as {root}.1" in capsys.readouterr().err
 
 
 def test_restart_never_overwrites_and_takes_no_run_from_another_process(
-    tmp_path: Path, small_run: Callable[..., Any], small_runs: Path
+    tmp_path: Path, brief_run: Callable[..., Any], brief_runs: Path
 ) -> None:
     root = tmp_path / "run"
-    shutil.copytree(small_runs / "finished", root)
+    shutil.copytree(brief_runs / "finished", root)
     (tmp_path / "run.1").write_text("mine")
-    Trainer(small_run(root, lr=1e-3), restart=True).close()
+    Trainer(brief_run(root, lr=1e-3), restart=True).close()
     assert (tmp_path / "run.1").read_text() == "mine"
-    assert contents(tmp_path / "run.2") == contents(small_runs / "finished")
+    assert contents(tmp_path / "run.2") == contents(brief_runs / "finished")
     assert not (root / "metrics.jsonl").exists()
-    training = Trainer(small_run(tmp_path / "run.2"))
+    training = Trainer(brief_run(tmp_path / "run.2"))
     with pytest.raises(UsageError, match="another process is training"):
-        Trainer(small_run(tmp_path / "run.2"), restart=True)
+        Trainer(brief_run(tmp_path / "run.2"), restart=True)
     training.close()

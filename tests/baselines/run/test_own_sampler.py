@@ -62,14 +62,14 @@ def test_it_trains_and_is_reported(tmp_path: Path) -> None:
     learner = Learner(policy.model, LearnerConfig(lr=1e-3))
     sample = sampler(policy.model, policy.tokenizer)
     out = tmp_path / "own"
-    run = RunDirectory(TrainConfig(steps=1, problems=3, samples=4, out=str(out)), {}, {})
+    run = RunDirectory(TrainConfig(steps=1, problems=2, samples=4, out=str(out)), {}, {})
     run.begin(None)
-    held_out = list(played(sample, "validation", 3, 1))
+    held_out = list(played(sample, "validation", 1, 1))
     run.save_transcripts("eval", 0, held_out)
     run.log({"step": 0, "tokens/total": 0, **evaluation_metrics(held_out)})
 
-    records = list(played(sample, "train", 3, 4))
-    assert len({record.episode for record in records}) == 12
+    records = list(played(sample, "train", 2, 4))
+    assert len({record.episode for record in records}) == 8
     calls = [call for record in records for call in record.calls]
     found = compute(calls, "grpo", {record.episode: record.score for record in records})
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
@@ -79,7 +79,7 @@ def test_it_trains_and_is_reported(tmp_path: Path) -> None:
     after = policy.model.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
     run.save_transcripts("train", 1, records)
-    held_out = list(played(sample, "validation", 3, 1))
+    held_out = list(played(sample, "validation", 1, 1))
     run.save_transcripts("eval", 1, held_out)
     learned = {f"{name}/shared": value for name, value in learned.items()}
     run.log({"step": 1, **role_metrics(records), **learned, **evaluation_metrics(held_out)})

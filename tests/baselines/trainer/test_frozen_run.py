@@ -21,7 +21,7 @@ from flowzoo.errors import UsageError
 
 def config(root: Path, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {
-        "steps": 3, "problems": 2, "samples": 4, "eval_problems": 2, "checkpoint_every": 1,
+        "steps": 2, "problems": 2, "samples": 4, "eval_problems": 2, "checkpoint_every": 1,
         "threads": 1, "sharing": ("generator=solver", "aggregator=judge"), "frozen": ("judge",),
         "role_kl": ("generator=0.1",), "coherence": 0.5, "out": str(root), "lr": 5e-3,
     }  # fmt: skip
@@ -55,7 +55,7 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
 
 
 def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
-    trainer = Trainer(config(tmp_path, steps=2))
+    trainer = Trainer(config(tmp_path))
     before = {
         name: {key: value.clone() for key, value in one.weights.model.state_dict().items()}
         for name, one in trainer.trained.items()

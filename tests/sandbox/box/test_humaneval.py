@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import json
 import os
 import random
@@ -96,17 +95,22 @@ def body_of(tree: ast.Module, entry: str) -> list[ast.AST]:
     return [node for part in function.body[1:] for node in ast.walk(part)]
 
 
-def mutants(problem: dict[str, str]) -> list[str]:
-    """Every solution that one edit makes of the canonical one."""
-    tree = ast.parse(problem["prompt"] + problem["canonical_solution"])
-    made = []
-    for place, node in enumerate(body_of(tree, problem["entry_point"])):
-        for number in range(len(edits(node))):
-            changed = copy.deepcopy(tree)
-            target = body_of(changed, problem["entry_point"])[place]
-            edits(target)[number](target)
-            made.append(ast.unparse(ast.fix_missing_locations(changed)))
-    return made
+def mutants(problem: dict[str, str], rng: random.Random, count: int) -> list[str]:
+    """Up to `count` solutions, each made of the canonical one by one edit."""
+    source = problem["prompt"] + problem["canonical_solution"]
+    entry = problem["entry_point"]
+    nodes = body_of(ast.parse(source), entry)
+    places = [(place, n) for place, node in enumerate(nodes) for n in range(len(edits(node)))]
+    rng.shuffle(places)
+    made: dict[str, None] = {}
+    for place, number in places:
+        if len(made) == count:
+            break
+        changed = ast.parse(source)
+        target = body_of(changed, entry)[place]
+        edits(target)[number](target)
+        made[ast.unparse(ast.fix_missing_locations(changed))] = None
+    return list(made)
 
 
 TRICKS = {
@@ -188,8 +192,7 @@ def rejected(problems: list[dict[str, str]], part: str, is_first: bool) -> list[
     rng = random.Random(0)
     drawn = []
     for idx, problem in enumerate(problems):
-        made = sorted(set(mutants(problem)))
-        drawn += [(idx, source) for source in rng.sample(made, min(PER_PROBLEM, len(made)))]
+        drawn += [(idx, source) for source in mutants(problem, rng, PER_PROBLEM)]
     drawn = chosen(drawn, part, is_first, 8)
     whole = [
         f"{source}\n{problems[idx]['test']}\ncheck({problems[idx]['entry_point']})\n"

@@ -16,7 +16,7 @@ import pytest
 
 import flowzoo
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import backends
+from flowzoo.sandbox import local
 from flowzoo.sandbox.box.batch import ProgramBatch
 from flowzoo.sandbox.box.engine import SandboxEngine, SandboxError
 from flowzoo.sandbox.program import Program, StdinTest
@@ -30,7 +30,7 @@ SLOW = Program("slow")
 
 @pytest.fixture(autouse=True)
 def _fake_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "RUNNER", FAKE)
+    monkeypatch.setattr(local, "RUNNER", FAKE)
 
 
 @pytest.fixture
@@ -201,8 +201,8 @@ def test_a_fork_starts_boxes_of_its_own(sandbox: Sandbox) -> None:
 
 def test_boxes_end_with_the_process_even_if_it_is_killed(soon: Callable[..., bool]) -> None:
     script = (
-        "import sys; from pathlib import Path; from flowzoo.sandbox import backends\n"
-        f"backends.RUNNER = Path({str(FAKE)!r})\n"
+        "import sys; from pathlib import Path; from flowzoo.sandbox import local\n"
+        f"local.RUNNER = Path({str(FAKE)!r})\n"
         "from flowzoo.sandbox.sandbox import shared_sandbox\n"
         "from flowzoo.sandbox.program import Program, StdinTest\n"
         "box = shared_sandbox('unsafe', workers=1)\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import backends, choose
+from flowzoo.sandbox import choose, local
 from flowzoo.sandbox.backends import Backend, BoxError
 from flowzoo.sandbox.box import box
 from flowzoo.sandbox.box import run as box_run
@@ -29,7 +29,7 @@ ECHO = [StdinTest("a", "a"), StdinTest("b", "b")]
 
 @pytest.fixture(autouse=True)
 def _fake_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "RUNNER", FAKE)
+    monkeypatch.setattr(local, "RUNNER", FAKE)
 
 
 @pytest.fixture
@@ -158,21 +158,21 @@ def test_boxes_that_cannot_be_started_fail_every_program_soon(
 ) -> None:
     sandbox.run_sync([Program("x")], [ECHO])
     [pid] = sandbox.box_pids()
-    monkeypatch.setattr(backends.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(local.sys, "executable", "/nowhere/python")
     os.kill(pid, signal.SIGKILL)
     starts = []
-    start = backends.LocalBackend.start
+    start = local.LocalBackend.start
 
-    async def count(backend: backends.LocalBackend) -> backends.ProcessConnection:
+    async def count(backend: local.LocalBackend) -> local.ProcessConnection:
         starts.append(backend)
         return await start(backend)
 
-    monkeypatch.setattr(backends.LocalBackend, "start", count)
+    monkeypatch.setattr(local.LocalBackend, "start", count)
     with pytest.raises(SandboxError, match=r"200 of 200.*no unsafe box starts.*No such file"):
         sandbox.run_sync([Program("x")] * 200, [ECHO] * 200)
     assert 0 < len(starts) < 20  # not some for each program, with a pause before each
     monkeypatch.undo()
-    monkeypatch.setattr(backends, "RUNNER", FAKE)
+    monkeypatch.setattr(local, "RUNNER", FAKE)
     assert sandbox.run_sync([Program("x")], [ECHO])[0].status == "AC"  # it recovers
 
 
