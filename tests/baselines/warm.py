@@ -2,12 +2,15 @@
 
 A fork server that has torch and the trainer runs this file in every fork (`warm` in `conftest.py`).
 What follows is as after `python -m`: a process with its own number, words, variables and output,
-which can be killed. The runs that a matrix starts are forks of the matrix.
+which can be killed. The runs that a matrix starts are forks of the matrix, and the ranks that
+torchrun's launcher starts are forks of the launcher.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
+import importlib
 import os
 import runpy
 import signal
@@ -24,14 +27,15 @@ HELD = Path(__file__).parent / "held" / "sitecustomize.py"
 
 
 class Fork:
-    """As much of `subprocess.Popen` as the jobs of a matrix use."""
+    """As much of `subprocess.Popen` as the jobs of a matrix and torchrun's launcher use."""
 
     def __init__(
-        self, words: Sequence[str], *, stdout: Any, stderr: Any, stdin: int,
-        env: Mapping[str, str], preexec_fn: Callable[[], None],
+        self, args: Sequence[str], *, env: Mapping[str, str], stdout: Any = None,
+        stderr: Any = None, stdin: int = subprocess.DEVNULL, start_new_session: bool = False,
+        preexec_fn: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        if list(words[:2]) != [sys.executable, "-m"]:
-            raise ValueError(f"expected `python -m MODULE`, got {words}")
+        if list(args[:2]) != [sys.executable, "-m"]:
+            raise ValueError(f"expected `python -m MODULE`, got {args}")
         self.returncode: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
@@ -39,12 +43,16 @@ class Fork:
         if not self.pid:
             code = 1
             try:
+                if start_new_session:
+                    os.setsid()
                 preexec_fn()
-                os.dup2(stdout.fileno(), 1)
-                os.dup2(stderr.fileno(), 2)
+                forget()
+                for number, file in ((1, stdout), (2, stderr)):
+                    if file is not None:
+                        os.dup2(file.fileno(), number)
                 os.environ.clear()
                 os.environ.update(env)
-                code = run_module(words[2:])
+                code = run_module(args[2:])
             finally:
                 os._exit(code)
 
@@ -77,6 +85,15 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
+def forget() -> None:
+    """What a new interpreter has not: handlers of signals, and work for its end."""
+    atexit._clear()
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: str) -> int:
     """Let this fork be the command; its output goes to two files."""
     gc.freeze()  # what was imported before the fork is no garbage, and to look at it copies it
@@ -90,6 +107,11 @@ def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: 
 
     matrix_run.WORTH_FORKING = 10**9  # a matrix is such a fork itself
     jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    if "--backend=torchrun" in words:
+        handler = importlib.import_module(
+            "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+        )
+        vars(handler)["Popen"] = Fork
     if "FLOWZOO_TEST_HOLD" in os.environ:
         runpy.run_path(str(HELD))
     return run_module(words)

@@ -6,9 +6,9 @@ and half of the work, so that training on a laptop has something to teach. Some 
 only: `pocket_options` says which. Importing this loads no training library.
 
 The tasks of `SCALED` have five more, `xs`, `s`, `m`, `l` and `xl`, of about 0.3, 1, 4, 11 and 97
-million parameters (the one without a scale has 0.64), to see what depends on size. Up to `m` they
-are made alike in everything else; `l` has fewer training steps. All but `xs` are too large for a
-wheel: each is made by one command, and then found in `made_folder`.
+million parameters (the one without a scale has 0.64), to see what depends on size. They are made
+alike in everything else. All but `xs` are too large for a wheel: each is made by one command, and
+then found in `made_folder`.
 
 A command or config names them in one line: `pocket` is the model of the task that is played,
 `pocket:TASK` that of another, `pocket:SCALE` and `pocket:TASK-SCALE` are those of another size.

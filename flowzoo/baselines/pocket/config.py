@@ -38,13 +38,6 @@ MODEL_SIZES: dict[PocketScale, ModelSize] = {
 }
 """Shape of each scale: 0.64, 0.33, 0.94, 3.9, 11.2 and 97 million parameters with 768 tokens."""
 
-STEP_SHARES: dict[PocketScale, float] = {"l": 0.32}
-"""Share of the recipe's steps that a scale takes, where it is not all of them.
-
-For `l` it was chosen before anything was trained: an hour of one core, as 640 steps of math would
-take by the operations they need and what scale `m` took.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class PocketConfig:
@@ -61,7 +54,7 @@ class PocketConfig:
     """Task whose workflows it learns to play; the tasks with a recipe."""
     scale: PocketScale = "default"
     """Size of the model: 0.64 (default), 0.33 (xs), 0.94 (s), 3.9 (m), 11.2 (l) or 97 (xl) million
-    parameters. `l` is about an hour of one core, `xl` is for a GPU (`device`)."""
+    parameters. `l` is about two and a half hours of one core, `xl` is for a GPU (`device`)."""
     seed: int = 0
     """Seed of the transcripts, their order and the first weights."""
     steps: int | None = None
@@ -152,12 +145,10 @@ class PocketConfig:
         Raises:
             UsageError: there is no recipe for the task.
         """
-        recipe, share = recipe_of(self.task), STEP_SHARES.get(self.scale, 1.0)
-        steps = round(share * recipe.steps) if self.steps is None else self.steps
-        hasty_steps = self.hasty_steps
-        if hasty_steps is None:
-            hasty_steps = round(share * recipe.hasty_steps)
-        return PocketSchedule(steps, hasty_steps)
+        recipe = recipe_of(self.task)
+        steps = recipe.steps if self.steps is None else self.steps
+        hasty = recipe.hasty_steps if self.hasty_steps is None else self.hasty_steps
+        return PocketSchedule(steps, hasty)
 
     @property
     def folder(self) -> Path:

@@ -56,7 +56,7 @@ def far(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, flo
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of one process, only to be read."""
     root = tmp_path_factory.mktemp("local") / "run"
-    train(TrainConfig(**SMALL, steps=5, out=str(root)))
+    train(TrainConfig(**SMALL, steps=4, out=str(root)))
     return root
 
 
@@ -66,14 +66,14 @@ def test_two_ranks_repeat_the_run_of_one_process(
 ) -> None:
     """Bit for bit, rows and weights: two parts of a role's gradient have one sum only.
 
-    The ranks are processes of their own, as `flowzoo train` starts them.
+    The ranks are processes of their own that `flowzoo train` starts.
     """
-    done = warm(words_of(tmp_path / "two", steps=5, backend="torchrun", ranks=2)).finish()
+    done = warm(words_of(tmp_path / "two", steps=4, backend="torchrun", ranks=2)).finish()
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("held-out accuracy") == 1, "one rank speaks"
     different = far(repeated_rows(tmp_path / "two"), repeated_rows(whole))
     assert {name: value for name, value in different.items() if value > AGAIN.get(name, 0)} == {}
-    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
+    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000004/policies/*/*.safetensors"):
         files = sorted(whole.glob(kind))
         assert files
         for path in files:
@@ -159,7 +159,7 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     """The other rank ends by itself; one process goes on from the checkpoint before."""
     root = tmp_path / "killed"
     held = hold_before(root / "checkpoints" / "step-00000004")
-    ranks = two_ranks(words_of(root, steps=5, backend="torchrun"), warm, monkeypatch)
+    ranks = two_ranks(words_of(root, steps=4, backend="torchrun"), warm, monkeypatch)
     deadline = time.monotonic() + 300
     while not held.exists():
         assert all(one.process.is_alive() for one in ranks), ranks[0].err.read_text()
@@ -170,7 +170,7 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "FLOWZOO_TEST_HOLD", "FLOWZOO_TEST_HELD"):
         monkeypatch.delenv(name)
     assert sorted(path.name for path in (root / "checkpoints").glob("step-*"))[-1].endswith("02")
-    train(TrainConfig(**SMALL, steps=5, out=str(root)))
+    train(TrainConfig(**SMALL, steps=4, out=str(root)))
     different = far(repeated_rows(root), repeated_rows(whole))
     assert {name: value for name, value in different.items() if value > 1e-5} == {}
     settings = json.loads((root / "run.json").read_text(encoding="utf-8"))["settings"]

@@ -457,9 +457,7 @@ def test_the_recipe_says_how_long_unless_numbers_are_given() -> None:
     assert replace(code, hasty_steps=0).schedule == (1000, 0)
     with pytest.raises(UsageError, match="from 0 to `steps` \\(200\\), got 250"):
         replace(code, steps=200)
-    large = PocketConfig(Path("x"), scale="l")
-    assert large.schedule == (640, 160)
-    assert replace(large, steps=300).schedule == (300, 160)
+    assert PocketConfig(Path("x"), scale="l").schedule == (2000, 500)
 
 
 async def test_a_made_model_answers_with_its_own_tokens(made: Path) -> None:

@@ -63,16 +63,20 @@ def browser() -> Iterator[Any]:
 
 
 Pages = Callable[[str], Path]
-NAMES = [pytest.param("large", marks=pytest.mark.full), "hostile", "matrix"]
+NAMES = [pytest.param("fallen", marks=pytest.mark.full), "hostile", "matrix"]
 
 
 @pytest.fixture(scope="module")
 def pages(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Pages:
-    """A run of 10^4 episodes, one of hostile replies, and a matrix of two cells, if asked for."""
+    """A run of 10^4 episodes and one of 10^3, one of hostile replies, and a matrix of two cells.
+
+    Made if asked for.
+    """
     root = tmp_path_factory.mktemp("browser")
     falling = (0.45, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
     plans: dict[str, list[dict[str, Any]]] = {
-        "large": [{"items": 1250, "course": falling, "gradients": True, "unread": 0.3}],
+        "large": [{"items": 1250, "course": falling, "unread": 0.3}],
+        "fallen": [{"items": 125, "course": falling, "gradients": True, "unread": 0.3}],
         "hostile": [{"items": 40, "replies": HOSTILE, "course": (0.5,) * 6}],
         "matrix": [
             {"items": 40, "course": falling, "replies": HOSTILE},
@@ -256,10 +260,10 @@ def test_searching_ten_thousand_episodes_takes_less_than_200_ms(
 
 @pytest.mark.full
 def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], pages: Pages) -> None:
-    browser = open_page("large")
+    browser = open_page("fallen")
     episodes = [
         json.loads(line)
-        for path in (pages("large").parent / "large").rglob("eval-*.jsonl")
+        for path in (pages("fallen").parent / "fallen").rglob("eval-*.jsonl")
         for line in path.read_text().splitlines()
     ]
     step = "eval 70"
@@ -267,7 +271,7 @@ def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], pages: P
         """const select = document.querySelector("select[aria-label=Step]");
         select.value = arguments[0]; select.dispatchEvent(new Event("change"));""", step,
     )  # fmt: skip
-    last = episodes_of(pages("large").parent / "large", 70)
+    last = episodes_of(pages("fallen").parent / "fallen", 70)
     browser.find_element("css selector", "[data-filter=wrong]").click()
     wrong = [one for one in last if one["score"] < 1]
     assert text_of(browser, "#count").startswith(f"{len(wrong)} of")
@@ -279,7 +283,7 @@ def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], pages: P
         select.value = "aggregator"; select.dispatchEvent(new Event("change"));"""
     )
     assert text_of(browser, "#count").startswith("0 of")
-    assert len(episodes) == 10_000
+    assert len(episodes) == 1_000
 
 
 def episodes_of(folder: Path, step: int) -> list[dict[str, Any]]:
@@ -291,21 +295,21 @@ def episodes_of(folder: Path, step: int) -> list[dict[str, Any]]:
 def test_the_browser_works_by_keyboard(open_page: Callable[..., Any]) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser = open_page("large")
+    browser = open_page("fallen")
     press(browser, "jjjk")
     assert chosen(browser) == 2
     press(browser, "/")
     assert browser.switch_to.active_element.get_attribute("id") == "search"
     press(browser, "compute 12")
-    assert text_of(browser, "#count").split()[0] not in ("10,000", "0")
+    assert text_of(browser, "#count").split()[0] not in ("1,112", "0")
     assert "Compute 12" in text_of(browser, "#detail")
     assert text_of(browser, "#detail mark").lower() == "compute 12"
     press(browser, Keys.ESCAPE)
-    assert text_of(browser, "#count").startswith("10,000 of 10,000 episodes")
+    assert text_of(browser, "#count").startswith("1,112 of 1,112 episodes")
     press(browser, Keys.ESCAPE)
     assert browser.switch_to.active_element.get_attribute("id") == "list"
     press(browser, Keys.END)
-    assert chosen(browser) == 9_999
+    assert chosen(browser) == 1_111
     press(browser, Keys.HOME)
     assert chosen(browser) == 0
     press(browser, Keys.ENTER)
@@ -382,7 +386,7 @@ def test_the_matrix_prints_every_claim_with_its_rule(open_page: Callable[..., An
 
 @pytest.mark.full
 def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[..., Any]) -> None:
-    browser = open_page("large")
+    browser = open_page("fallen")
     browser.execute_script(
         """const select = document.querySelector("select[aria-label=Metric]");
         select.value = "grad/spike/shared"; select.dispatchEvent(new Event("change"));
@@ -405,7 +409,7 @@ def test_charts_that_did_not_change_are_folded_into_a_list_of_their_values(
 ) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser = open_page("large", width, scheme)
+    browser = open_page("fallen", width, scheme)
     drawn = browser.execute_script(
         "return [...document.querySelectorAll('figcaption b')].map((one) => one.textContent)"
     )
