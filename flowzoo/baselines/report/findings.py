@@ -160,8 +160,9 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
         text = " ".join(
             ["No fall of a role's own accuracy can be told from chance.", *team_words(rows), scope]
         )
-        title = "No fall of a role's own accuracy shows"
-        return Finding("unknown" if fell else "good", title, text)
+        if fell:
+            return Finding("unknown", "The fall cannot be told in a role's own accuracy", text)
+        return Finding("good", "No fall of a role's own accuracy shows", text)
     losses.sort(key=lambda row: row["from_peak"]["mean"])
     worst = losses[0]["role"]
     parts = [f"{_loss(row)} {_form(rows, row['role'])}" for row in losses]
