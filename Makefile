@@ -19,7 +19,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all lowest smoke figures train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest smoke figures train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party style lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -137,11 +137,13 @@ bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTra
 third-party: env ## Try the environments in other libraries, each in an environment of its own (LIBRARIES="torchrl ...")
 	$(BIN)/python benchmarks/third_party/run.py $(LIBRARIES)
 
-lint: env ## Check style, types, import directions, circles of files and names
+style: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
+
+lint: style ## Check style, types, import directions, circles of files and names
 	$(PYTEST) tests/test_structure.py
 
 docs: env ## Build the documentation into build/docs; a warning is an error
