@@ -30,7 +30,7 @@ _FEW = 8
 """Fewest rows of a part: those of one to three are multiplied in another way, with other floats."""
 _PADS = 16
 """Pads are left out in such steps, which keep every token in its lane of a vector: sums over keys
-then have the same floats."""
+then have the same floats, with one thread; with several, matrices are cut by their height."""
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 _decodable: set[Hashable] = set()
