@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 import pytest
 
 from flowzoo.agents.policy import Sampling
-from flowzoo.envs.records import Call, call_values, make_call
+from flowzoo.envs.records import Call, call_values, changed_call, make_call
 from flowzoo.frozen import quick_maker
 
 
@@ -43,3 +43,4 @@ def test_calls_are_made_and_changed_as_by_dataclasses() -> None:
     assert make_call(**values) == call
     assert call_values(call) == values
     assert make_call(**{**call_values(call), "reply": "x"}) == replace(call, reply="x")
+    assert changed_call(call, {"reply": "x"}) == replace(call, reply="x")

@@ -215,6 +215,7 @@ def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: in
     if len(usual) < _SPIKE_EARLIEST or norm <= factor * median(usual):
         return False
     logs = [math.log(value) for value in usual]
-    spread = 1.4826 * median(abs(value - median(logs)) for value in logs)
+    middle = median(logs)
+    spread = 1.4826 * median(abs(value - middle) for value in logs)
     quantile = stdtrit(max(1.0, _MAD_EFFICIENCY * len(logs)), 1 - _SPIKE_LEVEL)
-    return math.log(norm) - median(logs) > quantile * spread * math.sqrt(1 + 1 / len(logs))
+    return math.log(norm) - middle > quantile * spread * math.sqrt(1 + 1 / len(logs))

@@ -96,6 +96,7 @@ class _DecodeBatch:
             parts < 2
             or self.device.type != "cpu"
             or self.recurrent
+            or not layers
             or not all(type(layer) is PreallocatedLayer for layer in layers)
         ):
             return self._forward(ids, positions, self.mask)

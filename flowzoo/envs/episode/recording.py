@@ -179,16 +179,10 @@ def record(
             reward,
             hashes[turn.logged],
             prompts,
-            (known := engine.get(turn.call, nothing)).get("policy", ""),
-            known.get("prompt_ids", ()),
-            known.get("output_ids", ()),
-            known.get("logps", ()),
-            known.get("finish", "stop"),
-            known.get("shortened", 0),
-            alone,
-            trajectory(turn.agent),
-            version=known.get("version"),
+            immediate=alone,
+            name=trajectory(turn.agent),
             share=share,
+            **engine.get(turn.call, nothing),
         )
         for (turn, reply), parts, reward, (alone, share) in rows
     ]

@@ -74,6 +74,8 @@ class Task(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """Answer kind; a workflow lists the kinds it understands."""
+    sandbox: SandboxName = "auto"
+    """Where programs run: under the best isolation this machine has, or under the one named."""
     runs_programs: ClassVar[bool] = False
     """Whether grading an answer runs it."""
     instruction: ClassVar[str] = ""
@@ -83,11 +85,6 @@ class Task(ABC):
 
     reference_score: ClassVar[float] = 1.0
     """What the reference answers score at least."""
-
-    @property
-    def sandbox(self) -> SandboxName:
-        """Where programs run: under the best isolation this machine has, or under the one named."""
-        return "auto"
 
     @abstractmethod
     def size(self, split: str) -> int | None:

@@ -98,7 +98,7 @@ class CodeTask(DataTask[CodeRow]):
     command line as `columns=text:ask,tests:checks`."""
     reward: Scoring = "all"
     """`all`: 1 if every hidden test passes, else 0. `fraction`: the share that passes."""
-    sandbox: SandboxName = "auto"
+    sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     """Isolation of the programs: the best this machine has, or the one named."""
     cpu_s: float = 2.0
     """CPU seconds that a program has for each test."""

@@ -81,7 +81,7 @@ class Game(DataTask[BoardRow]):
     itself is the part `return` of the grade."""
     seed: int = 0
     """Seed of the generator. Files: only part of the problems' ids."""
-    sandbox: SandboxName = "auto"
+    sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     data: str | None = None
     """A JSON Lines or Parquet file of boards, or a folder or Hugging Face id, as

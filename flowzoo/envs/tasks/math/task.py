@@ -90,7 +90,7 @@ class MathTask(DataTask[MathRow]):
     """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
     seed: int = 0
     """Seed of the generator. Files: only part of the problems' ids."""
-    sandbox: SandboxName = "auto"
+    sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     digest: str = field(default="", repr=False)
     """Digest that the content of `data` must have; default: taken when the task is made."""
