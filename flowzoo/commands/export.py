@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
 
-from flowzoo.commands.policies import quiet_transformers
-from flowzoo.commands.shared import check_folder, check_run
+from flowzoo.commands.shared import check_folder, check_run, quiet_transformers
 
 if TYPE_CHECKING:
     from flowzoo.baselines.run.export import Exported

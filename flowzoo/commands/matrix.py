@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
 
-from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.provenance import usable_cores
 

@@ -12,7 +12,7 @@ from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config, named_file
-from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:

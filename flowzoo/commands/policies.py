@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 from flowzoo.agents.specs import EngineName
+from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError, unknown
 
 # Specs may hold "=" themselves (a URL's query), so a role is told by its form: role or role_N.
@@ -180,12 +179,3 @@ def make_policies(
             thinking=thinking,
         )
     return made
-
-
-def quiet_transformers() -> None:
-    """No progress bars for loading a model of a few megabytes, if transformers is there at all."""
-    if find_spec("transformers") is not None:
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro import conf
 
 from flowzoo.baselines.settings.sft import SftConfig
-from flowzoo.commands.policies import quiet_transformers
-from flowzoo.commands.shared import own_name
+from flowzoo.commands.shared import own_name, quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,12 @@ def own_name() -> str:
     if script.name != "flowzoo" or (found and Path(found).resolve() == script.resolve()):
         return "flowzoo"
     return shlex.quote(str(script))
+
+
+def quiet_transformers() -> None:
+    """No progress bars for loading a model of a few megabytes, if transformers is there at all."""
+    if find_spec("transformers") is not None:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from tyro import conf
 
-from flowzoo.commands.policies import quiet_transformers
-from flowzoo.commands.shared import check_run
+from flowzoo.commands.shared import check_run, quiet_transformers
 
 
 @dataclass(frozen=True, slots=True)

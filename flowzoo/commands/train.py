@@ -20,10 +20,10 @@ from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config, named_file
-from flowzoo.commands.policies import quiet_transformers
-from flowzoo.commands.shared import own_name
+from flowzoo.commands.shared import own_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.errors import UsageError
+from flowzoo.garbage import uncollected
 
 if TYPE_CHECKING:
     from flowzoo.baselines.trainer import Trainer
@@ -70,7 +70,8 @@ def run(options: Options) -> int:
         return kept_of_run(root, None if trainer is None else trainer.step, steps, options.restart)
 
     with interruptible(kept):
-        with without_collector():
+        atexit.register(thaw)
+        with uncollected(freeze=True):
             tell_memory(options.settings)
             import_trainer()
         trainer = open_trainer(options)
@@ -98,22 +99,11 @@ def follow(options: Options) -> int:
     """Train as a rank that writes nothing; the first says what there is to say."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
-    with without_collector():
+    atexit.register(thaw)
+    with uncollected(freeze=True):
         import_trainer()
     open_trainer(options).train()
     return 0
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """For imports: nothing that is imported becomes garbage, and looking for it takes time."""
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-        atexit.register(thaw)
-    finally:
-        gc.enable()
 
 
 def thaw() -> None:

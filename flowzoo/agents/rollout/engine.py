@@ -13,10 +13,8 @@ batches, hence floats, hence samples, repeat exactly; otherwise requests leave a
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Completion, Policy, Request, ordering
@@ -27,6 +25,7 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_tuple
+from flowzoo.garbage import uncollected
 
 CHUNK = 256
 """Effects graded in one go."""
@@ -92,21 +91,6 @@ class PendingRequest(NamedTuple):
     request: Request
 
 
-@contextmanager
-def moving() -> Iterator[None]:
-    """Around moving many plays: what they make lives on, so garbage is not looked for among it.
-
-    It is looked for afterwards, if it was before.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 class RolloutEngine:
     """Runs plays; make one for each run."""
 
@@ -157,7 +141,7 @@ class RolloutEngine:
         try:
             while True:
                 self.wake.clear()
-                with moving():
+                with uncollected():
                     while more and self.active_plays < self.in_flight:
                         more = self._admit(next(waiting, None))
                 self._grade()
@@ -270,7 +254,7 @@ class RolloutEngine:
         results = await asyncio.to_thread(resolve, self.task, effects)
         self.grading -= 1
         place = 0
-        with moving():
+        with uncollected():
             for running in plays:
                 count = len(running.effects)
                 self._advance(running, results[place : place + count])
@@ -314,7 +298,7 @@ class RolloutEngine:
             )
         self.busy.discard(policy.name)
         name = policy.name
-        with moving():
+        with uncollected():
             for (play, position, _), completion in zip(batch, completions, strict=True):
                 self._deliver(play, position, quick_tuple(Response, (name, completion)))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -29,6 +28,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from flowzoo.garbage import uncollected
 
 PRELOADED = (
     "flowzoo.commands.train",
@@ -241,12 +242,10 @@ def run_module(words: Sequence[str]) -> int:
 def main(number: str) -> None:
     """Serve on the socket of this number."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the matrix's to handle
-    gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    gc.freeze()  # the forks share these pages for as long as nobody writes to them
-    gc.enable()
+    with uncollected(freeze=True):
+        for name in PRELOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
     serve(socket.socket(fileno=int(number)))
 
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.trainer import Trainer, train
-from flowzoo.commands.policies import quiet_transformers
+from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import SaveError
 
 pytestmark = pytest.mark.xdist_group("damage")  # they share runs

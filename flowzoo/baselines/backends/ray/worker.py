@@ -7,7 +7,6 @@ before: every request names the versions it is to be played with, and the answer
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import platform
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.told import tell
+from flowzoo.garbage import uncollected
 
 LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 """Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
@@ -166,12 +166,8 @@ class RolloutWorker:
 
     def _ready(self) -> ShardPlayer:
         if self._player is None:
-            gc.disable()  # nothing that is imported becomes garbage, and looking for it takes time
-            try:
+            with uncollected(freeze=True):
                 self._player = self._open()
-            finally:
-                gc.freeze()
-                gc.enable()
         return self._player
 
     def _answer(self, work: Callable[[], Reply]) -> Reply:
