@@ -4,6 +4,7 @@ import gc
 import importlib
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ settings.load_profile("flowzoo")
 # What is imported stays: looking through it for garbage again and again is of no use.
 gc.disable()
 thaw = gc.unfreeze
+modules_frozen = 0
 PATIENCE = 120.0
 """Seconds on the wall that a test's worker or program may be held up by a machine that stalls."""
 
@@ -103,12 +105,26 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             for name in ENGINE_MODULES:
                 importlib.import_module(name)
         gc.unfreeze = lambda: None
-    gc.collect()
-    gc.freeze()
+    freeze()
     if find_spec("vllm") and any(item.get_closest_marker("full") for item in of_vllm):
         serve_forks()
     gc.set_threshold(50_000, 20, 100)  # tests make much that stays for the whole of one
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_modules() -> None:
+    """What the tests before have imported is not looked through again, either."""
+    if len(sys.modules) > modules_frozen + 100:
+        freeze()
+
+
+def freeze() -> None:
+    """Nothing that is there now is looked through for garbage any more."""
+    global modules_frozen
+    gc.collect()
+    gc.freeze()
+    modules_frozen = len(sys.modules)
 
 
 ENGINE_MODULES = [
