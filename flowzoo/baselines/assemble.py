@@ -10,6 +10,7 @@ from flowzoo.agents import Roster, Sampling
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, TransformersEngines
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock
@@ -44,7 +45,7 @@ def trainable(config: TrainConfig, task: Task) -> list[int] | None:
     return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 
 
-def learner_notes(learners: Mapping[str, Learner]) -> list[str]:
+def learner_notes(learners: Mapping[str, LearnerLike]) -> list[str]:
     """What is to be said about how the policies are trained, each once."""
     found: dict[str, list[str]] = {}
     for name, learner in learners.items():

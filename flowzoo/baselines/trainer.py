@@ -32,7 +32,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
@@ -47,6 +47,7 @@ from flowzoo.baselines.assemble import (
     open_engines,
     trainable,
 )
+from flowzoo.baselines.backends.backend import LearnersLostError
 from flowzoo.baselines.backends.choose import open_backend
 from flowzoo.baselines.backends.plays import PlayPlan, players_of
 from flowzoo.baselines.diagnostics.forms import form_metrics
@@ -57,6 +58,7 @@ from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.metrics import (
     MetricRow,
     advantage_metrics,
@@ -69,6 +71,7 @@ from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.player import WORKER_PLAYER
 from flowzoo.baselines.problems.filters import FilterConfig, FilteredBatch, gather
 from flowzoo.baselines.problems.judge import informative_jobs
+from flowzoo.baselines.rank import WORKER_LEARNERS
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.follower import RunFollower
@@ -81,6 +84,9 @@ from flowzoo.envs import Call, Workflow
 from flowzoo.seeding import key_int
 
 logger = logging.getLogger("flowzoo")
+
+MOST_LOSSES = 3
+"""How often in a row learners may be lost without a checkpoint in between."""
 
 
 class Trainer:
@@ -97,6 +103,13 @@ class Trainer:
 
         With `restart` what is there is moved aside, and a new run begins.
         """
+        self._told: set[str] = set()
+        self._losses = 0
+        self._open(config, restart)
+
+    def _open(self, config: TrainConfig, restart: bool) -> None:
+        """See `__init__`, and `_open_again`."""
+        self._asked = config
         if config.threads:
             torch.set_num_threads(config.threads)
         earlier = None if restart else earlier_run(config.directory)
@@ -105,26 +118,27 @@ class Trainer:
         self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
-        self.backend = open_backend(config, WORKER_PLAYER)
+        self.backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS)
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, trainable(config, task))
-        self.trained = load_policies(config, self.plan.names, task.name, config.frozen)
-        self.learners = make_learners(self.trained, self.plan.learners)
-        self.backend.join(self.learners)
+        # A driver beside learner workers has no part in learning, and need have no GPU.
+        own = replace(config, device="cpu") if config.learner_workers else config
+        self.trained = load_policies(own, self.plan.names, task.name, config.frozen)
+        self.learners = self.backend.join(lambda: make_learners(self.trained, self.plan.learners))
         self.baselines = RunningMean()
         self.run = self._open_run(restart)
         self.step, self.history, self.tokens, self.seconds = -1, [], 0, 0.0
         self.halted = ""
         """Why a callback ended the run, or nothing."""
-        self._told: set[str] = set()
         shard_jobs = config.shard_jobs or 0
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.backend.close)
             opened.callback(self.run.close)
             resumed = self._resume()
+            here = {name: one for name, one in self.learners.items() if isinstance(one, Learner)}
             self.engines = open_engines(
-                config, self.trained, self.learners, held_out, self.plan.budgets.reply
+                config, self.trained, here, held_out, self.plan.budgets.reply
             )
             self.batches = ahead.StepSampler(
                 self.draw, self.engines, self.stream, self._versions, self.backend, shard_jobs
@@ -152,12 +166,19 @@ class Trainer:
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step and return the summary; `on_step` sees every row of metrics.
 
-        Whatever happens, engines and files are closed at the end.
+        Learners of other processes that are lost cost the steps since the last checkpoint, which
+        are done again. Whatever happens, engines and files are closed at the end.
         """
         started = time.perf_counter() - self.seconds
         try:
             while not self.finished:
-                on_step(self._advance(self.step + 1, started))
+                try:
+                    row = self._advance(self.step + 1, started)
+                except LearnersLostError as lost:
+                    self._open_again(lost)
+                    started = time.perf_counter() - self.seconds
+                else:
+                    on_step(row)
             summary = self.summary()
             if self.config.swap_probe:
                 summary["swaps"] = self.swaps()
@@ -292,7 +313,7 @@ class Trainer:
         try:
             probed = {}
             if every and (step - 1) % every == 0:
-                probed = probe_metrics(slot_grams(learner, calls, advantages))
+                probed = probe_metrics(learner.apply(slot_grams, calls, advantages))
             return probed | learner.update(calls, advantages)
         except NonFiniteError as error:
             path = self.run.save_rows(step, error.calls)
@@ -365,6 +386,7 @@ class Trainer:
             metrics=self.history,
             backend=self.backend,
         )
+        self._losses = 0
 
     def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
@@ -397,6 +419,15 @@ class Trainer:
                 logger.warning(one.text)
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _open_again(self, lost: LearnersLostError) -> None:
+        """Go on from the last checkpoint, as the same command would in another process."""
+        self._losses += 1
+        if self._losses > MOST_LOSSES:
+            raise lost
+        logger.warning("%s, and this one does so by itself", lost)
+        self.close()
+        self._open(self._asked, restart=False)
 
     def _evaluations(self) -> list[MetricRow]:
         """The rows of metrics that have an evaluation."""

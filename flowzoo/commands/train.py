@@ -133,7 +133,7 @@ def tell_memory(config: TrainConfig) -> None:
 
     A model that has to be downloaded first has no shape yet, and wrong settings are said elsewhere.
     """
-    if config.device == "cpu":
+    if config.device == "cpu" or config.learner_workers:
         return
     import torch
 

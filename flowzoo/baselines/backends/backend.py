@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.errors import FlowzooError
 
 T = TypeVar("T")
+
+
+class LearnersLostError(FlowzooError, RuntimeError):
+    """Other processes that learn for this one are gone; what they had is in the last checkpoint."""
 
 
 class RunBackend(Protocol):
@@ -41,11 +47,14 @@ class RunBackend(Protocol):
         """Do `work` everywhere; what every rank returned, by rank."""
         ...
 
-    def join(self, learners: Mapping[str, Learner]) -> None:
-        """Let the learners share their work over the ranks; before their first update."""
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
+        """The learners of the run, who share their work over the ranks.
+
+        Those that `make` makes, or what speaks for those that other processes have.
+        """
         ...
 
-    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """Give the learners' weights to whoever plays elsewhere, and prove that they have them.
 
         Returns metrics; nothing where nobody plays elsewhere.

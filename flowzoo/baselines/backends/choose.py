@@ -7,12 +7,13 @@ from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.settings.config import TrainConfig
 
 
-def open_backend(config: TrainConfig, player: str = "") -> RunBackend:
+def open_backend(config: TrainConfig, player: str = "", learners: str = "") -> RunBackend:
     """The backend of this process; it never becomes another one by itself.
 
     Args:
         config: the settings of a run.
         player: `module:function` that makes of these settings what plays in another process.
+        learners: the same of the learners.
 
     Raises:
         UsageError: it cannot be had here.
@@ -24,7 +25,8 @@ def open_backend(config: TrainConfig, player: str = "") -> RunBackend:
         from flowzoo.baselines.backends.ray.backend import RayRunBackend
         from flowzoo.baselines.backends.ray.worker import OpenPlayer
 
-        return RayRunBackend(config, OpenPlayer(player, (config,)))
+        given = (config,)
+        return RayRunBackend(config, OpenPlayer(player, given), OpenPlayer(learners, given))
     from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
     return TorchrunBackend(meet(config))

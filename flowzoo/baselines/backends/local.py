@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
@@ -32,10 +33,11 @@ class LocalRunBackend:
         """See `RunBackend`."""
         return [work()]
 
-    def join(self, learners: Mapping[str, Learner]) -> None:
-        """Nobody is there."""
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
+        """See `RunBackend`: nobody is there to share with."""
+        return make()
 
-    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """Nobody plays elsewhere."""
         return {}
 

@@ -21,6 +21,7 @@ from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.baselines.backends.gangs import RankError, Replicas, Sharded
+from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.backends.told import hear, tell
@@ -108,12 +109,14 @@ class TorchrunBackend:
                 raise _received(wrong)
         return [cast("T", value) for _, value in found]
 
-    def join(self, learners: Mapping[str, Learner]) -> None:
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
         """See `RunBackend`."""
+        learners = make()
         for learner in learners.values():
             learner.join(self._gang)
+        return learners
 
-    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """Every rank plays with an engine of its own."""
         return {}
 

@@ -136,8 +136,11 @@ def forced_step(job: dict[str, Any]) -> Any:
 
 def whole_step(job: dict[str, Any]) -> Any:
     """A step with sampling and grading; returns its output tokens."""
+    from flowzoo.baselines.learner.update import Learner
+
     run = trainer("single", job["rows"] // 8, job["folder"])
     for learner in run.learners.values():
+        assert isinstance(learner, Learner)
         learner.config = replace(learner.config, microbatch_rows=job["microbatch"])
 
     def step() -> int:

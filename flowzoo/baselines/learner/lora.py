@@ -189,7 +189,7 @@ class LoraWeights:
 
     def save(self, folder: Path | None) -> None:
         """See `Weights`."""
-        state = self.state()
+        state = self.state(keep=folder is not None)
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,9 +210,10 @@ class LoraWeights:
                 target = parameters[f"{stem}.{self._label}.{last}"]
                 target.copy_(like(target, value))
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """See `Weights`."""
-        return {name: value.contiguous() for name, value in whole(self._own()).items()}
+        own = whole(self._own(), keep=keep)
+        return {name: value.contiguous() for name, value in own.items()}
 
     def _own(self) -> dict[str, torch.Tensor]:
         """This rank's part of them, by their names in files."""

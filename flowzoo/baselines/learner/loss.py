@@ -54,6 +54,10 @@ class NonFiniteError(FlowzooError, ArithmeticError):
         self.rows = tuple(rows)
         self.calls = tuple(calls)
 
+    def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str, Sequence[int], Sequence[Call]]]:
+        """Whole, where another process is told of it."""
+        return type(self), (str(self), self.rows, self.calls)
+
 
 @dataclass(frozen=True, slots=True)
 class LossNormaliser:

@@ -9,10 +9,10 @@ size of the micro-batches changes the result (the latter up to rounding).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,8 @@ from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights, whole_tensor
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+
+T = TypeVar("T")
 
 
 class Learner:
@@ -176,6 +178,10 @@ class Learner:
             "learn/skipped": float(len(parts) - len(done)),
         }
         return metrics | step_metrics(done, self.config) | moved if done else metrics
+
+    def apply(self, work: Callable[..., T], *given: Any) -> T:
+        """See `LearnerLike`: the learner is here."""
+        return work(self, *given)
 
     def gradients(
         self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormaliser

@@ -53,8 +53,11 @@ class Weights(Protocol):
         """Keep the weights as they are now; call it before training."""
         ...
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """All of them, whole, by their names in files; collective where they are sharded."""
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
+        """All of them, whole, by their names in files; collective where they are sharded.
+
+        A rank that only helps others to theirs does not `keep` them, and gets nothing.
+        """
         ...
 
     def save(self, folder: Path | None) -> None:
@@ -99,13 +102,13 @@ class FullWeights:
         model = copy.deepcopy(self.model).eval().requires_grad_(False)
         return lambda: nullcontext(model)
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """See `Weights`."""
-        return whole(self.model.state_dict(keep_vars=True))
+        return whole(self.model.state_dict(keep_vars=True), keep=keep)
 
     def save(self, folder: Path | None) -> None:
         """See `Weights`."""
-        state = whole(self.model.state_dict(keep_vars=True), keep=folder is not None)
+        state = self.state(keep=folder is not None)
         if folder is not None:
             self.model.save_pretrained(folder, state_dict=state)
 
@@ -143,7 +146,7 @@ class FrozenWeights:
         """See `Weights`: they never change."""
         return self._start or (lambda: nullcontext(self.model))
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """Nothing of them is trained."""
         return {}
 

@@ -39,10 +39,10 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.backend import LearnersLostError, RunBackend
+from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.learner.saved import load_learner, save_learner
-from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.manifest import (
     METRICS,
     CheckpointInfo,
@@ -63,7 +63,7 @@ logger = logging.getLogger("flowzoo")
 def save(
     root: Path | str,
     step: int,
-    learners: Mapping[str, Learner],
+    learners: Mapping[str, LearnerLike],
     tokenizers: Mapping[str, PreTrainedTokenizerBase] | None = None,
     *,
     state: Mapping[str, Any] | None = None,
@@ -114,9 +114,12 @@ def save(
     try:
         backend.once(begin)
         for name, learner in learners.items():
-            backend.each(partial_of(save_learner, learner, partial / "policies" / name))
+            folder = partial / "policies" / name
+            backend.each(partial_of(learner.apply, save_learner, folder))
         seen = backend.each(lambda: _sizes(partial))
         backend.once(finish)
+    except LearnersLostError:  # the next checkpoint takes away what is half written
+        raise
     except Exception as error:  # torch and safetensors have their own for a failed write
         if backend.writes:
             shutil.rmtree(partial, ignore_errors=True)
@@ -130,7 +133,7 @@ def save(
 
 
 def load(
-    path: Path | str, learners: Mapping[str, Learner], backend: RunBackend | None = None
+    path: Path | str, learners: Mapping[str, LearnerLike], backend: RunBackend | None = None
 ) -> CheckpointInfo:
     """Put a checkpoint back: weights, optimisers, and the global random generators (last).
 
@@ -151,7 +154,7 @@ def load(
     with _unproven(info):
         for name, learner in learners.items():
             folder = info.policy_path(name)
-            load_learner(learner, folder)
+            learner.apply(load_learner, folder)
         set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
@@ -166,7 +169,7 @@ class Recovery(NamedTuple):
 
 
 def recover(
-    root: Path, learners: Mapping[str, Learner], backend: RunBackend | None = None
+    root: Path, learners: Mapping[str, LearnerLike], backend: RunBackend | None = None
 ) -> Recovery:
     """Load the newest intact checkpoint, and set aside those after it, with a warning for each.
 
@@ -209,7 +212,7 @@ def _unproven(info: CheckpointInfo) -> Iterator[None]:
         raise DataError(f"{info.path} is damaged: {str(error).splitlines()[0]}") from error
 
 
-def _check_names(target: Path, learners: Mapping[str, Learner]) -> None:
+def _check_names(target: Path, learners: Mapping[str, LearnerLike]) -> None:
     """Raise `UsageError` if there is such a checkpoint, or for a name that no folder can have."""
     if target.exists():
         raise UsageError(

@@ -19,14 +19,16 @@ class ScaleOptions:
     backend: BackendName = "local"
     """`local`: in this process. `torchrun`: by several processes (ranks) that share rollouts and
     updates, on one machine or, started with torchrun, on several. `ray`: by this process, which
-    learns, and by workers of a Ray cluster, which play. See docs/scale.md."""
+    learns unless `learner_workers` do, and by workers of a Ray cluster, which play. See
+    docs/scale.md."""
     ranks: int = 0
     """Processes that are started on this machine with `backend` torchrun; 0: none are started,
     since torchrun has started this one."""
     shard: Sharding = "none"
-    """With `backend` torchrun: `none`, every rank has the whole model, and gradients are added up;
-    `full`, weights, gradients and optimiser are spread over the ranks (FSDP2), for which the engine
-    must have weights of its own (vllm with `placement` split)."""
+    """With `backend` torchrun, or `learner_workers`: `none`, every rank has the whole model, and
+    gradients are added up; `full`, weights, gradients and optimiser are spread over the ranks
+    (FSDP2), for which the engine must have weights of its own (those of rollout workers have; with
+    torchrun, vllm with `placement` split)."""
     shard_jobs: int | None = None
     """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
     its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`
@@ -38,3 +40,8 @@ class ScaleOptions:
     """Workers that play with `backend` ray; each takes `threads` cores, or one."""
     rollout_gpus: float = 0.0
     """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU."""
+    learner_workers: int = 0
+    """Workers of `backend` ray that learn, all policies together as ranks of one gang; each takes
+    `threads` cores, or one. 0: the process that runs the loop learns."""
+    learner_gpus: float = 0.0
+    """GPUs of a learner worker: 1, or 0 for the CPU; one that learns alone may share one (0.5)."""

@@ -11,9 +11,12 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import UsageError, missing_extra
 
 _OWN = {
-    "torchrun": {"ranks": 0, "shard": "none"},
-    "ray": {"ray_address": "", "rollout_workers": 0, "rollout_gpus": 0.0},
-}
+    "torchrun": {"ranks": 0},
+    "ray": {
+        "ray_address": "", "rollout_workers": 0, "rollout_gpus": 0.0, "learner_workers": 0,
+        "learner_gpus": 0.0,
+    },
+}  # fmt: skip
 
 
 def check_scale(config: TrainConfig) -> None:
@@ -31,13 +34,20 @@ def check_scale(config: TrainConfig) -> None:
                     f"`{name}` is a setting of `backend` {backend}, and `backend` is "
                     f"{config.backend}: add --backend {backend}, or leave `{name}` out"
                 )
+    if config.shard != "none" and config.backend != "torchrun" and not config.learner_workers:
+        raise UsageError(
+            f"`shard` {config.shard} spreads a learner over ranks, and this process learns alone: "
+            "add --backend torchrun, or --learner-workers N with --backend ray, or leave `shard` "
+            "out"
+        )
     if config.backend == "local":
         return
     if config.backend == "ray":
         check_workers(config)
-        return
-    check_world(config)
-    check_engine(config)
+        check_learners(config)
+    else:
+        check_world(config)
+        check_engine(config)
     if config.shard == "full":
         check_sharded(config)
 
@@ -78,6 +88,34 @@ def check_workers(config: TrainConfig) -> None:
         raise UsageError(
             f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
             "are a step old already would be trained on again and again; set updates=1"
+        )
+
+
+def check_learners(config: TrainConfig) -> None:
+    """Refuse what learner workers cannot have.
+
+    Raises:
+        UsageError: GPUs for none of them, more than one each, or a part of one for several; a
+            device that is not theirs.
+    """
+    count, gpus = config.learner_workers, config.learner_gpus
+    if not count:
+        if gpus:
+            raise UsageError(
+                f"`learner_gpus` {gpus:g} are those of learner workers, and there are none: add "
+                "--learner-workers N, or leave it out"
+            )
+        return
+    if gpus > 1 or (count > 1 and gpus not in (0, 1)):
+        raise UsageError(
+            f"each of {count} learner workers computes on one GPU of its own, or on the CPU, got "
+            f"`learner_gpus` {gpus:g}: set it to 1 or 0 (one learner worker alone may share: 0.5)"
+        )
+    theirs = "cuda" if gpus else "cpu"
+    if config.device not in ("auto", theirs):
+        raise UsageError(
+            f"`device` {config.device} is not that of the learner workers, whom Ray gives "
+            f"{gpus:g} GPU each (`learner_gpus`): leave it out"
         )
 
 
@@ -151,7 +189,7 @@ def check_sharded(config: TrainConfig) -> None:
     Raises:
         UsageError: as said.
     """
-    if config.engine == "transformers":
+    if config.engine == "transformers" and config.backend == "torchrun":
         raise UsageError(
             "`engine` transformers samples with the learner's own module, of which `shard` full "
             "leaves every rank a part: set shard=none, or engine=vllm with placement=split"

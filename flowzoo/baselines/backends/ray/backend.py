@@ -8,19 +8,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.cluster import connect, place
+from flowzoo.baselines.backends.ray.learners import (
+    GangLearner,
+    LearnerGang,
+    WeightsFile,
+    start_learners,
+)
 from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
 from flowzoo.baselines.backends.ray.pool import RolloutPool
-from flowzoo.baselines.backends.ray.weights import digest, distinct, to_file
+from flowzoo.baselines.backends.ray.weights import weights_file
 from flowzoo.baselines.backends.ray.worker import OpenPlayer, RolloutWorker
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
@@ -67,26 +75,46 @@ def token_in(folder: Path) -> Iterator[Path]:
 
 
 class RayRunBackend(LocalRunBackend):
-    """See `RunBackend`: this process writes and learns, as if alone, and workers play."""
+    """See `RunBackend`: this process writes, workers play, and others learn, or this one."""
 
-    def __init__(self, config: TrainConfig, open_player: OpenPlayer) -> None:
+    def __init__(
+        self, config: TrainConfig, open_player: OpenPlayer, open_learners: OpenPlayer | None = None
+    ) -> None:
         """Join the cluster and start the workers, which load their models meanwhile.
+
+        Args:
+            config: the settings of the run.
+            open_player: makes what plays in a rollout worker.
+            open_learners: makes what learns in a learner worker, where there are any.
 
         Raises:
             UsageError: no cluster, too little room in it, or nodes that differ.
         """
         count, cores, gpus = config.rollout_workers, config.threads or 1, config.rollout_gpus
-        needed = {"CPU": float(count * cores), "GPU": count * gpus}
-        connect(config.ray_address, needed)
-        self.count, self._closed = count, False
+        learning = config.learner_workers
+        connect(config.ray_address, {
+            "CPU": float((count + learning) * cores),
+            "GPU": count * gpus + learning * config.learner_gpus,
+        })  # fmt: skip
+        self.count, self._closed, self._shard = count, False, config.shard
         self._versions: dict[str, int] = {}
+        self._groups: list[PlacementGroup] = []
+        self._gang: LearnerGang | None = None
         try:
-            workers, self._group = start_workers(count, open_player, cores, gpus)
+            if learning and open_learners is not None:
+                self._gang, group = start_learners(
+                    learning, open_learners, cores, config.learner_gpus
+                )
+                self._groups.append(group)
+            workers, group = start_workers(count, open_player, cores, gpus)
+            self._groups.append(group)
             self._pool = RolloutPool(workers)
             with token_in(config.directory.absolute()) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
+                self.pids = [one.pid for one in facts]
+                if self._gang is not None:
+                    facts += self._gang.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))
-            self.pids = [one.pid for one in facts]
             self._opening = [worker.open.remote() for worker in workers]
         except BaseException:
             ray.shutdown()
@@ -98,7 +126,17 @@ class RayRunBackend(LocalRunBackend):
         """See `RunBackend`: by the workers, with the weights that were last published."""
         return list(self._pool.play(plan, [shard.jobs for shard in shards]))
 
-    def publish(self, learners: Mapping[str, Learner]) -> dict[str, Any]:
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
+        """See `RunBackend`: the gang's, where there is one."""
+        if self._gang is None:
+            return make()
+        try:
+            return self._gang.join(self._shard)
+        except BaseException:
+            self.close()
+            raise
+
+    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """See `RunBackend`: one file per policy that has changed, once per node, and the proof."""
         began = time.perf_counter()
         if self._opening:
@@ -108,11 +146,10 @@ class RayRunBackend(LocalRunBackend):
         changed = [name for name, one in learners.items() if self._versions.get(name) != one.steps]
         sent = 0
         for name in changed:
-            tensors = distinct(learners[name].weights.state())
-            file = to_file(tensors)
-            self._pool.publish(name, learners[name].steps, file, digest(tensors))
+            found = self._file(learners[name])
+            self._pool.publish(name, learners[name].steps, found.file, found.digest)
             self._versions[name] = learners[name].steps
-            sent += len(file)
+            sent += found.size
         ready = self._pool.prove(changed) if changed else self.count
         return {
             "time/publish": time.perf_counter() - began,
@@ -128,5 +165,15 @@ class RayRunBackend(LocalRunBackend):
         """See `RunBackend`: workers end, and a cluster that was started for this run."""
         if not self._closed:
             self._closed = True
-            remove_placement_group(self._group)
+            if self._gang is not None:
+                self._gang.end()
+            for group in self._groups:
+                remove_placement_group(group)
             ray.shutdown()
+
+    def _file(self, learner: LearnerLike) -> WeightsFile:
+        """The weights of a learner in the object store."""
+        if isinstance(learner, GangLearner):
+            return learner.file()
+        file, digest = weights_file(cast("Learner", learner))
+        return WeightsFile(ray.put(np.frombuffer(file, np.uint8)), digest, len(file))

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -53,8 +53,8 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
         for kind, amount in needed.items():
             if have[kind] < amount:
                 raise UsageError(
-                    f"this machine has {have[kind]} {kind}, and the rollout workers need "
-                    f"{amount:g}: lower `rollout_workers`, or join a larger cluster with "
+                    f"this machine has {have[kind]} {kind}, and the workers need {amount:g}: lower "
+                    "`rollout_workers` or `learner_workers`, or join a larger cluster with "
                     "--ray-address HOST:PORT"
                 )
         told = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
@@ -95,14 +95,19 @@ def look_for(address: str) -> None:
 
 
 def place(
-    bundles: Sequence[Mapping[str, float]], within: float = PLACED_WITHIN_S
+    bundles: Sequence[Mapping[str, float]],
+    kind: Literal["rollout", "learner"] = "rollout",
+    within: float = PLACED_WITHIN_S,
 ) -> PlacementGroup:
-    """A place for every bundle, over as many nodes as there are; all of them or none.
+    """A place for every bundle; all of them or none.
+
+    For workers that play over as many nodes as there are, for those that learn over as few.
 
     Raises:
         UsageError: the cluster has not had them within the time; says what it has free.
     """
-    group = placement_group([dict(one) for one in bundles], strategy="SPREAD")
+    strategy = {"rollout": "SPREAD", "learner": "PACK"}[kind]
+    group = placement_group([dict(one) for one in bundles], strategy=strategy)
     deadline = time.monotonic() + within
     while not group.wait(min(1.0, within)):
         if time.monotonic() >= deadline:
@@ -110,10 +115,10 @@ def place(
             nodes = sum(node["Alive"] for node in ray.nodes())
             remove_placement_group(group)
             raise UsageError(
-                f"{len(bundles)} rollout workers need a bundle of {_words(bundles[0])} each, and "
+                f"{len(bundles)} {kind} workers need a bundle of {_words(bundles[0])} each, and "
                 f"the cluster had no room for them in {within:.0f} s: it has {_words(free)} free "
-                f"of {_words(have)} on {nodes} nodes. Lower `rollout_workers` or `rollout_gpus`, "
-                "or add nodes"
+                f"of {_words(have)} on {nodes} nodes. Lower `{kind}_workers` or `{kind}_gpus`, or "
+                "add nodes"
             )
     return group
 

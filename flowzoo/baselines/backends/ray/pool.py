@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelledError
 
@@ -51,7 +50,7 @@ class WorkerError(FlowzooError, RuntimeError):
 
 
 class PublishedWeights(NamedTuple):
-    """The newest weights of a policy, owned by the driver."""
+    """The newest weights of a policy."""
 
     version: int
     file: Any
@@ -167,10 +166,12 @@ class RolloutPool:
                     raise hear(reply.error, WorkerError)
             yield from schedule.ready()
 
-    def publish(self, policy: str, version: int, file: bytes, digest: str) -> None:
-        """Make weights the newest of `policy`; `prove` sends them."""
-        kept = ray.put(np.frombuffer(file, np.uint8))
-        self._newest[policy] = PublishedWeights(version, kept, digest)
+    def publish(self, policy: str, version: int, file: Any, digest: str) -> None:
+        """Make weights the newest of `policy`; `prove` sends them.
+
+        `file` is a reference to a safetensors file, as bytes in an array.
+        """
+        self._newest[policy] = PublishedWeights(version, file, digest)
 
     def prove(self, policies: Sequence[str], within: float = PROVED_WITHIN_S) -> int:
         """Send the newest weights of `policies` to every worker; how many have proved them.

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import safetensors.torch
 import torch
 
+from flowzoo.baselines.learner.update import Learner
+
 
 def distinct(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors under the first of their names, on the CPU: a tied weight is sent once."""
@@ -30,6 +32,18 @@ def digest(tensors: Mapping[str, torch.Tensor]) -> str:
 def to_file(tensors: Mapping[str, torch.Tensor]) -> bytes:
     """A safetensors file."""
     return safetensors.torch.save(dict(tensors))
+
+
+def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
+    """A learner's weights as a file, and their digest.
+
+    Every rank of its gang must call it; those that do not `keep` them get nothing.
+    """
+    state = learner.weights.state(keep=keep)
+    if not keep:
+        return b"", ""
+    tensors = distinct(state)
+    return to_file(tensors), digest(tensors)
 
 
 def from_file(weights: bytes) -> dict[str, torch.Tensor]:

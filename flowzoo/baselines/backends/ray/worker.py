@@ -117,6 +117,14 @@ def versions_here() -> dict[str, str]:
     return found
 
 
+def node_facts(folder: str, token: str) -> NodeFacts:
+    """The facts of this node; `folder` is the driver's, `token` a file in the run's."""
+    return NodeFacts(
+        socket.gethostname(), os.getpid(), platform.python_version(), versions_here(),
+        os.path.isdir(folder), Path(token).is_file(),
+    )  # fmt: skip
+
+
 class RolloutWorker:
     """The actor. Every method answers, errors too; Ray raises only for what has died."""
 
@@ -138,10 +146,7 @@ class RolloutWorker:
 
     def facts(self, token: str) -> NodeFacts:
         """What is to be compared; `token` is a file in the folder of the run."""
-        return NodeFacts(
-            socket.gethostname(), os.getpid(), platform.python_version(), versions_here(),
-            os.path.isdir(self._folder), Path(token).is_file(),
-        )  # fmt: skip
+        return node_facts(self._folder, token)
 
     def open(self) -> Reply:
         """Make the player."""

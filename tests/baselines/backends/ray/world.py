@@ -17,7 +17,9 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
@@ -92,7 +94,11 @@ class WordPlayer:
 
 
 def publish(pool: Any, version: int, weights: int, within: float = 60.0) -> int:
-    pool.publish("p", version, str(weights).encode(), str(weights))
+    import numpy as np
+    import ray
+
+    file = ray.put(np.frombuffer(str(weights).encode(), np.uint8))
+    pool.publish("p", version, file, str(weights))
     return pool.prove(["p"], within)
 
 
@@ -185,10 +191,97 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
         path.stat().st_size
         for path in (folder / "quiet/checkpoints/step-00000003").rglob("adapter_model.safetensors")
     ]
-    trainer = Trainer(settings(address, folder / "loud", **AHEAD))
+    trainer = Trainer(settings(address, folder / "loud", **AHEAD, learner_workers=1))
     with meanwhile(stutter):
         trainer.train()
     return {"mib": sent, "adapters": adapters}
+
+
+def learners(address: str, folder: Path) -> dict[str, Any]:
+    """Runs whose learners are actors: one, killed after step 3; two, stopped then, and sharded."""
+    from flowzoo.baselines.trainer import Trainer, train
+
+    one = Trainer(settings(address, folder / "one", rollout_workers=1, learner_workers=1))
+    seen: list[int] = []
+
+    def kill(row: dict[str, Any]) -> None:
+        seen.append(row["step"])
+        if seen == [0, 1, 2, 3]:
+            os.kill(one.backend._gang.pids[0], signal.SIGKILL)
+
+    one.train(kill)
+    two = {"rollout_workers": 1, "learner_workers": 2}
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["step"] == 3:
+            raise InterruptedError
+
+    with suppress(InterruptedError):
+        train(settings(address, folder / "two", **two), stop)
+    train(settings(address, folder / "two", **two, shard="full"))
+    return {"seen": seen}
+
+
+# -- a gang alone ----------------------------------------------------------------------------------
+
+
+class TinyLearner:
+    """What a learner worker needs of a learner."""
+
+    notes = ("a note",)
+    model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
+
+    def __init__(self) -> None:
+        self.steps, self.lr_scale = 0, 1.0
+
+    def join(self, gang: Any) -> None:
+        self.gang = gang
+
+
+def tiny_learners() -> dict[str, Any]:
+    return {"p": TinyLearner()}
+
+
+def together(learner: Any, what: str) -> list[Any]:
+    """Something collective, of which the second rank fails in a way of its own."""
+    learner.steps += 1
+    if learner.gang.rank == 1:
+        if what == "raises":
+            raise UsageError("no such row")
+        if what == "dies":
+            os._exit(1)
+        if what == "sleeps":
+            time.sleep(60)
+    return learner.gang.gather((what, learner.lr_scale, os.getpid()))
+
+
+def gang(address: str, folder: Path) -> dict[str, Any]:
+    """Two ranks that work together, until one does not."""
+    import ray
+
+    from flowzoo.baselines.backends.ray import learners as gangs
+    from flowzoo.baselines.backends.ray.cluster import connect
+    from flowzoo.baselines.backends.ray.worker import OpenPlayer
+
+    CLUSTER.add_node(**{**NODE, "num_cpus": 2})
+    connect(address, {})
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    gangs.GRACE_S = 2.0
+    found: dict[str, Any] = {}
+    for what in ("raises", "dies", "sleeps"):
+        gangs.DONE_WITHIN_S = 3.0 if what == "sleeps" else 60.0
+        opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners", ())
+        one, group = gangs.start_learners(2, opener, 1, 0)
+        learner = one.join("none")["p"]
+        learner.lr_scale = 0.5
+        found["works"] = learner.apply(together, "works")
+        found["state"] = [learner.notes, learner.steps, learner.lr_scale]
+        began = time.monotonic()
+        found[what] = said(partial(learner.apply, together, what))
+        found[f"{what}, seconds"] = time.monotonic() - began
+        ray.util.remove_placement_group(group)
+    ray.shutdown()
+    return found
 
 
 def drive(folder: Path, told: int) -> None:
@@ -227,7 +320,7 @@ def main() -> None:
         if DRIVER:
             os.write(telling, CLUSTER.address.encode())
             os.close(telling)
-        for case in sorted(cases, key=["faults", "pool", "ahead"].index):
+        for case in sorted(cases, key=["faults", "pool", "gang", "learners", "ahead"].index):
             began = time.monotonic()
             found: dict[str, Any]
             try:

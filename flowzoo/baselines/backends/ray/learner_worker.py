@@ -1,0 +1,176 @@
+"""A learner worker: an actor that is one rank of the gang that trains a run's policies.
+
+It makes every learner of the run from the settings, as a rank of torchrun does, and adapters of one
+base share it. Policies learn one after another, on the same cores and GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer, node_facts
+from flowzoo.baselines.backends.told import tell
+from flowzoo.garbage import uncollected
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
+    from flowzoo.baselines.learner.gang import Gang
+    from flowzoo.baselines.learner.update import Learner
+
+
+class Meeting(NamedTuple):
+    """Where the ranks of a gang meet."""
+
+    host: str
+    port: int
+
+
+class LearnerState(NamedTuple):
+    """What the driver knows of a learner."""
+
+    steps: int
+    lr_scale: float
+
+
+class Joined(NamedTuple):
+    """A rank has its learners, and has met the others; both are by policy."""
+
+    notes: Mapping[str, list[str]]
+    states: Mapping[str, LearnerState]
+
+
+class Done(NamedTuple):
+    """Some work was done; what it returned comes from the first rank."""
+
+    made: Any
+    state: LearnerState
+
+
+class Sent(NamedTuple):
+    """Weights are in the object store; what comes from the first rank says which."""
+
+    digest: str
+    size: int
+
+
+LearnerReply = Meeting | Joined | Done | Sent | Failed
+
+
+class LearnerWorker:
+    """The actor. Every method answers, errors too; Ray raises only for what has died."""
+
+    def __init__(self, rank: int, world: int, open_learners: OpenPlayer, folder: str) -> None:
+        """Cheap: models are loaded by `join`.
+
+        Args:
+            rank: which of the gang it is, from 0.
+            world: how many there are.
+            open_learners: makes the learners, by policy.
+            folder: the driver's working directory.
+        """
+        self._rank, self._world, self._folder = rank, world, folder
+        self._open = open_learners
+        self._learners: Mapping[str, Learner] = {}
+        self._store: TCPStore | None = None
+        if os.path.isdir(folder):
+            os.chdir(folder)
+
+    def facts(self, token: str) -> NodeFacts:
+        """What is to be compared; `token` is a file in the folder of the run."""
+        return node_facts(self._folder, token)
+
+    def meeting(self) -> LearnerReply:
+        """Open a place to meet at; of the first rank."""
+
+        def listen() -> Meeting:
+            import ray
+            from torch.distributed import TCPStore
+
+            host = ray.util.get_node_ip_address()
+            self._store = TCPStore(host, 0, self._world, is_master=True, wait_for_workers=False)
+            return Meeting(host, self._store.port)
+
+        return self._answer(listen)
+
+    def join(self, shard: str, meeting: Meeting | None) -> LearnerReply:
+        """Make the learners, meet the others, and share the work with them.
+
+        Args:
+            shard: what is spread over the ranks, as the settings say it.
+            meeting: where they meet; None: nobody else is there.
+        """
+
+        def meet() -> Joined:
+            with uncollected(freeze=True):
+                self._learners = cast("Mapping[str, Learner]", self._open())
+            if meeting is not None:
+                gang = self._meet(shard, meeting)
+                for learner in self._learners.values():
+                    learner.join(gang)
+            notes = {name: list(one.notes) for name, one in self._learners.items()}
+            return Joined(notes, {name: _state(one) for name, one in self._learners.items()})
+
+        return self._answer(meet)
+
+    def work(
+        self, policy: str, lr_scale: float, work: Callable[..., Any], given: Sequence[Any]
+    ) -> LearnerReply:
+        """Do `work` with the learner of `policy`, as every rank must."""
+
+        def do() -> Done:
+            learner = self._learners[policy]
+            learner.lr_scale = lr_scale
+            made = work(learner, *given)
+            return Done(made if self._rank == 0 else None, _state(learner))
+
+        return self._answer(do)
+
+    def file(self, policy: str) -> tuple[LearnerReply, npt.NDArray[np.uint8] | None]:
+        """The weights of `policy` as a safetensors file, from the first rank."""
+        from flowzoo.baselines.backends.ray.weights import weights_file
+
+        found: list[npt.NDArray[np.uint8]] = []
+
+        def write() -> Sent:
+            file, digest = weights_file(self._learners[policy], keep=self._rank == 0)
+            if self._rank == 0:
+                found.append(np.frombuffer(file, np.uint8))
+            return Sent(digest, len(file))
+
+        return self._answer(write), found[0] if found else None
+
+    def _meet(self, shard: str, meeting: Meeting) -> Gang:
+        from torch import distributed
+
+        from flowzoo.baselines.backends.gangs import Replicas, Sharded
+        from flowzoo.baselines.backends.torchrun import WAIT
+
+        if meeting.host == "127.0.0.1":
+            # Else gloo looks up the host's name, which need not lead anywhere.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        store = self._store or distributed.TCPStore(
+            meeting.host, meeting.port, self._world, is_master=False
+        )
+        cuda = any(one.model.device.type == "cuda" for one in self._learners.values())
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=store, rank=self._rank, world_size=self._world, timeout=WAIT,
+        )  # fmt: skip
+        return Sharded() if shard == "full" else Replicas()
+
+    def _answer(self, work: Callable[[], LearnerReply]) -> LearnerReply:
+        try:
+            return work()
+        except Exception as error:
+            return Failed(tell(f"learner worker {self._rank}", error))
+
+
+def _state(learner: Learner) -> LearnerState:
+    return LearnerState(learner.steps, learner.lr_scale)

@@ -1,0 +1,30 @@
+"""What learns in another process of a run: its learners, made anew.
+
+Settings are all it is given, and they are plain values: so every rank of a gang makes the same.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import torch
+
+from flowzoo.baselines.assemble import make_learners
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.plan import resolve
+from flowzoo.baselines.settings.config import TrainConfig
+
+WORKER_LEARNERS = "flowzoo.baselines.rank:open_learners"
+"""Where a learner worker finds `open_learners`."""
+
+
+def open_learners(config: TrainConfig) -> dict[str, Learner]:
+    """The learners of a run with these settings as it starts, by policy."""
+    # The driver has no part in learning, and its device none.
+    config = replace(config, device="cuda" if config.learner_gpus else "cpu")
+    torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+    plan = resolve(config)
+    loaded = load_policies(config, plan.names, plan.workflow.task.name, config.frozen)
+    return make_learners(loaded, plan.learners)
