@@ -181,7 +181,7 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     ("changes", "said"),
     [
         ({"backend": "local", "ranks": 2}, "`ranks` is a setting of `backend` torchrun"),
-        ({"backend": "local", "ranks": 0, "shard": "full"}, "`shard` is a setting of `backend`"),
+        ({"backend": "local", "ranks": 0, "shard": "full"}, "this process learns alone"),
         ({"ranks": 0}, "give --ranks N"),
         ({"ranks": 3}, "3 ranks do not divide the 4 shards of a step .8 episodes, shard_jobs 2."),
         ({"shard_jobs": None}, "2 ranks do not divide the 1 shards"),

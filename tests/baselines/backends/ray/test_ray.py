@@ -24,8 +24,9 @@ WORLD = Path(__file__).with_name("world.py")
 sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 
 from ray_cluster import run_apart  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 
-CASES = ("faults", "pool", "ahead")
+CASES = ("faults", "pool", "gang", "learners", "ahead")
 _SECONDS = 1500
 
 Rows = Callable[[Path], list[dict[str, Any]]]
@@ -77,6 +78,46 @@ def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
     assert len(found["adapters"]) == 2
     for sent in found["mib"][1:]:
         assert sent == pytest.approx(adapters, rel=0.01), "a sync moves the adapters alone"
+
+
+@pytest.mark.parametrize(("run", "apart"), [("one", 0.0), ("two", 1e-6)])
+def test_learners_that_are_actors_have_the_numbers_of_one_process(
+    world: Path, repeated_rows: Rows, run: str, apart: float
+) -> None:
+    """One, killed and started again by itself; two, stopped and gone on with, each with a part."""
+    found = case(world, "learners")
+    assert found["seen"] == [0, 1, 2, 3, 3, 4, 5], "step 3 is done again, from the checkpoint of 2"
+    local, other = repeated_rows(world / "local"), repeated_rows(world / run)
+    assert len(local) == len(other) == 6
+    for left, right in zip(local, other, strict=True):
+        assert left.keys() == right.keys()
+        for name, value in left.items():
+            same = value == right[name]
+            assert same or abs(value - right[name]) <= apart, name
+    files = sorted((world / "local").glob("transcripts/*.jsonl"))
+    assert len(files) == 7
+    for path in files:
+        assert path.read_bytes() == (world / run / "transcripts" / path.name).read_bytes(), path
+    saved = "checkpoints/step-00000005/policies/shared/model.safetensors"
+    weights = [load_file(world / name / saved) for name in ("local", run)]
+    for name, value in weights[0].items():
+        assert float((value - weights[1][name]).abs().max()) <= apart, name
+    parts = world / "two" / "checkpoints/step-00000005/policies/shared/optimizer"
+    assert list(parts.glob("*.safetensors")), "--shard full was meant"
+
+
+def test_a_gang_answers_with_what_its_first_rank_says_or_ends_in_an_error(world: Path) -> None:
+    found = case(world, "gang")
+    works = found["works"]
+    assert [one[:2] for one in works] == [["works", 0.5]] * 2
+    assert works[0][2] != works[1][2], "two processes"
+    assert found["state"] == [["a note"], 1, 0.5]
+    assert found["raises"] == "UsageError: no such row"
+    assert found["dies"].startswith("LearnersLostError: learner worker 1 is gone (ActorDiedError)")
+    assert "the same command goes on from there" in found["dies"]
+    assert "learner workers 0, 1 have not answered in 3 s" in found["sleeps"]
+    for what in ("raises", "dies", "sleeps"):
+        assert found[f"{what}, seconds"] < 20, what
 
 
 def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:

@@ -173,6 +173,15 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         ({"ranks": 2}, "`ranks` is a setting of `backend` torchrun, and `backend` is ray"),
         ({"backend": "local"}, "`ray_address` is a setting of `backend` ray"),
         ({"max_staleness": 1, "updates": 2}, "set updates=1"),
+        ({"shard": "full"}, "this process learns alone: add --backend torchrun, or --learner-work"),
+        ({"learner_gpus": 1.0}, "`learner_gpus` 1 are those of learner workers, and there are no"),
+        ({"learner_workers": 1, "learner_gpus": 2.0}, "each of 1 learner workers computes on one"),
+        ({"learner_workers": 2, "learner_gpus": 0.5}, "got `learner_gpus` 0.5: set it to 1 or 0"),
+        ({"learner_workers": 1, "device": "cuda:3"}, "whom Ray gives 0 GPU each"),
+        ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "whom Ray gives 1 GPU each"),
+        ({"learner_workers": 2, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
+        ({"backend": "local", "ray_address": "", "rollout_workers": 0, "learner_workers": 2},
+         "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
     ],
 )  # fmt: skip
 def test_what_workers_cannot_do_is_refused_before_anything_is_started(
@@ -188,6 +197,19 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(scale_checks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install \"flowzoo\[scale\]\""):
         check_early(TrainConfig(**RAY))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"learner_workers": 1, "learner_gpus": 0.5},
+        {"learner_workers": 2, "learner_gpus": 1.0, "device": "cuda"},
+        {"learner_workers": 2, "shard": "full", "device": "cpu"},
+    ],
+)
+def test_what_learners_can_do_is_not_refused(changes: dict[str, Any]) -> None:
+    """Rollout workers have engines of their own, so a learner's module may be in parts."""
+    check_early(TrainConfig(**{**RAY, **changes}))
 
 
 def test_staleness_needs_a_ratio() -> None:
@@ -219,7 +241,10 @@ def test_nodes_must_be_alike() -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("local", r"this machine has \d+ GPU, and the rollout workers need 1000: lower `rollout"),
+        (
+            "local",
+            r"this machine has \d+ GPU, and the workers need 1000: lower `rollout",
+        ),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1 .*Connection refused"),
         ("auto", "`ray_address` is `local` or HOST:PORT"),
         ("ray://127.0.0.1:10001", "`ray_address` is `local` or HOST:PORT"),
