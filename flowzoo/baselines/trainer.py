@@ -122,8 +122,8 @@ class Trainer:
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, trainable(config, task))
-        # A driver beside learner workers has no part in learning, and need have no GPU.
-        own = replace(config, device="cpu") if config.learner_workers else config
+        # Beside learner workers this process neither learns nor plays, and keeps shapes alone.
+        own = replace(config, device="meta") if config.learner_workers else config
         self.trained = load_policies(own, self.plan.names, task.name, config.frozen)
         self.learners = self.backend.join(lambda: make_learners(self.trained, self.plan.learners))
         self.baselines = RunningMean()

@@ -292,7 +292,8 @@ class OptimiserOptions:
     """Steps between probes of how parallel agents of one role add up, the first step included; 0:
     none. A probe takes one to three times as long as the update itself."""
     device: str = "auto"
-    """Device of the learner; auto: the GPU where there is one."""
+    """Device of the learner; auto: the GPU where there is one (of learner workers: one that they
+    were given)."""
     compute: Compute = "float32"
     """Number format of the learner's matrix products; bfloat16 is for GPUs."""
     layout: LayoutChoice = "auto"

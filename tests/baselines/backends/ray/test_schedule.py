@@ -28,10 +28,13 @@ from flowzoo.baselines.backends.ray.worker import (
     Stale,
     versions_here,
 )
-from flowzoo.baselines.backends.told import hear
+from flowzoo.baselines.backends.told import hear, tell
+from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.learner.rows import non_finite
 from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import check_early
+from flowzoo.envs import Call
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 
 PLAN = PlayPlan("eval", {})
@@ -135,6 +138,19 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     facts = worker.facts(str(tmp_path / "missing"))
     assert facts.folder
     assert not facts.shared
+
+
+def test_a_rank_tells_which_rows_are_not_finite() -> None:
+    call = Call(
+        problem="p/1", episode="p/1/0", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
+        reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0, state_hash="",
+        prompts="", policy="shared",
+    )  # fmt: skip
+    told = tell("learner worker 1", non_finite("loss", [call]))
+    heard = hear(told, UsageError)
+    assert isinstance(heard, NonFiniteError)
+    assert heard.calls == (call,)
+    assert "row p/1/p/1/0/a_0/0" in str(heard)
 
 
 def test_weights_arrive_as_they_were_tied_ones_once() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -198,28 +199,25 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
 
 
 def learners(address: str, folder: Path) -> dict[str, Any]:
-    """Runs whose learners are actors: one, killed after step 3; two, stopped then, and sharded."""
+    """One learner worker, killed after step 3, until step 4; from there two, in both ways."""
     from flowzoo.baselines.trainer import Trainer, train
 
     one = Trainer(settings(address, folder / "one", rollout_workers=1, learner_workers=1))
     seen: list[int] = []
 
-    def kill(row: dict[str, Any]) -> None:
+    def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2, 3]:
             os.kill(one.backend._gang.pids[0], signal.SIGKILL)
-
-    one.train(kill)
-    two = {"rollout_workers": 1, "learner_workers": 2}
-
-    def stop(row: dict[str, Any]) -> None:
-        if row["step"] == 3:
+        if row["step"] == 4:
             raise InterruptedError
 
     with suppress(InterruptedError):
-        train(settings(address, folder / "two", **two), stop)
-    train(settings(address, folder / "two", **two, shard="full"))
-    return {"seen": seen}
+        one.train(disturb)
+    for shard in ("none", "full"):
+        shutil.copytree(folder / "one", folder / shard)
+        train(settings(address, folder / shard, rollout_workers=1, learner_workers=2, shard=shard))
+    return {"seen": seen, "driver": str(one.trained["shared"].weights.model.device)}
 
 
 # -- a gang alone ----------------------------------------------------------------------------------
@@ -266,12 +264,13 @@ def gang(address: str, folder: Path) -> dict[str, Any]:
     CLUSTER.add_node(**{**NODE, "num_cpus": 2})
     connect(address, {})
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    gangs.GRACE_S = 2.0
+    usual, gangs.GRACE_S = gangs.DONE_WITHIN_S, 2.0
     found: dict[str, Any] = {}
     for what in ("raises", "dies", "sleeps"):
         gangs.DONE_WITHIN_S = 3.0 if what == "sleeps" else 60.0
         opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners", ())
         one, group = gangs.start_learners(2, opener, 1, 0)
+        found["strategy"] = ray.util.placement_group_table(group)["strategy"]
         learner = one.join("none")["p"]
         learner.lr_scale = 0.5
         found["works"] = learner.apply(together, "works")
@@ -280,6 +279,7 @@ def gang(address: str, folder: Path) -> dict[str, Any]:
         found[what] = said(partial(learner.apply, together, what))
         found[f"{what}, seconds"] = time.monotonic() - began
         ray.util.remove_placement_group(group)
+    gangs.DONE_WITHIN_S = usual
     ray.shutdown()
     return found
 
