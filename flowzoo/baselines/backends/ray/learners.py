@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -98,8 +98,16 @@ class LearnerGang:
         """Of their processes, once they have said `facts`."""
 
     def facts(self, token: str) -> list[NodeFacts]:
-        """What every rank's node is like."""
-        found = cast("list[NodeFacts]", self._ask(lambda one: one.facts.remote(token)))
+        """What every rank's node is like.
+
+        Raises:
+            LearnerError: a rank cannot be started.
+        """
+        try:
+            found: list[NodeFacts] = self._ask(lambda one: one.facts.remote(token))
+        except LearnersLostError as lost:
+            why = str(lost.__cause__).strip().splitlines()[-1:]
+            raise LearnerError(f"a learner worker cannot be started: {''.join(why)}") from lost
         self.pids = [one.pid for one in found]
         return found
 
@@ -110,12 +118,10 @@ class LearnerGang:
             FlowzooError: what a rank raised, or `LearnerError`.
             LearnersLostError: a rank died.
         """
-        meeting = None
+        meeting: Meeting | None = None
         if len(self._workers) > 1 or shard == "full":
             (meeting,) = self._wait([self._workers[0].meeting.remote()], JOINED_WITHIN_S)
-        joined: Joined = self._ask(
-            lambda one: one.join.remote(shard, cast("Meeting | None", meeting))
-        )[0]
+        joined: Joined = self._ask(lambda one: one.join.remote(shard, meeting))[0]
         return {
             name: GangLearner(self, name, joined.notes[name], state)
             for name, state in joined.states.items()
@@ -123,10 +129,8 @@ class LearnerGang:
 
     def work(self, policy: str, lr_scale: float, work: Callable[..., T], given: Any) -> Done:
         """What the first rank's `Done` says, once all have done `work`."""
-        once = ray.put(given)
-        return self._ask(lambda one: one.work.remote(policy, lr_scale, work, once), DONE_WITHIN_S)[
-            0
-        ]
+        asked = policy, lr_scale, work, ray.put(given)
+        return self._ask(lambda one: one.work.remote(*asked), DONE_WITHIN_S)[0]
 
     def file(self, policy: str) -> WeightsFile:
         """The weights of `policy`, which stay on the first rank's node until they are read."""
