@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.agents.policy import Key
+from flowzoo.agents.policy import Key, Request
 from flowzoo.agents.rollout.drivers import OpenTurn, make_request, open_turns
 from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.agents.roster import Roster
@@ -63,15 +63,17 @@ def sample_phase(
     """
     turns, number = open_turns(episode), episode.asks[0].phase
     problem = episode.problem.id
-    requests = [
-        make_request(roster, (*key, turn.agent, turn.turn, *suffix, candidate), turn, problem)
-        for turn in turns
-        for candidate in range(count)
-    ]
+    requests: list[Request] = []
+    for turn in turns:  # not a comprehension; see `drive`
+        for candidate in range(count):
+            name = (*key, turn.agent, turn.turn, *suffix, candidate)
+            requests.append(make_request(roster, name, turn, problem))
     got = yield RequestBatch(requests)
-    answers = [got[place * count : (place + 1) * count] for place in range(len(turns))]
-    for turn, candidates in zip(turns, answers, strict=True):
+    answers: list[list[Response]] = []
+    for place, turn in enumerate(turns):
+        candidates = got[place * count : (place + 1) * count]
         check_one_prompt(turn, candidates)
+        answers.append(candidates)
     return Phase(number, turns, answers)
 
 

@@ -81,13 +81,12 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
     if not waiting:
         return []
     agents, keep, quotes = episode.workflow.agents, episode.problem.text, quotable(episode.log)
-    return [
-        quick_tuple(
-            OpenTurn,
-            (turn.call, turn.agent, agents[turn.agent][0], turn.turn, turn.messages, keep, quotes),
-        )
-        for turn in waiting
-    ]
+    turns: list[OpenTurn] = []
+    for turn in waiting:
+        agent = turn.agent
+        values = turn.call, agent, agents[agent][0], turn.turn, turn.messages, keep, quotes
+        turns.append(quick_tuple(OpenTurn, values))
+    return turns
 
 
 class Driver(Protocol):
@@ -156,8 +155,10 @@ class EpisodeDriver:
 
     def effects(self) -> Sequence[tuple[Problem, Effect]]:
         """See `Driver`."""
-        problem = self.episode.problem
-        return [(problem, effect) for effect in self.episode.effects]
+        episode = self.episode
+        if not episode.effects:  # mostly
+            return ()
+        return [(episode.problem, effect) for effect in episode.effects]
 
     def reply(self, agent: str, text: str) -> None:
         """See `Driver`."""
@@ -195,12 +196,10 @@ def drive(
         turns = driver.open_turns()
         if not turns:
             return driver.finish(answers)
-        requests = [
-            make_request(
-                roster, (seed, problem, sample, turn.agent, turn.turn, *suffix), turn, problem
-            )
-            for turn in turns
-        ]
+        requests: list[Request] = []
+        for turn in turns:  # the cells of a comprehension would live as long as the episode
+            key = (seed, problem, sample, turn.agent, turn.turn, *suffix)
+            requests.append(make_request(roster, key, turn, problem))
         for turn, answer in zip(turns, (yield RequestBatch(requests)), strict=True):
             answers[turn.call] = answer
             driver.reply(turn.agent, answer.completion.text)

@@ -205,15 +205,16 @@ class Sampler:
             raise error
 
 
+def _begin(workflow: Workflow, job: EpisodeJob) -> Driver:
+    return EpisodeDriver(Episode(workflow, job.problem, job.key))
+
+
 class Rollout(Sampler):
     """Plays every job once, from its start to its end."""
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its record."""
-
-        def start() -> Driver:
-            return EpisodeDriver(Episode(workflow, job.problem, job.key))
-
+        start = partial(_begin, workflow, job)
         return drive(start, self.roster, self.seed, job.sample)
 
     def run(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:

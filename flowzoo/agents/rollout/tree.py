@@ -151,42 +151,34 @@ class TreePlay:
         phase = yield from sample_phase(self.roster, episode, self.key, count)
         width = len(phase.turns)
         # The mates' first candidates are shared: 1 + width * (count - 1) branches.
-        choices = {
-            single_deviation(slot, number, width)
+        rows = [
+            [single_deviation(slot, number, width) for number in range(count)]
             for slot in range(width)
-            for number in range(count)
-        }
-        *others, last = sorted(choices)
+        ]
+        *others, last = sorted({choice for row in rows for choice in row})
         branches = {choice: fork_with_replies(episode, phase, choice) for choice in others}
         # A lone agent's branches are all there will be, so the last needs no fork.
         branches[last] = (answered if width == 1 else fork_with_replies)(episode, phase, last)
         yield from resolve_effects(list(branches.values()))
-        values = yield from self.values(phase, branches)
+        values = yield from self.values(phase, rows, branches)
         taken = tuple(map(self.pick, phase.turns, values))
         if taken not in branches:
             branches[taken] = fork_with_replies(episode, phase, taken)
             yield from resolve_effects([branches[taken]])
         for slot, turn in enumerate(phase.turns):
-            row = [branches[single_deviation(slot, number, width)] for number in range(count)]
-            candidates = [
-                Candidate(answer, value, call_fields(self.workflow, branch, turn.call, value))
-                for answer, value, branch in zip(
-                    phase.answers[slot], values[slot], row, strict=True
-                )
-            ]
+            candidates: list[Candidate] = []
+            found = zip(phase.answers[slot], values[slot], rows[slot], strict=True)
+            for answer, value, choice in found:
+                fields = call_fields(self.workflow, branches[choice], turn.call, value)
+                candidates.append(Candidate(answer, value, fields))
             node = f"{self.job.key}/{phase.number}.{slot}"
             self.decisions[turn.call] = Decision(node, candidates, taken[slot])
         return branches[taken]
 
     def values(
-        self, phase: Phase, branches: Mapping[Choice, Episode]
+        self, phase: Phase, rows: Sequence[Sequence[Choice]], branches: Mapping[Choice, Episode]
     ) -> Generator[Any, Any, list[list[float]]]:
-        """Per turn of the phase, what its candidates are worth."""
-        count, width = self.settings.candidates, len(phase.turns)
-        rows = [
-            [single_deviation(slot, number, width) for number in range(count)]
-            for slot in range(width)
-        ]
+        """Per turn of the phase, what the candidates that `rows` names are worth."""
         if self.settings.value == "now":
             return [
                 immediate_values(self.workflow, turn, [branches[choice] for choice in row])

@@ -209,13 +209,13 @@ class Episode:
         self._advance(values[0] if self._lone else values)
 
     def _read(self, turn: Turn, text: str) -> Reply:
-        ask, heard = turn.ask, strip_thinking(text)
+        heard = strip_thinking(text)
         told = heard if self.workflow.thoughts == "hide" else text
-        if ask.parse is None:
+        if turn.parse is None:
             return quick_tuple(Reply, (turn.call, turn.agent, told, heard, heard))
         try:
-            strict = ask.parse(heard)
-            lenient = strict if ask.lenient is None or strict is not None else ask.lenient(heard)
+            strict = turn.parse(heard)
+            lenient = strict if turn.lenient is None or strict is not None else turn.lenient(heard)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
         return quick_tuple(Reply, (turn.call, turn.agent, told, strict, lenient))

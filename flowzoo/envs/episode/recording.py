@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flowzoo.envs.episode.credit import agent_returns, combine, immediate, reward_parts
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
-from flowzoo.envs.records import EpisodeRecord, make_call
+from flowzoo.envs.records import Call, EpisodeRecord, make_call
 from flowzoo.envs.script import Outcome, Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
@@ -80,16 +80,16 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
     Raises:
         UsageError: the episode is not finished.
     """
-    outcome, workflow, truths = episode.finished(), episode.workflow, episode.truths
-    score = 0.0 if episode.truncated else _score(episode, outcome)
-    turns, payoffs, cut = answered_turns(episode), outcome.payoffs, episode.truncated
-    forms, agents = episode.forms, [turn.agent for turn, _ in turns]
-    parts = [
-        reward_parts(
-            workflow, score, reply.strict is not None, truths.get(turn.call), forms.get(turn.call)
-        )
-        for turn, reply in turns
-    ]
+    outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
+    score = 0.0 if cut else _score(episode, outcome)
+    turns, payoffs = answered_turns(episode), outcome.payoffs
+    truths, forms = episode.truths, episode.forms
+    agents: list[str] = []
+    parts: list[dict[str, float]] = []
+    for turn, reply in turns:
+        call, readable = turn.call, reply.strict is not None
+        agents.append(turn.agent)
+        parts.append(reward_parts(workflow, score, readable, truths.get(call), forms.get(call)))
     if payoffs is not None:
         for agent, part in zip(agents, parts, strict=True):
             part["local"] = payoffs.returns[agent]
@@ -161,8 +161,9 @@ def record(
     agents, truths, trajectory = workflow.agents, episode.truths, workflow.trajectory
     earned = earned_by_itself(episode, settled)
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
-    calls = [  # a generator would cost a frame for each
-        make_call(  # by place, in the order of `Call`: as many names take three times as long
+    calls: list[Call] = []
+    for (turn, reply), parts, reward, (alone, share) in rows:
+        made = make_call(  # by place, as `Call` has them: as many names take three times as long
             problem_id,
             episode.key,
             turn.agent,
@@ -184,8 +185,7 @@ def record(
             share=share,
             **engine.get(turn.call, nothing),
         )
-        for (turn, reply), parts, reward, (alone, share) in rows
-    ]
+        calls.append(made)
     return EpisodeRecord(
         workflow=workflow.name,
         task=workflow.task.name,

@@ -12,12 +12,12 @@ class Turn:
     """One ask that was opened: who, where in the episode, what it sees and, later, its reply."""
 
     __slots__ = (
-        "agent", "ask", "call", "logged", "messages", "phase", "reply", "said", "slot", "turn",
+        "agent", "call", "lenient", "logged", "messages", "parse", "phase", "reply", "said", "slot",
+        "turn",
     )  # fmt: skip
 
     def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
-        self.ask = ask
-        self.agent = ask.agent
+        self.agent, seen, self.parse, self.lenient = ask
         self.call = call
         self.slot = slot
         self.turn = turn
@@ -27,7 +27,6 @@ class Turn:
         """What the script was given: without thoughts, unless the workflow shows them."""
         self.said = ""
         """The whole reply, thoughts included, once there is one."""
-        seen = ask.messages
         self.messages: list[Message] = (
             [{"role": "user", "content": seen}]
             if isinstance(seen, str)

@@ -112,7 +112,7 @@ class Voting(Workflow):
         drafts = yield [
             Ask(f"generator_{slot}", prompt, strict, lenient) for slot in range(self.n_votes)
         ]
-        answers = [self.read(draft) for draft in drafts]
+        answers = list(map(self.read, drafts))
         grades = yield [
             Grade(answer, of=draft) for answer, draft in zip(answers, drafts, strict=True)
         ]
