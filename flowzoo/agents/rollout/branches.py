@@ -97,9 +97,7 @@ def resolve_effects(episodes: Sequence[Episode]) -> Generator[EffectBatch, list[
         busy = [episode for episode in episodes if episode.effects]
         if not busy:
             return
-        results = yield EffectBatch(
-            [(one.problem, effect) for one in busy for effect in one.effects]
-        )
+        results = yield EffectBatch([job for one in busy for job in one.pending_effects])
         place = 0
         for one in busy:
             count = len(one.effects)

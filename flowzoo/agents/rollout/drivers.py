@@ -155,10 +155,7 @@ class EpisodeDriver:
 
     def effects(self) -> Sequence[tuple[Problem, Effect]]:
         """See `Driver`."""
-        episode = self.episode
-        if not episode.effects:  # mostly
-            return ()
-        return [(episode.problem, effect) for effect in episode.effects]
+        return self.episode.pending_effects if self.episode.effects else ()
 
     def reply(self, agent: str, text: str) -> None:
         """See `Driver`."""

@@ -86,9 +86,7 @@ def play(
     said: list[dict[int, Situation]] = [{} for _ in episodes]
     choices: list[list[Choice]] = [[] for _ in episodes]
     while not all(episode.done for episode in episodes):
-        jobs = [
-            (episode.problem, effect) for episode in episodes for effect in episode.effects
-        ]  # fmt: skip
+        jobs = [job for episode in episodes for job in episode.pending_effects]
         results = iter(resolve(workflow.task, jobs)) if jobs else iter(())
         for place, episode in enumerate(episodes):
             if episode.effects:

@@ -154,7 +154,7 @@ class WorkflowEnv(AgentTables):
         try:
             episode = self._current()
             while episode.effects:
-                jobs = [(episode.problem, effect) for effect in episode.effects]
+                jobs = episode.pending_effects
                 episode.resolve(await asyncio.to_thread(resolve, self.workflow.task, jobs))
             self._commit(episode)
         except Exception:
@@ -339,8 +339,7 @@ class WorkflowEnv(AgentTables):
         episode = self._episode or self._current()
         try:
             while episode.effects:
-                jobs = [(episode.problem, effect) for effect in episode.effects]
-                episode.resolve(resolve(self.workflow.task, jobs))
+                episode.resolve(resolve(self.workflow.task, episode.pending_effects))
             self._commit(episode)
         except Exception:
             self._abandon()

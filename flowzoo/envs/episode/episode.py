@@ -136,6 +136,11 @@ class Episode:
         return tuple(turn for turn in self.asks if turn.agent not in self._buffer)
 
     @property
+    def pending_effects(self) -> list[tuple[Problem, Effect]]:
+        """The effects that wait for results, with their problem."""
+        return [(self.problem, effect) for effect in self.effects]
+
+    @property
     def requested(self) -> Sequence[Effect]:
         """Every effect requested so far; results stand in `log` in the same order."""
         return self._requested

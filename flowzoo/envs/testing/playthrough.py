@@ -87,8 +87,7 @@ def guarded(workflow: Workflow, **options: object) -> Guard:
 def advance(episode: Episode) -> None:
     """Resolve effects until asks are open or the episode is done."""
     while episode.effects:
-        jobs = [(episode.problem, effect) for effect in episode.effects]
-        episode.resolve(resolve(episode.workflow.task, jobs))
+        episode.resolve(resolve(episode.workflow.task, episode.pending_effects))
 
 
 def sampled_reply(workflow: Workflow, *key: str | int) -> str:
