@@ -141,9 +141,10 @@ class Trainer:
                 config, self.trained, here, held_out, self.plan.budgets.reply
             )
             self.batches = ahead.StepSampler(
-                self.draw, self.engines, self.stream, self._versions, self.backend, shard_jobs
-            )
-            self.batches.ready = resumed
+                self.draw, self.engines, self.stream, self.baselines, self._versions,
+                self.backend, shard_jobs,
+            )  # fmt: skip
+            self.batches.ready.extend(resumed)
             opened.callback(self.batches.close)
             opened.callback(self.backend.stop)  # first, so that nothing is waited for
             opened.callback(self.engines.close)
@@ -246,9 +247,8 @@ class Trainer:
             now = self._versions()
             row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
         advantages = plan.judge(sampled, self.baselines)
-        if config.max_staleness and step < config.steps:
-            # Not before: what is drawn may depend on the running means.
-            self.batches.start(step + 1)
+        # Not before: what is drawn may depend on the running means.
+        self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
         played = [call for record in sampled.records for call in record.calls]
         row |= role_metrics(sampled.records) | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
@@ -284,8 +284,11 @@ class Trainer:
             self.run.save_transcripts("train", step, sampled.records)
         return row
 
-    def draw(self, step: int, play: ahead.PlayStep) -> FilteredBatch:
-        """Draw the problems of `step` and play them; `play` is given the sampler and the jobs."""
+    def draw(self, step: int, play: ahead.PlayStep, means: RunningMean) -> FilteredBatch:
+        """Draw the problems of `step` and play them; `play` is given the sampler and the jobs.
+
+        What `--refill` puts back is found by `means`, which stay as they are.
+        """
         config, plan = self.config, self.plan
         workflow = plan.curriculum.at(step)
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
@@ -297,12 +300,12 @@ class Trainer:
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,
-            informative=self.informative,
+            informative=lambda sampled: self.informative(sampled, means),
         )
 
-    def informative(self, sampled: RolloutBatch) -> set[str]:
-        """Keys of the jobs that some policy would learn from; running means stay as they are."""
-        values = self.plan.judge(sampled, self.baselines.copy()).values
+    def informative(self, sampled: RolloutBatch, means: RunningMean) -> set[str]:
+        """Keys of the jobs that some policy would learn from; `means` stay as they are."""
+        values = self.plan.judge(sampled, means.copy()).values
         return informative_jobs(sampled.rows, values, self.plan.learners)
 
     def update(
@@ -340,6 +343,7 @@ class Trainer:
 
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
+        self.batches.settle()
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
         return evaluation_metrics(records)
@@ -364,7 +368,9 @@ class Trainer:
 
     def save(self, step: int, score: float | None) -> None:
         """Write a checkpoint."""
-        config, sampled = self.config, self.batches.ready
+        config = self.config
+        self.batches.settle()
+        sampled = self.batches.ready
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -382,7 +388,7 @@ class Trainer:
             score=score,
             keep=CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
-            texts={} if sampled is None else {ahead.FILE: ahead.to_text(sampled)},
+            texts={ahead.FILE: ahead.to_text(sampled)} if sampled else {},
             metrics=self.history,
             backend=self.backend,
         )
@@ -448,9 +454,9 @@ class Trainer:
         self.backend.once(open_it)
         return opened[0] if opened else RunFollower(config.directory)
 
-    def _resume(self) -> ahead.SampledStep | None:
-        """Go on from the last checkpoint; returns the batch that it was saved with, if any."""
-        sampled = None
+    def _resume(self) -> list[ahead.SampledStep]:
+        """Go on from the last checkpoint; returns the batches that it was saved with."""
+        sampled: list[ahead.SampledStep] = []
         found, damaged = checkpoint.recover(self.run.checkpoints, self.learners, self.backend)
         if found is not None:
             self.step = found.step

@@ -57,7 +57,9 @@ class RunBackend(Protocol):
     def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """Give the learners' weights to whoever plays elsewhere, and prove that they have them.
 
-        Returns metrics; nothing where nobody plays elsewhere.
+        At once, or before anything is played with them. May be called while another thread is in
+        `play`, where `max_staleness` is above 1. Returns metrics; nothing where nobody plays
+        elsewhere.
         """
         ...
 

@@ -18,6 +18,8 @@ class PlayPlan:
     """Role or agent -> its policy, and that one's switch for thoughts."""
     step: int = 0
     """Of the training batch: it decides the stage of the curriculum and the noise."""
+    versions: Mapping[str, int] | None = None
+    """Policy -> optimiser steps behind the weights to play with, exactly; None: the newest."""
 
 
 def players_of(roster: Roster) -> dict[str, tuple[str, bool | None]]:

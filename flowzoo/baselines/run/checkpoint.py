@@ -9,7 +9,7 @@ Layout of one checkpoint below the run's checkpoint folder:
                          PEFT layout; nothing of a frozen policy; and `optimizer/`, where several
                          ranks have the tensors of `learner.pt` in parts (see `learner.saved`)
       random.pt          states of the generators of python, numpy and torch
-      ahead.json         the next step's batch, where it was sampled ahead (`max_staleness`)
+      ahead.json         the next steps' batches, where some were sampled ahead (`max_staleness`)
       metrics.jsonl      the rows of metrics up to the step: the run's own file can be mended
       checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
                          frozen policies play with, size and SHA-256 of every other file, and the

@@ -77,8 +77,9 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
     """Refuse to sample ahead where nothing could work beside the learner, or be right off policy.
 
     Raises:
-        UsageError: no engine of its own, one that sleeps meanwhile, or a loss that neither has a
-            ratio to the policy that sampled nor importance weights.
+        UsageError: no engine of its own, one that sleeps meanwhile, more batches ahead than it can
+            begin, or a loss that neither has a ratio to the policy that sampled nor importance
+            weights.
     """
     if not config.max_staleness:
         return
@@ -89,6 +90,13 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
         raise UsageError(
             f"max_staleness={config.max_staleness} samples while the learner works, for which the "
             f"engine needs processes of its own: set engine=vllm and placement=split (got {told})"
+        )
+    if config.max_staleness > 1 and config.backend != "ray":
+        raise UsageError(
+            f"max_staleness={config.max_staleness} needs rollout workers, for which older weights "
+            "are kept: an engine of this process has one version and gets the next between two "
+            "batches, so no more than one of them could be sampled beside a step, and rows would "
+            "be older for nothing. Set max_staleness=1, or backend=ray"
         )
     if config.engine_sleep:
         raise UsageError(

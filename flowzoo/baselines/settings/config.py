@@ -35,7 +35,7 @@ _LEAST_ZERO = (
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every",
     "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks", "rollout_workers",
-    "rollout_gpus", "learner_workers", "learner_gpus",
+    "rollout_gpus", "learner_workers", "learner_gpus", "max_staleness",
 )  # fmt: skip
 
 _COUNTS = (
@@ -105,10 +105,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
         self._check_eval_at()
-        if self.max_staleness not in (0, 1):
-            raise UsageError(
-                f"`max_staleness` is 0, or 1 for one batch ahead, got {self.max_staleness}"
-            )
         if self.env is not None:
             if self.workflow not in (RunSettings.workflow, AEC):
                 raise UsageError(

@@ -132,8 +132,10 @@ class EngineOptions:
     stops: of the largest one where both compute in float32, else of the mean. 0: 1e-3 in float32,
     else 0.05."""
     max_staleness: int = 0
-    """Batches that a split vLLM engine, a server or rollout workers sample ahead while the learner
-    works: 0, or 1 for rollouts that overlap learning, from weights that are one step older."""
+    """Batches that are sampled ahead while the learner works, so that each comes from weights that
+    are so many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers. Rollout
+    workers (`backend` ray) take more, with which a slow step of rollouts or of learning is made up
+    for by quick ones of the other."""
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
     deterministic: bool = True

@@ -87,7 +87,7 @@ def check_workers(config: TrainConfig) -> None:
     if config.max_staleness and config.updates != 1:
         raise UsageError(
             f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
-            "are a step old already would be trained on again and again; set updates=1"
+            "are steps old already would be trained on again and again; set updates=1"
         )
 
 
@@ -161,8 +161,8 @@ def check_engine(config: TrainConfig) -> None:
     """
     if config.max_staleness:
         raise UsageError(
-            "`max_staleness` is for `backend` local: ranks play a step together before they learn "
-            "from it; leave it at 0"
+            "`max_staleness` is for `backend` local and ray: ranks play a step together before "
+            "they learn from it; leave it at 0"
         )
     if config.engine == "openai":
         raise UsageError(

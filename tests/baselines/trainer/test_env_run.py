@@ -197,8 +197,8 @@ def gathered(tmp_path_factory: pytest.TempPathFactory) -> FilteredBatch:
     class Gatherer(Trainer):
         """A trainer that notes what is sampled."""
 
-        def draw(self, step: int, play: PlayStep) -> FilteredBatch:
-            found.append(super().draw(step, play))
+        def draw(self, step: int, play: PlayStep, means: RunningMean) -> FilteredBatch:
+            found.append(super().draw(step, play, means))
             return found[-1]
 
     settings = {**SMALL, "steps": 1, "eval_problems": 1, "probe_every": 0}

@@ -98,6 +98,8 @@ class RayRunBackend(LocalRunBackend):
         })  # fmt: skip
         self.count, self._closed, self._shard = count, False, config.shard
         self._versions: dict[str, int] = {}
+        self._due_later = config.max_staleness > 1
+        """Whether a batch may be played, or wait for its turn, while weights are published."""
         self._groups: list[PlacementGroup] = []
         self._gang: LearnerGang | None = None
         try:
@@ -108,7 +110,7 @@ class RayRunBackend(LocalRunBackend):
                 self._groups.append(group)
             workers, group = start_workers(count, open_player, cores, gpus)
             self._groups.append(group)
-            self._pool = RolloutPool(workers)
+            self._pool = RolloutPool(workers, config.max_staleness)
             with token_in(config.directory.absolute()) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
                 self.pids = [one.pid for one in facts]
@@ -123,7 +125,7 @@ class RayRunBackend(LocalRunBackend):
     def play(
         self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
-        """See `RunBackend`: by the workers, with the weights that were last published."""
+        """See `RunBackend`: by the workers, with the versions of the plan."""
         return list(self._pool.play(plan, [shard.jobs for shard in shards]))
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
@@ -137,8 +139,12 @@ class RayRunBackend(LocalRunBackend):
             raise
 
     def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
-        """See `RunBackend`: one file per policy that has changed, once per node, and the proof."""
-        began = time.perf_counter()
+        """See `RunBackend`: one file per policy that has changed, once per node, and the proof.
+
+        With `max_staleness` above 1 workers have their hands full from the first step on: the proof
+        waits for the first batch that is played with these weights.
+        """
+        began, later = time.perf_counter(), self._due_later and not self._opening
         if self._opening:
             self._opening = []
             opened = self._pool.ask(lambda worker: worker.open.remote())
@@ -150,7 +156,9 @@ class RayRunBackend(LocalRunBackend):
             self._pool.publish(name, learners[name].steps, found.file, found.digest)
             self._versions[name] = learners[name].steps
             sent += found.size
-        ready = self._pool.prove(changed) if changed else self.count
+        ready = self.count
+        if changed:
+            ready = self._pool.proved if later else self._pool.prove(changed)
         return {
             "time/publish": time.perf_counter() - began,
             "perf/published_mib": sent / 2**20,

@@ -3,8 +3,8 @@
 Ray starts a dead worker again, elsewhere if its node is gone, and that is all that is asked of it:
 with its own retries (`max_task_retries`) a call would run again on the new actor with its starting
 weights, and nobody would be told. Here a call that was lost is given to whoever is free, and a
-worker that came back says so itself (`Stale`) and is given the weights. The driver owns the newest
-of them, so they outlive every worker.
+worker that came back says so itself (`Stale`) and is given the weights. The driver owns them
+(`weight_versions`), so they outlive every worker.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import ray
@@ -20,6 +21,7 @@ from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelled
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.schedule import Schedule
+from flowzoo.baselines.backends.ray.weight_versions import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import (
     Failed,
     Loaded,
@@ -49,16 +51,6 @@ class WorkerError(FlowzooError, RuntimeError):
     """Rollout workers failed, are gone, or do not have the weights they should have."""
 
 
-class PublishedWeights(NamedTuple):
-    """The newest weights of a policy."""
-
-    version: int
-    file: Any
-    """Reference to the safetensors file, as bytes in an array."""
-    digest: str
-    """Of the tensors in it."""
-
-
 class _Call(NamedTuple):
     """What a worker was asked: to load weights of a policy, or to play a shard."""
 
@@ -74,16 +66,21 @@ class CalledOff(NamedTuple):
 
 
 class RolloutPool:
-    """Workers that play together. Not for several threads at a time."""
+    """Workers that play together. Not for several threads at a time, but for `publish`."""
 
-    def __init__(self, workers: Sequence[Any]) -> None:
-        """Use `workers`: handles of actors with the methods of `RolloutWorker`."""
+    def __init__(self, workers: Sequence[Any], ahead: int = 0) -> None:
+        """Use `workers`: handles of actors with the methods of `RolloutWorker`.
+
+        What is played may be with weights from so many publications before the newest as `ahead`.
+        """
         self._workers = list(workers)
-        self._newest: dict[str, PublishedWeights] = {}
+        self._weights = WeightVersions(ahead)
         self._calls: dict[Any, _Call] = {}
         self._lost: dict[int, float] = {}
         """Worker -> since when it has not answered, of those that were lost."""
         self._stopped = False
+        self.proved = 0
+        """Workers that had proved at the last `prove` that they have the weights."""
         self.losses = 0
         """Calls that were lost with their workers so far."""
 
@@ -118,13 +115,16 @@ class RolloutPool:
         return [found[number] for number in range(len(self._workers))]
 
     def play(self, plan: PlayPlan, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """What every item of `work` comes to, in order, played with the newest weights.
+        """What every item of `work` comes to, in order, played with the versions of `plan`.
 
         Raises:
+            VersionError: they are older than what was played with last.
             WorkerError: all workers are gone for long, or one shard ends every worker it meets.
             FlowzooError: what a worker raised.
         """
-        versions = {policy: one.version for policy, one in self._newest.items()}
+        wanted = self._weights.newest() if plan.versions is None else plan.versions
+        self._prove(self._weights.choose(wanted), PROVED_WITHIN_S)
+        plan = replace(plan, versions=self._weights.versions)
         schedule: Schedule[Any, Any] = Schedule(work, len(self._workers))
         losses: Counter[int] = Counter()
         again = dict.fromkeys(self._lost, 0.0)
@@ -134,7 +134,7 @@ class RolloutPool:
             self._check()
             self._try_again(schedule, again)
             for worker, place, jobs in schedule.assign(time.monotonic()):
-                ref = self._workers[worker].play.remote(plan, versions, jobs)
+                ref = self._workers[worker].play.remote(plan, jobs)
                 self._calls[ref] = _Call(worker, place=place, schedule=schedule)
             if schedule.finished:
                 return
@@ -167,21 +167,36 @@ class RolloutPool:
             yield from schedule.ready()
 
     def publish(self, policy: str, version: int, file: Any, digest: str) -> None:
-        """Make weights the newest of `policy`; `prove` sends them.
+        """Make weights the newest of `policy`; `prove` sends them, or `play` when they are due.
 
         `file` is a reference to a safetensors file, as bytes in an array.
         """
-        self._newest[policy] = PublishedWeights(version, file, digest)
+        self._weights.add(policy, PublishedWeights(version, file, digest))
 
     def prove(self, policies: Sequence[str], within: float = PROVED_WITHIN_S) -> int:
         """Send the newest weights of `policies` to every worker; how many have proved them.
 
-        A worker that is gone is left out: it will answer `Stale` once it is back.
+        They are played with from now on. A worker that is gone is left out: it will answer `Stale`
+        once it is back.
 
         Raises:
             WorkerError: one has other weights after loading, does not answer in time, or all are
                 gone for long.
         """
+        self._weights.choose(self._weights.newest(policies))
+        self._prove(policies, within)
+        return self.proved
+
+    def stop(self) -> None:
+        """Let `play`, in whatever thread, end with an error soon."""
+        self._stopped = True
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _prove(self, policies: Sequence[str], within: float) -> None:
+        """Send the weights of `policies` that are to be played with; see `prove`."""
+        if not policies:
+            return
         deadline = time.monotonic() + within
         waiting, proved = set(range(len(self._workers))), dict[int, set[str]]()
         for worker in waiting:
@@ -191,8 +206,7 @@ class RolloutPool:
             for ref in self._landed():
                 call = self._calls.pop(ref)
                 reply = self._reply(ref, call)
-                newest = self._newest.get(call.policy)
-                if isinstance(reply, Loaded) and newest and newest.digest == call.digest:
+                if isinstance(reply, Loaded) and self._weights[call.policy].digest == call.digest:
                     proved.setdefault(call.worker, set()).add(call.policy)
                 elif reply is None and len(self._lost) == len(self._workers):
                     time.sleep(_PAUSE_S)
@@ -212,13 +226,7 @@ class RolloutPool:
                     "they have the new weights; the last checkpoint is good, and the same command "
                     "goes on from it"
                 )
-        return sum(found.issuperset(policies) for found in proved.values())
-
-    def stop(self) -> None:
-        """Let `play`, in whatever thread, end with an error soon."""
-        self._stopped = True
-
-    # -- parts ---------------------------------------------------------------------------------
+        self.proved = sum(found.issuperset(policies) for found in proved.values())
 
     def _landed(self) -> list[Any]:
         """References that have an answer, or none after a moment."""
@@ -263,7 +271,7 @@ class RolloutPool:
         return reply
 
     def _load(self, worker: int, policies: Iterable[str] | None = None) -> None:
-        """Send the newest weights, unless they are on their way.
+        """Send the weights that are played with, unless they are on their way.
 
         A lost worker has one load waiting for it at most: each holds on to its weights.
         """
@@ -272,18 +280,18 @@ class RolloutPool:
             for call in self._calls.values()
             if call.worker == worker and call.policy
         }
-        for policy in self._newest if policies is None else policies:
-            newest = self._newest[policy]
-            if not under_way & {policy, newest.digest}:
-                ref = self._workers[worker].load.remote(policy, newest.version, newest.file)
-                self._calls[ref] = _Call(worker, policy, newest.digest)
+        for policy in self._weights.policies if policies is None else policies:
+            due = self._weights[policy]
+            if not under_way & {policy, due.digest}:
+                ref = self._workers[worker].load.remote(policy, due.version, due.file)
+                self._calls[ref] = _Call(worker, policy, due.digest)
 
     def _try_again(self, schedule: Schedule[Any, Any], again: dict[int, float]) -> None:
         """Send lost workers the weights, or wake them where there are none."""
         now = time.monotonic()
         for worker in [one for one, then in again.items() if then <= now]:
             del again[worker]
-            if self._newest:
+            if self._weights.policies:
                 self._load(worker)
             else:
                 schedule.wake(worker)

@@ -163,9 +163,9 @@ class RolloutWorker:
 
         return self._answer(take)
 
-    def play(self, plan: PlayPlan, versions: Mapping[str, int], jobs: Sequence[Any]) -> Reply:
-        """Play a shard with exactly these versions."""
-        if self._versions != versions:
+    def play(self, plan: PlayPlan, jobs: Sequence[Any]) -> Reply:
+        """Play a shard with exactly the versions of the plan."""
+        if self._versions != plan.versions:
             return Stale(dict(self._versions))
         return self._answer(lambda: Played(self._ready().play(plan, jobs)))
 

@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from ray_cluster import run_apart  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-CASES = ("faults", "pool", "gang", "learners", "ahead")
+CASES = ("faults", "pool", "gang", "learners", "ahead", "further")
 _SECONDS = 1500
 
 Rows = Callable[[Path], list[dict[str, Any]]]
@@ -120,6 +120,29 @@ def test_a_gang_answers_with_what_its_first_rank_says_or_ends_in_an_error(world:
     assert "learner workers 0, 1 have not answered in 3 s" in found["sleeps"]
     for what in ("raises", "dies", "sleeps"):
         assert found[f"{what}, seconds"] < 20, what
+
+
+def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
+    world: Path, repeated_rows: Rows
+) -> None:
+    found = case(world, "further")
+    assert found["kept"] == [3, 4]
+    assert 3 <= found["driver killed after"] < 5
+    rows = repeated_rows(world / "two-quiet")
+    assert len(rows) == 6
+    assert repeated_rows(world / "two-loud") == rows
+    for name in ("generator", "aggregator"):
+        assert [row[f"version/{name}"] for row in rows[1:]] == [0, 0, 0, 1, 2]
+        assert [row[f"staleness/{name}"] for row in rows[1:]] == [0, 1, 2, 2, 2]
+        gaps = [row[f"learn/logp_gap_max/{name}"] for row in rows[1:]]
+        assert gaps[0] < 1e-3 < min(gaps[1:]), "rows that were sampled with other weights"
+        assert all(row[f"learn/importance/{name}"] != 1 for row in rows[2:])
+    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
+        files = sorted((world / "two-quiet").glob(kind))
+        assert files
+        for path in files:
+            other = world / "two-loud" / path.relative_to(world / "two-quiet")
+            assert path.read_bytes() == other.read_bytes(), path
 
 
 def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:

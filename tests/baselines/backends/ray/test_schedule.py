@@ -24,6 +24,7 @@ from flowzoo.baselines.backends.ray.worker import (
     NodeFacts,
     OpenPlayer,
     Played,
+    Reply,
     RolloutWorker,
     Stale,
     versions_here,
@@ -124,17 +125,21 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(OpenPlayer, "__call__", lambda self: TinyPlayer(*self.given))
     worker = RolloutWorker(3, OpenPlayer("", (7,)), str(tmp_path), 1)
-    assert worker.play(PLAN, {"p": 0}, ["ab"]) == Stale({}), "a new one has no version at all"
+
+    def play(version: int, word: str) -> Reply:
+        return worker.play(replace(PLAN, versions={"p": version}), [word])
+
+    assert play(0, "ab") == Stale({}), "a new one has no version at all"
     assert worker.load("p", 4, np.frombuffer(b"5", np.uint8)) == Loaded("5")
-    assert worker.play(PLAN, {"p": 4}, ["ab"]) == Played([10])
-    assert worker.play(PLAN, {"p": 5}, ["ab"]) == Stale({"p": 4})
-    failed = worker.play(PLAN, {"p": 4}, ["fail"])
+    assert play(4, "ab") == Played([10])
+    assert play(5, "ab") == Stale({"p": 4})
+    failed = play(4, "fail")
     assert isinstance(failed, Failed)
     assert isinstance(hear(failed.error, UsageError), DataError)
     torn = worker.load("p", 5, np.frombuffer(b"x", np.uint8))
     assert isinstance(torn, Failed)
     assert "rollout worker 3 stopped: ValueError" in str(hear(torn.error, UsageError))
-    assert worker.play(PLAN, {"p": 4}, ["ab"]) == Stale({}), "half loaded is not loaded"
+    assert play(4, "ab") == Stale({}), "half loaded is not loaded"
     facts = worker.facts(str(tmp_path / "missing"))
     assert facts.folder
     assert not facts.shared

@@ -28,6 +28,8 @@ from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.errors import FlowzooError, UsageError
 
+CASES = ("faults", "pool", "gang", "learners", "ahead", "further")
+"""In the order in which they are played: some need the nodes that earlier ones have added."""
 PLAN = PlayPlan("eval", {})
 SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
@@ -38,6 +40,11 @@ AHEAD: dict[str, Any] = {
     **SMALL, "max_staleness": 1, "lora_rank": 4, "sharing": ("isolated",), "eval_every": 10,
     "checkpoint_every": 10, "steps": 3,
 }  # fmt: skip
+FURTHER: dict[str, Any] = {
+    **AHEAD, "max_staleness": 2, "old_logp": "recomputed", "checkpoint_every": 2, "eval_every": 2,
+    "steps": 5,
+}  # fmt: skip
+"""Adapters as in `AHEAD`, and every batch two steps old in the end."""
 
 
 def stutter(over: threading.Event) -> None:
@@ -157,15 +164,8 @@ def faults(address: str, folder: Path) -> dict[str, Any]:
     """Driver killed after step 2, then a worker and a node, another joined; and one process."""
     from flowzoo.baselines.trainer import train
 
-    deadline = time.monotonic() + 600
-    metrics = folder / "ray" / "metrics.jsonl"
-    while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 4:
-        assert time.monotonic() < deadline, "the driver does not come to step 3"
-        assert not os.waitpid(DRIVER, os.WNOHANG)[0], "the driver has ended by itself"
-        time.sleep(0.05)
-    os.kill(DRIVER, signal.SIGKILL)
-    os.waitpid(DRIVER, 0)
-    at = len(metrics.read_bytes().splitlines())
+    DRIVERS["faults"].begin(address)
+    at = DRIVERS["faults"].kill_after(3, folder / "ray" / "metrics.jsonl")
     killer = Killer(3)
 
     def lose(row: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ def faults(address: str, folder: Path) -> dict[str, Any]:
     with meanwhile(killer):
         train(settings(address, folder / "ray"), lose)
     train(settings("", folder / "local"))
-    return {"killed": len(killer.done), "driver killed after": at - 1}
+    return {"killed": len(killer.done), "driver killed after": at}
 
 
 def ahead(address: str, folder: Path) -> dict[str, Any]:
@@ -196,6 +196,20 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
     with meanwhile(stutter):
         trainer.train()
     return {"mib": sent, "adapters": adapters}
+
+
+def further(address: str, folder: Path) -> dict[str, Any]:
+    """Two steps ahead: one worker, and two, of which one is slow, and a driver that is killed."""
+    from flowzoo.baselines.trainer import train
+
+    train(settings(address, folder / "two-quiet", **FURTHER, rollout_workers=1))
+    with meanwhile(stutter):
+        DRIVERS["further"].begin(address)
+        at = DRIVERS["further"].kill_after(3, folder / "two-loud" / "metrics.jsonl")
+        kept = (folder / "two-loud/checkpoints/step-00000002/ahead.json").read_bytes()
+        train(settings(address, folder / "two-loud", **FURTHER))
+    steps = [one["step"] for one in json.loads(kept)]
+    return {"driver killed after": at, "kept": steps}
 
 
 def learners(address: str, folder: Path) -> dict[str, Any]:
@@ -284,43 +298,66 @@ def gang(address: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def drive(folder: Path, told: int) -> None:
-    """In a fork: wait for the cluster, and train until killed."""
-    from flowzoo.baselines.trainer import train
-
-    with os.fdopen(told) as pipe:
-        address = pipe.read().strip()
-    if address:
-        train(settings(address, folder / "ray", rollout_workers=1))
+# -- the world ------------------------------------------------------------------------------------
 
 
-def fork_driver(folder: Path) -> tuple[int, int]:
-    """A process that will `drive`: its number, and where it is told the cluster's address."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(reading)
-        return pid, writing
-    os.close(writing)
-    try:
-        drive(folder, reading)
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)
+class Driver:
+    """A fork that trains until it is killed, once it is told where the cluster is."""
+
+    def __init__(self, out: Path, **changes: Any) -> None:
+        reading, self._telling = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(reading)
+            return
+        os.close(self._telling)
+        try:
+            with os.fdopen(reading) as pipe:
+                address = pipe.read().strip()
+            if address:
+                from flowzoo.baselines.trainer import train
+
+                train(settings(address, out, **changes))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+
+    def begin(self, address: str) -> None:
+        """Tell it."""
+        os.write(self._telling, address.encode())
+        os.close(self._telling)
+
+    def kill_after(self, step: int, metrics: Path) -> int:
+        """Kill it once it has done `step`; the step that it has come to."""
+        deadline = time.monotonic() + 600
+        while not metrics.exists() or len(metrics.read_bytes().splitlines()) <= step:
+            assert time.monotonic() < deadline, f"the driver does not come to step {step}"
+            assert not os.waitpid(self.pid, os.WNOHANG)[0], "the driver has ended by itself"
+            time.sleep(0.05)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        return len(metrics.read_bytes().splitlines()) - 1
+
+
+def ray_shutdown() -> None:
+    import ray
+
+    ray.shutdown()
 
 
 def main() -> None:
-    global CLUSTER, DRIVER
+    global CLUSTER, DRIVERS
     folder, cases = Path(sys.argv[1]), sys.argv[2:]
     raise_loopback()
     server = warm_up()
-    DRIVER, telling = fork_driver(folder) if "faults" in cases else (0, 0)
+    DRIVERS = {}
+    if "faults" in cases:
+        DRIVERS["faults"] = Driver(folder / "ray", rollout_workers=1)
+    if "further" in cases:
+        DRIVERS["further"] = Driver(folder / "two-loud", **FURTHER)
     CLUSTER = start_cluster(NODE, NODE)
     try:
-        if DRIVER:
-            os.write(telling, CLUSTER.address.encode())
-            os.close(telling)
-        for case in sorted(cases, key=["faults", "pool", "gang", "learners", "ahead"].index):
+        for case in sorted(cases, key=CASES.index):
             began = time.monotonic()
             found: dict[str, Any]
             try:
@@ -328,15 +365,13 @@ def main() -> None:
             except BaseException:
                 found = {"error": traceback.format_exc()}
             finally:
-                import ray
-
-                ray.shutdown()
+                ray_shutdown()
             found["seconds"] = time.monotonic() - began
             (folder / f"{case}.json").write_text(json.dumps(found), encoding="utf-8")
     finally:
-        if DRIVER:
+        for driver in DRIVERS.values():
             with suppress(ProcessLookupError):
-                os.kill(DRIVER, signal.SIGKILL)
+                os.kill(driver.pid, signal.SIGKILL)
         CLUSTER.shutdown()
         os.kill(server, signal.SIGKILL)
 
