@@ -193,7 +193,7 @@ TYPOS: list[tuple[str, str]] = [
     ("train voting --eval-problems 99999999999", "`eval_problems` must be at most"),
     ("train voting --samples 0", "`samples` must be greater than 0"),
     ("train voting --stop-at 90", "`stop_at` is an accuracy above 0 and at most 1"),
-    ("train voting --max-staleness 3", "`max_staleness` is 0, or 1"),
+    ("train voting --max-staleness 3", "max_staleness=3 needs rollout workers"),
     ("train voting --pass-rates 0.9 0.1", "`pass_rates` must be 0 <= low <= high <= 1"),
     ("matrix learning --jobs -3", "--jobs: expected a whole number from 0 to 1024, got -3"),
     ("matrix learning --jobs 100000", "--jobs: expected a whole number from 0 to 1024"),

@@ -83,6 +83,13 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
     """
     if not config.max_staleness:
         return
+    if config.max_staleness > 1 and config.backend != "ray":
+        raise UsageError(
+            f"max_staleness={config.max_staleness} needs rollout workers, for which older weights "
+            "are kept: another engine has one version and gets the next between two "
+            "batches, so no more than one of them could be sampled beside a step, and rows would "
+            "be older for nothing. Set max_staleness=1, or backend=ray"
+        )
     apart = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
     apart = apart or config.backend == "ray"  # its workers are processes of their own
     if not apart:
@@ -90,13 +97,6 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
         raise UsageError(
             f"max_staleness={config.max_staleness} samples while the learner works, for which the "
             f"engine needs processes of its own: set engine=vllm and placement=split (got {told})"
-        )
-    if config.max_staleness > 1 and config.backend != "ray":
-        raise UsageError(
-            f"max_staleness={config.max_staleness} needs rollout workers, for which older weights "
-            "are kept: an engine of this process has one version and gets the next between two "
-            "batches, so no more than one of them could be sampled beside a step, and rows would "
-            "be older for nothing. Set max_staleness=1, or backend=ray"
         )
     if config.engine_sleep:
         raise UsageError(

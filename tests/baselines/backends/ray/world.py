@@ -313,7 +313,7 @@ class Driver:
         os.close(self._telling)
         try:
             with os.fdopen(reading) as pipe:
-                address = pipe.read().strip()
+                address = pipe.readline().strip()  # forks after this one hold the other end, too
             if address:
                 from flowzoo.baselines.trainer import train
 
@@ -324,7 +324,7 @@ class Driver:
 
     def begin(self, address: str) -> None:
         """Tell it."""
-        os.write(self._telling, address.encode())
+        os.write(self._telling, f"{address}\n".encode())
         os.close(self._telling)
 
     def kill_after(self, step: int, metrics: Path) -> int:
