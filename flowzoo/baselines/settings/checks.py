@@ -77,19 +77,11 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
     """Refuse to sample ahead where nothing could work beside the learner, or be right off policy.
 
     Raises:
-        UsageError: no engine of its own, one that sleeps meanwhile, more batches ahead than it can
-            begin, or a loss that neither has a ratio to the policy that sampled nor importance
-            weights.
+        UsageError: no engine of its own, one that sleeps meanwhile, or a loss that neither has a
+            ratio to the policy that sampled nor importance weights.
     """
     if not config.max_staleness:
         return
-    if config.max_staleness > 1 and config.backend != "ray":
-        raise UsageError(
-            f"max_staleness={config.max_staleness} needs rollout workers, for which older weights "
-            "are kept: another engine has one version and gets the next between two "
-            "batches, so no more than one of them could be sampled beside a step, and rows would "
-            "be older for nothing. Set max_staleness=1, or backend=ray"
-        )
     apart = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
     apart = apart or config.backend == "ray"  # its workers are processes of their own
     if not apart:

@@ -25,7 +25,7 @@ def check_scale(config: TrainConfig) -> None:
     Raises:
         UsageError: those of another backend; a number of ranks that does not divide the shards of
             a step, or more workers than shards; an engine, an optimiser or a number format that
-            the backend cannot have.
+            the backend cannot have; more than one batch ahead without rollout workers.
     """
     for backend, names in _OWN.items():
         for name, default in names.items():
@@ -41,6 +41,13 @@ def check_scale(config: TrainConfig) -> None:
             "out"
         )
     if config.backend == "local":
+        if config.max_staleness > 1:
+            raise UsageError(
+                f"max_staleness={config.max_staleness} needs rollout workers, for which older "
+                "weights are kept: another engine has one version and gets the next between two "
+                "batches, so no more than one of them could be sampled beside a step, and rows "
+                "would be older for nothing. Set max_staleness=1, or backend=ray"
+            )
         return
     if config.backend == "ray":
         check_workers(config)
