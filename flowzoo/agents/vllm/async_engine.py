@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -43,6 +44,9 @@ from flowzoo.errors import UsageError
 T = TypeVar("T")
 
 _log = logging.getLogger("flowzoo")
+CHANGED_WITHIN_S = 600.0
+"""How long an engine may take to load weights or an adapter, or to sleep or wake."""
+_LOOK_S = 1.0
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -70,6 +74,8 @@ class AsyncLLMBackend:
             self._loop.close()
             raise cannot_start(path, error) from error
         self._slots = asyncio.Semaphore(settings.max_pending)
+        owner = os.getpid()
+        self._call(lambda: self._engine.collective_rpc("flowzoo_end_with", args=(owner,)))
 
     @property
     def alive(self) -> bool:
@@ -121,13 +127,26 @@ class AsyncLLMBackend:
         self.__dict__.pop("_engine", None)  # its finalizer fails when the interpreter ends
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Await something of the engine; whatever fails there is the engine's end."""
+        """Await something of the engine; whatever fails there is the engine's end.
+
+        vLLM leaves such calls unanswered where the engine's process dies meanwhile.
+        """
         self._check_alive()
-        try:
-            return self._loop.wait(work())
-        except Exception as error:
-            self._error = engine_error(error)
-            raise self._error from error
+        future, deadline = self._loop.start(work()), time.monotonic() + CHANGED_WITHIN_S
+        while True:
+            try:
+                return future.result(_LOOK_S)
+            except TimeoutError as error:
+                late = time.monotonic() > deadline
+                if self.alive and not late:
+                    continue
+                future.cancel()
+                why = f"it has not answered in {CHANGED_WITHIN_S:.0f} s" if late else "it is gone"
+                self._error = EngineDeadError(f"the vLLM engine died: {why}")
+                raise self._error from error
+            except Exception as error:
+                self._error = engine_error(error)
+                raise self._error from error
 
     async def _answer(self, job: GenerationRequest) -> GenerationOutput:
         self._check_alive()

@@ -54,6 +54,8 @@ class GenerationRequest:
     adapter: Adapter | None = None
     shortened: int = 0
     """Tokens that the prompt lost because it was over its budget."""
+    score: int | None = None
+    """A token whose log-prob is asked for in place of the first sampled one's; not of a server."""
 
 
 class GenerationOutput(NamedTuple):
@@ -63,6 +65,8 @@ class GenerationOutput(NamedTuple):
     logps: tuple[float, ...]
     stopped: bool
     cached: int
+    score: float | None = None
+    """The log-prob that `GenerationRequest.score` asked for."""
 
 
 class VLLMBackend(Protocol):

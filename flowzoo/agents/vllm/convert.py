@@ -82,8 +82,11 @@ def tokens_prompt(job: GenerationRequest) -> TokensPrompt:
 
 def sampling_params(job: GenerationRequest) -> SamplingParams:
     """A job's sampling; ids and log-probs come once, at the end, and without text."""
+    fields = sampling_fields(job)
+    if job.score is not None:
+        fields |= {"logprobs": 1, "logprob_token_ids": [job.score]}
     return SamplingParams(
-        **sampling_fields(job),
+        **fields,
         detokenize=False,
         flat_logprobs=True,
         output_kind=RequestOutputKind.FINAL_ONLY,
@@ -99,12 +102,15 @@ def lora_request(adapter: Adapter) -> LoRARequest:
 def read_output(output: Any) -> GenerationOutput:
     """A finished `RequestOutput` as a sample."""
     done = output.outputs[0]
+    found = done.logprobs.logprobs
+    scored = len(found) > len(done.token_ids)  # the sampled token's and the one asked for, in turns
     # One entry per position: with `logprobs=0` vLLM reports the sampled token alone.
     return GenerationOutput(
         tuple(done.token_ids),
-        tuple(done.logprobs.logprobs),
+        tuple(found[::2] if scored else found),
         done.finish_reason == "stop",
         output.num_cached_tokens or 0,
+        found[1] if scored else None,
     )
 
 

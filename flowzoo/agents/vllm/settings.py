@@ -39,6 +39,8 @@ class EngineSettings:
     devices: str = ""
     """GPUs of a split engine, as CUDA_VISIBLE_DEVICES writes them; empty: those this process sees.
     """
+    tensor_parallel: int = 1
+    """GPUs over which every layer of a split engine is spread."""
     dtype: EngineDType = "float32"
     """Number format of weights and cache."""
     kv_gib: float = 0.0
@@ -72,7 +74,8 @@ class EngineSettings:
         """Check every choice."""
         check_choice("placement", self.placement, Placement)
         check_choice("number format of the engine", self.dtype, EngineDType)
-        for name in ("max_batch", "max_step_tokens", "max_pending", "adapter_rank"):
+        counts = ("max_batch", "max_step_tokens", "max_pending", "adapter_rank", "tensor_parallel")
+        for name in counts:
             if getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         for name in ("kv_gib", "max_context", "adapters"):
@@ -166,6 +169,12 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
         fields |= {
             "gpu_memory_utilization": settings.gpu_share,
             "enable_sleep_mode": settings.sleep,
+        }
+    if settings.tensor_parallel > 1:
+        # In an actor of Ray vLLM would choose actors of its own, for which nobody has a place.
+        fields |= {
+            "tensor_parallel_size": settings.tensor_parallel,
+            "distributed_executor_backend": "mp",
         }
     if settings.adapters:
         fields |= {

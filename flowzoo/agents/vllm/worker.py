@@ -6,6 +6,9 @@ the worker runs, a server's included. Nothing is unpickled: safetensors hold num
 
 from __future__ import annotations
 
+import os
+import select
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +27,24 @@ class WeightLoader:
         from safetensors.torch import load_file
 
         self.flowzoo_load(load_file(path))
+
+    def flowzoo_end_with(self, pid: int) -> None:
+        """Let this process end when process `pid` does, however that ends (on Linux).
+
+        vLLM's processes outlive one that is killed, and would keep a GPU's memory for ever.
+        """
+        if not hasattr(os, "pidfd_open"):
+            return
+        try:
+            end = os.pidfd_open(pid)
+        except ProcessLookupError:
+            os._exit(1)
+
+        def wait() -> None:
+            select.select([end], [], [])
+            os._exit(1)
+
+        threading.Thread(target=wait, name="flowzoo-owner", daemon=True).start()
 
 
 def repack_tied_head(model: Any) -> None:
