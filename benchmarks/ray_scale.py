@@ -96,11 +96,20 @@ class SimulatedPlayer:
         self._kept[len(jobs)] = Rollout(self.workflow, self.roster, seed=plan.step).sample(jobs)
         return self._kept[len(jobs)]
 
-    def load(self, policy: str, weights: bytes) -> str:
+    def load(self, policy: str, version: int, weights: bytes) -> Any:
         """See `ShardPlayer`."""
-        from flowzoo.baselines.backends.ray.weights import digest, from_file
+        from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
+        from flowzoo.baselines.backends.ray.worker import Loaded
 
-        return digest(from_file(weights))
+        return Loaded(digest(distinct(from_file(weights))), version)
+
+    def lost(self) -> Sequence[str]:
+        """See `ShardPlayer`."""
+        return ()
+
+    def probes(self) -> Mapping[str, Sequence[Any]]:
+        """See `ShardPlayer`."""
+        return {}
 
     def grading(self) -> Mapping[str, Any]:
         """See `ShardPlayer`."""

@@ -3,18 +3,17 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import socket
 import sys
-import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.append(str(Path(__file__).parent))
+
+from forks import Forks, import_engines, serve_forks
 
 # Before torch is imported by any test: workers of pytest-xdist share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -101,9 +100,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     of_vllm = [item for item in session.items if item.get_closest_marker("vllm")]
     if of_vllm and find_spec("vllm"):
-        with warnings.catch_warnings(action="ignore"):
-            for name in ENGINE_MODULES:
-                importlib.import_module(name)
+        import_engines()
         gc.unfreeze = lambda: None
     freeze()
     if find_spec("vllm") and any(item.get_closest_marker("full") for item in of_vllm):
@@ -125,57 +122,6 @@ def freeze() -> None:
     gc.collect()
     gc.freeze()
     modules_frozen = len(sys.modules)
-
-
-ENGINE_MODULES = [
-    "flowzoo.agents.vllm.convert",  # it imports vLLM, and mends what trips over other libraries
-    "vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker",
-    "vllm.v1.worker.cpu_model_runner", "vllm.model_executor.models.qwen3",
-    "vllm.entrypoints.launchers.api_server.entry",
-]  # fmt: skip
-
-
-def serve_forks() -> None:
-    """Let a copy of this process, as it is now, be the fork server of `multiprocessing`.
-
-    vLLM takes 16 CPU s to import: here it is done once for this process and all its forks.
-    """
-    server: Any = vars(forkserver)["_forkserver"]
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("")  # a name that Linux chooses, and no file
-        listener.listen()
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if not pid:
-            try:
-                os.close(writer)
-                forkserver.main(listener.detach(), reader, [])
-            finally:
-                os._exit(0)  # it ends when nobody holds the other end of the pipe any more
-        os.close(reader)
-        server._forkserver_address = listener.getsockname()
-        server._forkserver_alive_fd, server._forkserver_pid = writer, pid
-
-
-class ForkedProcess(ForkServerProcess):
-    """A fork that has the variables of the process that starts it, as a spawned one has."""
-
-    def start(self) -> None:
-        """Keep the variables of this moment."""
-        self.variables = dict(os.environ)
-        super().start()
-
-    def run(self) -> None:
-        """Take them over."""
-        os.environ.clear()
-        os.environ.update(self.variables)
-        super().run()
-
-
-class Forks(ForkServerContext):
-    """What vLLM takes for `multiprocessing`."""
-
-    Process = ForkedProcess  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")

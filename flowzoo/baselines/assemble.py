@@ -11,7 +11,8 @@ from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.baselines.backends.like import LearnerLike
-from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, TransformersEngines
+from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
+from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel, TransformersEngines
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedules import Clock
 from flowzoo.baselines.learner.update import Learner
@@ -61,14 +62,37 @@ def open_engines(
     problems: Sequence[Problem],
     reply: int,
 ) -> Engines:
-    """The engine that the settings name, started; it never becomes another one by itself."""
-    training = Sampling(**{name: getattr(config, name) for name in PLAIN}, max_tokens=reply)
-    evaluating = Sampling(temperature=config.eval_temperature, max_tokens=reply)
+    """The engine that the settings name, started; it never becomes another one by itself.
+
+    Those of `backend` ray are in its workers.
+    """
+    samplings = _samplings(config, reply)
     if config.engine == "transformers":
-        return TransformersEngines(config, trained, training, evaluating)
+        return TransformersEngines(config, trained, *samplings)
+    if config.backend == "ray":
+        return EnginesElsewhere(config, trained, *samplings)
     from flowzoo.baselines.engines.vllm import VLLMEngines
 
-    return VLLMEngines(config, trained, learners, training, evaluating, problems)
+    return VLLMEngines(config, trained, learners, *samplings, problems)
+
+
+def open_replica(
+    config: TrainConfig, policies: Mapping[str, PolicyModel], problems: Sequence[Problem],
+    reply: int,
+) -> Any:  # fmt: skip
+    """The vLLM engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
+    from flowzoo.baselines.engines.replica import ReplicaEngines
+
+    return ReplicaEngines(config, policies, *_samplings(config, reply), problems)
+
+
+def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
+    """How training and evaluations sample, replies of at most `reply` tokens."""
+    plain = {name: getattr(config, name) for name in PLAIN}
+    return (
+        Sampling(**plain, max_tokens=reply),
+        Sampling(temperature=config.eval_temperature, max_tokens=reply),
+    )
 
 
 def make_sampler(

@@ -15,10 +15,9 @@ import torch
 
 from flowzoo.agents import Policy, Roster
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
-from flowzoo.baselines.assemble import make_sampler, open_engines
+from flowzoo.baselines.assemble import make_sampler
 from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.engines.evaluation import evaluation_sampler, sample_once
-from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.engines.evaluation import evaluation_sampler
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig
@@ -32,26 +31,21 @@ class RunPlayer:
     """Plays what a `PlayPlan` says with weights of its own; see `ShardPlayer`."""
 
     def __init__(self, config: TrainConfig) -> None:
-        """Load the models as a run with these settings starts with them."""
+        """Load the models, or start the engines."""
         # The driver's are the learner's, and may be on another device.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._config, self._plan = config, resolve(config)
-        task = self._plan.workflow.task
-        self._loaded = load_policies(config, self._plan.names, task.name, config.frozen)
-        self._engines = open_engines(config, self._loaded, {}, [], self._plan.budgets.reply)
+        from flowzoo.baselines.worker_models import open_models  # late: other runs need none of it
+
+        self._models = open_models(config, self._plan)
+        self.load, self.lost, self.probes = (
+            self._models.load, self._models.lost, self._models.probes
+        )  # fmt: skip
 
     def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         """What jobs come to as one batch."""
-        return sample_once(self._engines, self._sampler(plan), jobs)
-
-    def load(self, policy: str, weights: bytes) -> str:
-        """Take weights over; the digest of what the model computes with now."""
-        from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
-
-        own = self._loaded[policy].weights
-        own.put(from_file(weights), f"the driver's file for policy {policy!r}")
-        return digest(distinct(own.state()))
+        return self._models.play(self._sampler(plan), jobs)
 
     def grading(self) -> Mapping[str, Any]:
         """What answers are graded with here."""
@@ -61,7 +55,8 @@ class RunPlayer:
         config, run = self._config, self._plan
         failures = failures_path(config.directory)
         train = plan.mode == "train"
-        roster = self._roster(plan, self._engines.players if train else self._engines.judges)
+        engines = self._models.engines
+        roster = self._roster(plan, engines.players if train else engines.judges)
         if not train:
             return evaluation_sampler(run.workflow, roster, config.deterministic, failures)
         return make_sampler(

@@ -38,6 +38,40 @@ class LoadedPolicy(NamedTuple):
     frozen: bool = False
     """It plays with the weights it came with: no learner, no checkpoint."""
 
+    @property
+    def adapter(self) -> bool:
+        """Whether its weights are an adapter on a base."""
+        return self.weights.is_adapter
+
+
+class PolicyModel(NamedTuple):
+    """Where one policy's weights come from, and what of them is trained."""
+
+    path: str
+    adapter: bool
+    """An adapter on the model at `path`."""
+    frozen: bool
+
+
+def policy_models(
+    config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
+) -> dict[str, PolicyModel]:
+    """The starting model of every policy; nothing is loaded. See `load_policies`.
+
+    Raises:
+        UsageError: an unknown frozen policy, or nothing to train.
+    """
+    check_frozen(frozen, names)
+    own = per_policy(config.models, names, "models")
+    found: dict[str, PolicyModel] = {}
+    for name in names:
+        model_name = own.get(name, config.model)
+        kind, _, rest = model_name.partition(":")
+        path = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else model_name
+        still = name in frozen
+        found[name] = PolicyModel(path, bool(config.lora_rank) and not still, still)
+    return found
+
 
 def load_policies(
     config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
@@ -57,17 +91,12 @@ def load_policies(
         UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, or a
             device that is not there.
     """
-    check_frozen(frozen, names)
+    models = policy_models(config, names, task, frozen)
     device = learner_device(config.device)
-    own = per_policy(config.models, names, "models")
     shared: dict[str, tuple[LoraBase, Any]] = {}
     found: dict[str, LoadedPolicy] = {}
-    for name in names:
-        model_name = own.get(name, config.model)
-        kind, _, rest = model_name.partition(":")
-        path = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else model_name
-        still = name in frozen
-        if not config.lora_rank and not still:
+    for name, (path, adapter, still) in models.items():
+        if not adapter and not still:
             model, tokenizer = load_model(path, config.weights, device)
             found[name] = LoadedPolicy(FullWeights(model), tokenizer, path)
             continue

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 
@@ -19,8 +20,10 @@ from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.baselines.backends.sync_proof import check
+from flowzoo.baselines.engines.bundle import share_of_bundle
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
-from flowzoo.baselines.engines.sync import check, measure, probe_messages
+from flowzoo.baselines.engines.sync import measure, probe_messages
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -32,14 +35,39 @@ _FEWEST = 1024
 """Tokens that an engine can always hold."""
 
 
-def engine_settings(config: TrainConfig, engines: int, adapters: int) -> EngineSettings:
-    """The settings of each of `engines` engines, which share the memory evenly."""
+class EnginePolicy(Protocol):
+    """What an engine has to know of a policy."""
+
+    @property
+    def path(self) -> str:
+        """The model, or the base of its adapter."""
+        ...
+
+    @property
+    def adapter(self) -> bool:
+        """Whether it is an adapter."""
+        ...
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it keeps its weights."""
+        ...
+
+
+def engine_settings(
+    config: TrainConfig, engines: int, adapters: int, number: int = 0
+) -> EngineSettings:
+    """The settings of engine `number` of `engines`, which share the memory evenly."""
+    devices, gpus, share = own_device(config), 1, EngineSettings().gpu_share / engines
+    if config.backend == "ray":
+        devices, gpus, share = share_of_bundle(config.rollout_gpus, engines, number)
     return EngineSettings(
         placement=config.placement,
-        devices=own_device(config),
+        devices=devices,
+        tensor_parallel=gpus,
         dtype=config.engine_dtype,
         kv_gib=config.engine_memory / engines,
-        gpu_share=EngineSettings().gpu_share / engines,
+        gpu_share=share,
         max_batch=config.max_batch,
         max_context=longest_sequence(config),
         adapters=adapters,
@@ -81,7 +109,54 @@ def adapter_rank(rank: int) -> int:
     raise UsageError(f"vLLM takes LoRA adapters of rank 512 at most, got lora_rank={rank}.")
 
 
-class VLLMEngines:
+class PolicyEngines:
+    """The vLLM engines of some policies, started, and who samples from them."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        policies: Mapping[str, EnginePolicy],
+        training: Sampling,
+        evaluating: Sampling,
+    ) -> None:
+        """Start the engines.
+
+        Raises:
+            UsageError: an engine refuses its settings, or no endpoint for a policy.
+            MissingExtraError: vLLM is not installed.
+        """
+        switches = read_thinking(config.thinking, policies)
+        self._engines = open_engines(config, policies)
+        self._of = {name: self._engines[key] for name, key in engine_keys(policies).items()}
+
+        def make(sampling: Sampling) -> dict[str, VLLMPolicy]:
+            return {
+                name: VLLMPolicy(
+                    self._of[name],
+                    name=name,
+                    sampling=sampling,
+                    adapter=name if one.adapter else None,
+                    thinking=switches[name],
+                )
+                for name, one in policies.items()
+            }
+
+        self._players, self._judges = make(training), make(evaluating)
+        self.players: Mapping[str, Policy] = self._players
+        self.judges: Mapping[str, Policy] = self._judges
+
+    def before_rollout(self) -> None:
+        """See `Engines`: what a prompt finds in the cache moves its floats."""
+        for engine in self._engines.values():
+            engine.backend.reset_cache()
+
+    def close(self) -> None:
+        """See `Engines`."""
+        for engine in self._engines.values():
+            engine.close()
+
+
+class VLLMEngines(PolicyEngines):
     """vLLM engines of this machine or of servers; see `flowzoo.baselines.engines.hf.Engines`."""
 
     def __init__(
@@ -93,42 +168,14 @@ class VLLMEngines:
         evaluating: Sampling,
         problems: Sequence[Problem],
     ) -> None:
-        """Start the engines. `problems` are what the probes are made of.
-
-        Raises:
-            UsageError: an engine refuses its settings, or no endpoint for a policy.
-            MissingExtraError: vLLM is not installed.
-        """
-        switches = read_thinking(config.thinking, trained)
+        """Start the engines; see `PolicyEngines`. `problems` are what the probes are made of."""
+        super().__init__(config, trained, training, evaluating)
         self._config, self._learners = config, learners
         self._probes = probe_messages(problems)
         self._restarts = config.engine_restarts
         self._asleep = False
-        self._engines = open_engines(config, trained)
-        self._of = {name: self._engines[key] for name, key in engine_keys(trained).items()}
         # Their weights come back with no sync, so they stay in RAM while the engine sleeps.
         self._keeps = {self._of[name] for name, one in trained.items() if one.frozen}
-
-        def make(sampling: Sampling) -> dict[str, VLLMPolicy]:
-            return {
-                name: VLLMPolicy(
-                    self._of[name],
-                    name=name,
-                    sampling=sampling,
-                    adapter=name if one.weights.is_adapter else None,
-                    thinking=switches[name],
-                )
-                for name, one in trained.items()
-            }
-
-        self._players, self._judges = make(training), make(evaluating)
-        self.players: Mapping[str, Policy] = self._players
-        self.judges: Mapping[str, Policy] = self._judges
-
-    def before_rollout(self) -> None:
-        """See `Engines`: what a prompt finds in the cache moves its floats."""
-        for engine in self._engines.values():
-            engine.backend.reset_cache()
 
     def before_learning(self) -> None:
         """See `Engines`."""
@@ -149,11 +196,6 @@ class VLLMEngines:
         """See `Engines`."""
         self._restart(error)
 
-    def close(self) -> None:
-        """See `Engines`."""
-        for engine in self._engines.values():
-            engine.close()
-
     def _sync(self) -> MetricRow:
         started = time.perf_counter()
         if self._asleep:
@@ -172,7 +214,7 @@ class VLLMEngines:
             proof = measure(self._players[name], learner, self._probes)
             check(
                 proof,
-                self._players[name],
+                f"the engine of policy {name!r}",
                 exact=self._config.engine_dtype == learner.config.compute == "float32",
                 tolerance=self._config.sync_tolerance,
             )
@@ -202,33 +244,32 @@ class VLLMEngines:
                 error = again
 
 
-def engine_keys(trained: Mapping[str, LoadedPolicy]) -> dict[str, str]:
+def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
     """Which engine each policy samples from, named by a policy or by the path of a base.
 
     Adapters share the engine of their base; frozen policies too, with one another if need be.
     """
-    return {
-        name: one.path if one.weights.is_adapter or one.frozen else name
-        for name, one in trained.items()
-    }
+    return {name: one.path if one.adapter or one.frozen else name for name, one in policies.items()}
 
 
-def open_engines(config: TrainConfig, trained: Mapping[str, LoadedPolicy]) -> dict[str, VLLMEngine]:
+def open_engines(
+    config: TrainConfig, policies: Mapping[str, EnginePolicy]
+) -> dict[str, VLLMEngine]:
     """Engines by the names that `engine_keys` gives them."""
     bases: dict[str, list[str]] = {}
-    for name, key in engine_keys(trained).items():
+    for name, key in engine_keys(policies).items():
         bases.setdefault(key, []).append(name)
     if config.engine == "openai":
         from flowzoo.agents.vllm.remote import connect
 
         urls = endpoints(config.endpoint, list(bases))
-        return {key: connect(trained[names[0]].path, urls[key]) for key, names in bases.items()}
+        return {key: connect(policies[names[0]].path, urls[key]) for key, names in bases.items()}
     engines: dict[str, VLLMEngine] = {}
     try:
-        for key, names in bases.items():
-            adapters = sum(trained[name].weights.is_adapter for name in names)
-            settings = engine_settings(config, len(bases), adapters)
-            engines[key] = VLLMEngine.local(trained[names[0]].path, settings)
+        for number, (key, names) in enumerate(bases.items()):
+            adapters = sum(policies[name].adapter for name in names)
+            settings = engine_settings(config, len(bases), adapters, number)
+            engines[key] = VLLMEngine.local(policies[names[0]].path, settings)
     except BaseException:
         for engine in engines.values():
             engine.close()

@@ -16,7 +16,7 @@ from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.gang import within
 from flowzoo.baselines.learner.hidden_states import last_hidden
-from flowzoo.baselines.learner.logps import logps_at, scatter
+from flowzoo.baselines.learner.logps import logps_at, scatter, token_logps
 from flowzoo.baselines.learner.output_head import OutputHead, head_of
 from flowzoo.baselines.learner.renormalise import (
     KeptTokens,
@@ -102,6 +102,20 @@ class ForwardPass:
             [None] * len(rows) if scores.kept is None else split_kept_tokens(scores.kept, lengths)
         )
         return [OldLogps(*parts) for parts in zip(logps, kept, strict=True)]
+
+    @torch.no_grad()
+    def plain_logps(
+        self, model: PreTrainedModel, rows: Sequence[SampledTokens]
+    ) -> tuple[Tensor, ...]:
+        """Log-probs of the output tokens of each row, (tokens,), at temperature 1 and uncut."""
+        batch = self.batch(rows, [0.0] * len(rows))
+
+        def compute() -> Tensor:
+            return token_logps(model, batch, 1.0, chunk=self.config.vocabulary_chunk)[0]
+
+        with self._autocast():
+            logps = within(model, compute)
+        return logps[batch.mask].float().cpu().split([len(row.output_ids) for row in rows])
 
     @torch.no_grad()
     def states(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:

@@ -77,18 +77,7 @@ class LoraBase:
             MissingExtraError: peft is not installed.
             UsageError: PEFT has no adapters for this family.
         """
-        try:
-            from peft import LoraConfig
-        except ImportError as error:
-            raise missing_extra("peft", "train", "LoRA training") from error
-        config = LoraConfig(
-            r=self.settings.rank,
-            lora_alpha=self.settings.alpha,
-            lora_dropout=0.0,
-            target_modules=self._targets(),
-            task_type="CAUSAL_LM",
-            base_model_name_or_path=self.path,
-        )
+        config = lora_config(self.settings, self.path, self._targets())
         label = f"p{self._count}"  # a module's name, in which a policy's dots would be an error
         self._count += 1
         with self._lock, torch.random.fork_rng(), warnings.catch_warnings():
@@ -190,11 +179,8 @@ class LoraWeights:
     def save(self, folder: Path | None) -> None:
         """See `Weights`."""
         state = self.state(keep=folder is not None)
-        if folder is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(state, folder / "adapter_model.safetensors")
-        self.model.peft_config[self._label].save_pretrained(str(folder))
+        if folder is not None:
+            save_adapter(state, self.model.peft_config[self._label], folder)
 
     def load(self, folder: Path) -> None:
         """See `Weights`."""
@@ -219,6 +205,33 @@ class LoraWeights:
         """This rank's part of them, by their names in files."""
         state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
         return {f"{_PREFIX}{name}": value for name, value in state.items()}
+
+
+def lora_config(settings: LoraSettings, path: str, targets: str | Sequence[str]) -> Any:
+    """PEFT's description of an adapter on `targets` of the model at `path`.
+
+    Raises:
+        MissingExtraError: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise missing_extra("peft", "train", "LoRA training") from error
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=0.0,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=path,
+    )
+
+
+def save_adapter(state: Mapping[str, torch.Tensor], config: Any, folder: Path) -> None:
+    """Write an adapter's tensors and its description into `folder`, in PEFT's layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(dict(state), folder / "adapter_model.safetensors")
+    config.save_pretrained(str(folder))
 
 
 def linears_of(model: PreTrainedModel) -> list[str]:

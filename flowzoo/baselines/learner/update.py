@@ -219,6 +219,11 @@ class Learner:
                     found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
         return torch.cat(found)
 
+    def plain_logps(self, rows: Sequence[SampledTokens]) -> list[list[float]]:
+        """Log-probs of the output tokens of `rows` by the model itself: temperature 1, no cut."""
+        with self.weights.active():
+            return [one.tolist() for one in self._forward.plain_logps(self.model, rows)]
+
     def state_dict(self) -> dict[str, Any]:
         """Optimiser state, clocks and running means (the weights are saved on their own)."""
         return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,8 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
         if not one.frozen:  # before its learner, so that nobody holds on to the starting weights
             one.weights.load(info.policy_path(name))
     learners = make_learners(trained, plan.learners)
-    engines = open_engines(config, trained, learners, held_out, plan.budgets.reply)
+    here = replace(config, backend="local")  # wherever the run was played
+    engines = open_engines(here, trained, learners, held_out, plan.budgets.reply)
     try:
         engines.sync()
         evaluation = Evaluation(

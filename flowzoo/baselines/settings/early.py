@@ -16,7 +16,7 @@ from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
-from flowzoo.baselines.settings.scale_checks import check_scale, need_ray
+from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus, need_ray
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import add_setting, read_settings
@@ -54,7 +54,10 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
             raise unknown("policy", name, policies)
     models = per_policy(config.models, policies, "models")
     begun = (Path(config.directory) / "run.json").exists()  # it goes on from what it has
-    for model in {models.get(name, config.model) for name in policies}:
+    starts = {name: models.get(name, config.model) for name in policies}
+    if algorithm:
+        check_worker_gpus(config, starts)
+    for model in set(starts.values()):
         kind, _, rest = model.partition(":")
         if kind == "pocket":
             pocket_path(*read_pocket(rest, workflow.task.name))

@@ -114,15 +114,18 @@ class EngineOptions:
     endpoint: tuple[str, ...] = ()
     """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
     placement: Placement = "colocated"
-    """Where a vLLM engine runs: in this process, or in its own."""
+    """Where a vLLM engine runs: in this process, or in its own; those of rollout workers (`backend`
+    ray) in their own."""
     engine_devices: str = ""
-    """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them."""
+    """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them; those of rollout workers are what
+    Ray gives them (`rollout_gpus`)."""
     engine_dtype: EngineDType = "float32"
     """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
     learner's own weights with `transformers`. What the learner keeps is `weights`."""
     engine_memory: float = 0.0
-    """GiB of KV cache of all vLLM engines together; 0: a share of a GPU, and on a CPU 0.25 each or,
-    where that is more, one sequence of the greatest length, which is then said."""
+    """GiB of KV cache of all vLLM engines together, or of those of a rollout worker; 0: a share of
+    a GPU, and on a CPU 0.25 each or, where that is more, one sequence of the greatest length, which
+    is then said."""
     engine_sleep: bool = False
     """Release a colocated engine's GPU memory while the learner runs."""
     engine_restarts: int = 2

@@ -37,9 +37,12 @@ class ScaleOptions:
     """The cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this
     machine for as long as the run lasts."""
     rollout_workers: int = 0
-    """Workers that play with `backend` ray; each takes `threads` cores, or one."""
+    """Workers that play with `backend` ray; each takes `threads` cores, or one, and has engines of
+    its own: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
     rollout_gpus: float = 0.0
-    """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU."""
+    """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU. A worker's vLLM
+    engines share one GPU, or have equal numbers of their own, over which each is spread (tensor
+    parallel)."""
     learner_workers: int = 0
     """Workers of `backend` ray that learn, all policies together as ranks of one gang; each takes
     `threads` cores, or one. 0: the process that runs the loop learns."""

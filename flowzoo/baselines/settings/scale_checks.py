@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 
 from flowzoo.baselines.settings.algorithms import algorithm_named
@@ -79,11 +80,13 @@ def check_workers(config: TrainConfig) -> None:
         )
     if not config.rollout_workers:
         raise UsageError("`backend` ray needs a number of workers: give --rollout-workers N")
-    if config.engine != "transformers":
+    if config.engine == "openai":
         raise UsageError(
-            f"rollout workers sample with transformers, got `engine` {config.engine}: leave it "
-            "out, or use another backend"
+            "`engine` openai is one server, and rollout workers have engines of their own: use "
+            "transformers, or engine=vllm with placement=split"
         )
+    if config.engine == "vllm":
+        check_worker_engine(config)
     shards, jobs, size = shards_of_step(config)
     if config.rollout_workers > shards:
         raise UsageError(
@@ -123,6 +126,61 @@ def check_learners(config: TrainConfig) -> None:
         raise UsageError(
             f"`device` {config.device} is not that of the learner workers, whom Ray gives "
             f"{gpus:g} GPU each (`learner_gpus`): leave it out"
+        )
+
+
+def check_worker_engine(config: TrainConfig) -> None:
+    """Refuse settings of vLLM that mean nothing in rollout workers.
+
+    Raises:
+        UsageError: as said.
+    """
+    if config.placement == "colocated":
+        raise UsageError(
+            "`placement` colocated puts the engine into the learner's process, and rollout workers "
+            "have none: set placement=split, where every worker has engines in processes of their "
+            "own"
+        )
+    if config.engine_devices:
+        raise UsageError(
+            f"`engine_devices` {config.engine_devices} names GPUs of this machine, and those of a "
+            "worker are what Ray gives it: leave it out, and say how many with --rollout-gpus"
+        )
+    if config.engine_sleep:
+        raise UsageError(
+            "`engine_sleep` makes room for a learner on the same GPU, and rollout workers have "
+            "none: leave it out"
+        )
+
+
+def check_worker_gpus(config: TrainConfig, models: Mapping[str, str]) -> None:
+    """Refuse GPUs of a rollout worker that its engines cannot share evenly.
+
+    Args:
+        config: the settings of a run.
+        models: policy -> what it starts from.
+
+    Raises:
+        UsageError: as said.
+    """
+    gpus = config.rollout_gpus
+    if config.backend != "ray" or gpus <= 1:
+        return
+    if config.engine == "transformers":
+        raise UsageError(
+            f"a worker that samples with transformers uses one GPU, got `rollout_gpus` {gpus:g}: "
+            "give 1 or less and more `rollout_workers`, or engine=vllm"
+        )
+    engines = len(
+        {
+            model if config.lora_rank or name in config.frozen else (name,)
+            for name, model in models.items()
+        }
+    )
+    if gpus % engines:
+        raise UsageError(
+            f"a worker's {engines} vLLM engines cannot share {gpus:g} GPUs evenly: give "
+            f"`rollout_gpus` 1 or less, or a multiple of {engines}"
         )
 
 

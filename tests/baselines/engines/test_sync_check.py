@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 
-from flowzoo.baselines.engines.sync import LogprobGap, SyncError, check
+from flowzoo.baselines.backends.sync_proof import LogprobGap, SyncError, check
 
-POLICY: Any = SimpleNamespace(name="shared")
+ENGINE = "the engine of policy 'shared'"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +22,7 @@ POLICY: Any = SimpleNamespace(name="shared")
     ],
 )
 def test_rounding_passes(gap: LogprobGap, exact: bool, tolerance: float) -> None:
-    check(gap, POLICY, exact=exact, tolerance=tolerance)
+    check(gap, ENGINE, exact=exact, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +36,4 @@ def test_rounding_passes(gap: LogprobGap, exact: bool, tolerance: float) -> None
 )
 def test_other_weights_do_not(gap: LogprobGap, exact: bool, tolerance: float, allowed: str) -> None:
     with pytest.raises(SyncError, match=f"'shared' does not have .* and {allowed} is allowed"):
-        check(gap, POLICY, exact=exact, tolerance=tolerance)
+        check(gap, ENGINE, exact=exact, tolerance=tolerance)

@@ -15,7 +15,7 @@ import torch
 
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.baselines.engines.sync import SyncError
+from flowzoo.baselines.backends.sync_proof import SyncError
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.settings.config import TrainConfig

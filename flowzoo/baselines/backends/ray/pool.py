@@ -68,12 +68,18 @@ class CalledOff(NamedTuple):
 class RolloutPool:
     """Workers that play together. Not for several threads at a time, but for `publish`."""
 
-    def __init__(self, workers: Sequence[Any], ahead: int = 0) -> None:
+    def __init__(
+        self,
+        workers: Sequence[Any],
+        ahead: int = 0,
+        proof: Callable[[int, str, Loaded], None] = lambda worker, policy, loaded: None,
+    ) -> None:
         """Use `workers`: handles of actors with the methods of `RolloutWorker`.
 
-        What is played may be with weights from so many publications before the newest as `ahead`.
+        What is played may be with weights from so many publications before the newest as `ahead`;
+        `proof` raises where what a worker says it has loaded, for a policy, is not what was sent.
         """
-        self._workers = list(workers)
+        self._workers, self._proof = list(workers), proof
         self._weights = WeightVersions(ahead)
         self._calls: dict[Any, _Call] = {}
         self._lost: dict[int, float] = {}
@@ -268,6 +274,8 @@ class RolloutPool:
                 f"{call.policy!r} after loading them (SHA-256 {reply.digest[:12]}, not "
                 f"{call.digest[:12]}): nothing is sampled from it; the last checkpoint is good"
             )
+        if isinstance(reply, Loaded):
+            self._proof(call.worker, call.policy, reply)
         return reply
 
     def _load(self, worker: int, policies: Iterable[str] | None = None) -> None:

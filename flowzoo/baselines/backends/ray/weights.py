@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 
 import safetensors.torch
 import torch
 
 from flowzoo.baselines.learner.update import Learner
+
+_OTHERS = "other_names"
 
 
 def distinct(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -29,9 +32,12 @@ def digest(tensors: Mapping[str, torch.Tensor]) -> str:
     return found.hexdigest()
 
 
-def to_file(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """A safetensors file."""
-    return safetensors.torch.save(dict(tensors))
+def to_file(state: Mapping[str, torch.Tensor]) -> bytes:
+    """A safetensors file of the distinct tensors, which says what other names they have."""
+    tensors = distinct(state)
+    first = {state[name].data_ptr(): name for name in tensors}
+    others = {name: first[state[name].data_ptr()] for name in state if name not in tensors}
+    return safetensors.torch.save(tensors, {_OTHERS: json.dumps(others)})
 
 
 def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
@@ -42,10 +48,13 @@ def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
     state = learner.weights.state(keep=keep)
     if not keep:
         return b"", ""
-    tensors = distinct(state)
-    return to_file(tensors), digest(tensors)
+    return to_file(state), digest(distinct(state))
 
 
 def from_file(weights: bytes) -> dict[str, torch.Tensor]:
-    """What `to_file` wrote."""
-    return safetensors.torch.load(weights)
+    """What `to_file` was given, on the CPU."""
+    tensors = safetensors.torch.load(weights)
+    size = int.from_bytes(weights[:8], "little")  # of the header, which is JSON
+    said = json.loads(weights[8 : 8 + size]).get("__metadata__", {})
+    others: dict[str, str] = json.loads(said.get(_OTHERS, "{}"))
+    return tensors | {name: tensors[first] for name, first in others.items()}

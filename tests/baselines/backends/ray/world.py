@@ -26,6 +26,7 @@ from typing import Any
 from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
 
 from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.errors import FlowzooError, UsageError
 
 CASES = ("faults", "pool", "gang", "learners", "ahead", "further")
@@ -92,10 +93,16 @@ class WordPlayer:
             raise UsageError("no such job")
         return [job * self.weights for job in jobs]
 
-    def load(self, policy: str, weights: bytes) -> str:
+    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         self.weights = int(weights)
         time.sleep(4 if self.weights == self.given["late"] else 0)
-        return weights.decode() if self.weights != self.given["lies"] else "other"
+        return Loaded(weights.decode() if self.weights != self.given["lies"] else "other", version)
+
+    def lost(self) -> list[str]:
+        return []
+
+    def probes(self) -> dict[str, Any]:
+        return {}
 
     def grading(self) -> dict[str, Any]:
         return {}

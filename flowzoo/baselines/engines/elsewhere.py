@@ -1,0 +1,95 @@
+"""Engines that are in other processes alone: here policies have names, and answer nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+from flowzoo.agents import Policy, Request, Sampling
+from flowzoo.agents.chat.template import ChatTokenizer
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.policy import Batching, Completion
+from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.errors import FlowzooError
+
+
+class ElsewherePolicy:
+    """Says how a policy samples that rollout workers have."""
+
+    batching: Batching = "stream"
+
+    def __init__(
+        self, name: str, chat: ChatTokenizer, sampling: Sampling, thinking: bool | None
+    ) -> None:
+        """Describe it in the words of `flowzoo.agents.vllm.policy.VLLMPolicy`."""
+        self.name = self.original = name  # `thinking_as` renames a copy
+        self.sampling, self.thinking, self._chat = sampling, thinking, chat
+        self.template_id = chat.template_id
+
+    def thinking_as(self, thinking: bool | None) -> ElsewherePolicy:
+        """The same policy with another switch for thoughts.
+
+        Raises:
+            UsageError: the chat template has no switch.
+        """
+        other = copy.copy(self)
+        other._chat = self._chat.thinking_as(thinking)
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        return other
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Refuse: who plays is a worker."""
+        raise FlowzooError(f"policy {self.name!r} samples in rollout workers, and not here")
+
+    async def close(self) -> None:
+        """Nothing was opened."""
+
+
+class EnginesElsewhere:
+    """See `flowzoo.baselines.engines.hf.Engines`: a backend plays with engines of its own."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        trained: Mapping[str, LoadedPolicy],
+        training: Sampling,
+        evaluating: Sampling,
+    ) -> None:
+        """Describe a player and a judge of every policy.
+
+        Raises:
+            UsageError: `config.thinking` names no policy, or a model has no switch for thoughts.
+        """
+        switches = read_thinking(config.thinking, trained)
+        chats = {
+            name: ChatTokenizer(one.tokenizer, {}, switches[name]) for name, one in trained.items()
+        }
+
+        def make(sampling: Sampling) -> dict[str, Policy]:
+            return {
+                name: ElsewherePolicy(name, chats[name], sampling, switches[name])
+                for name in trained
+            }
+
+        self.players: Mapping[str, Policy] = make(training)
+        self.judges: Mapping[str, Policy] = make(evaluating)
+
+    def before_rollout(self) -> None:
+        """Workers do what is to be done."""
+
+    def before_learning(self) -> None:
+        """Nothing is held that a learner could use."""
+
+    def sync(self) -> MetricRow:
+        """The backend publishes the weights."""
+        return {}
+
+    def recover(self, error: EngineDeadError) -> None:
+        """Nothing here dies."""
+        raise error
+
+    def close(self) -> None:
+        """Nothing was opened."""

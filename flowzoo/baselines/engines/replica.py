@@ -1,0 +1,195 @@
+"""vLLM engines without a learner beside them: those of a rollout worker.
+
+They are given weights, and whoever has the learner proves that they have them: after every load
+they say how likely the tokens of a few fixed texts are. An engine that dies takes its weights with
+it. It is started again when the next ones come, and until then `lost` names the policies that have
+none.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from flowzoo.agents import Request, Sampling
+from flowzoo.agents.chat.prompts import EngineStats
+from flowzoo.agents.policy import Completion
+from flowzoo.agents.vllm.async_engine import CHANGED_WITHIN_S
+from flowzoo.agents.vllm.backend import (
+    EngineDeadError,
+    EngineOutOfMemoryError,
+    GenerationOutput,
+    GenerationRequest,
+)
+from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.baselines.engines.hf import PolicyModel
+from flowzoo.baselines.engines.sync import probe_messages
+from flowzoo.baselines.engines.vllm import PolicyEngines
+from flowzoo.baselines.learner.lora import LoraSettings, lora_config, save_adapter
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.envs import Problem
+
+SCORED = 8
+"""Most tokens at the end of every text whose log-probs are compared."""
+_PLAIN = Sampling(temperature=1.0, max_tokens=1)
+
+_log = logging.getLogger("flowzoo")
+
+
+class ReplicaEngines(PolicyEngines):
+    """Engines whose weights come from elsewhere."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        policies: Mapping[str, PolicyModel],
+        training: Sampling,
+        evaluating: Sampling,
+        problems: Sequence[Problem],
+    ) -> None:
+        """Start the engines; see `PolicyEngines`. `problems` are what the texts are made of."""
+        super().__init__(config, policies, training, evaluating)
+        self._config, self._policies = config, policies
+        self._texts = probe_messages(problems)
+        self._held: set[str] = set()
+        """Policies whose weights were loaded into the engine that runs now."""
+        self._restarts = config.engine_restarts
+        self._death: EngineDeadError | None = None
+
+    def probes(self) -> dict[str, list[Completion]]:
+        """The texts of every trained policy as rows: the last tokens of each stand as its reply."""
+        return {name: self._rows(name) for name, one in self._policies.items() if not one.frozen}
+
+    def take(self, policy: str, version: int, tensors: Mapping[str, Any]) -> list[list[float]]:
+        """Load weights; the log-probs of the probes' replies under them.
+
+        An engine that is dead, or dies of it, is started again first.
+
+        Args:
+            policy: whose they are.
+            version: of them; replies carry it.
+            tensors: names as in files; of an adapter, its own alone.
+
+        Raises:
+            EngineDeadError: an engine died more often than the settings allow, or for lack of
+                memory.
+        """
+        engine = self._of[policy]
+        while True:
+            if not engine.backend.alive:
+                self._restart(engine)
+            try:
+                self._load(engine, policy, tensors)
+                found = self._score(policy)
+                break
+            except EngineDeadError as error:
+                self._death = error
+        self._held.add(policy)
+        self._players[policy].version = self._judges[policy].version = version
+        return found
+
+    def lost(self) -> list[str]:
+        """Trained policies that have no weights: their engine has died since they were loaded."""
+        return [
+            name
+            for name, one in self._policies.items()
+            if not one.frozen and not (name in self._held and self._of[name].backend.alive)
+        ]
+
+    def played(self) -> None:
+        """Something was played: from now on engines may die again."""
+        self._restarts, self._death = self._config.engine_restarts, None
+
+    def recover(self, error: EngineDeadError) -> None:
+        """See `Engines`: whose weights are those of its files is started again here.
+
+        Raises:
+            EngineDeadError: `error`, where weights are needed that others have; or engines died
+                too often.
+        """
+        self._death = error
+        if self.lost():
+            raise error
+        for engine in self._engines.values():
+            if not engine.backend.alive:
+                self._restart(engine)
+
+    def _restart(self, engine: VLLMEngine) -> None:
+        error = self._death or EngineDeadError("the vLLM engine died between two requests")
+        if isinstance(error, EngineOutOfMemoryError):
+            raise error
+        if self._restarts == 0:
+            error.add_note("it was started again as often as engine_restarts allows")
+            raise error
+        self._restarts -= 1
+        self._death = None
+        _log.warning("%s; it is started again", error)
+        self._held -= {name for name, other in self._of.items() if other is engine}
+        engine.restart()
+
+    def _load(self, engine: VLLMEngine, policy: str, tensors: Mapping[str, Any]) -> None:
+        one, config = self._policies[policy], self._config
+        if not one.adapter:
+            engine.load_weights(tensors)
+            return
+        settings = LoraSettings(config.lora_rank, config.lora_alpha, config.lora_targets)
+        described = lora_config(settings, one.path, adapted(tensors))
+        engine.load_adapter(policy, partial(save_adapter, tensors, described))
+
+    def _rows(self, policy: str) -> list[Completion]:
+        """The texts as the policy's prompts, of which the run counts none."""
+        asker = copy.copy(self._players[policy])
+        asker.adapter, asker.stats = None, EngineStats()
+        requests = [
+            Request(("probe", number), policy, policy, chat, max_tokens=1)
+            for number, chat in enumerate(self._texts)
+        ]
+        return [_row(job.prompt) for job in asker.jobs(requests)]
+
+    def _score(self, policy: str) -> list[list[float]]:
+        """The log-probs of the rows' replies, each token asked for as the next of a prompt.
+
+        vLLM 0.32 has the log-probs of prompts too, but not where an engine has adapters. All texts
+        grow by a token at a time, so that the prefix cache is used, and seen if it is stale.
+        """
+        engine, rows = self._of[policy], self._rows(policy)
+        adapter = engine.adapter(policy) if self._policies[policy].adapter else None
+        found: list[list[float]] = [[] for _ in rows]
+        for place in range(max(len(row.output_ids) for row in rows)):
+            those = [number for number, row in enumerate(rows) if place < len(row.output_ids)]
+            jobs = [
+                GenerationRequest(
+                    (*rows[number].prompt_ids, *rows[number].output_ids[:place]), 0, 1, _PLAIN, (),
+                    adapter, score=rows[number].output_ids[place],
+                )
+                for number in those
+            ]  # fmt: skip
+            for number, future in zip(those, engine.submit(jobs), strict=True):
+                found[number].append(_scored(future))
+        return found
+
+
+def _scored(future: Future[GenerationOutput]) -> float:
+    try:
+        score = future.result(CHANGED_WITHIN_S).score
+    except TimeoutError as error:
+        raise EngineDeadError(
+            f"the vLLM engine has not read a prompt in {CHANGED_WITHIN_S:.0f} s"
+        ) from error
+    assert score is not None
+    return score
+
+
+def _row(ids: Sequence[int]) -> Completion:
+    count = min(SCORED, len(ids) - 1)
+    return Completion("", tuple(ids[:-count]), tuple(ids[-count:]), (0.0,) * count)
+
+
+def adapted(tensors: Mapping[str, Any]) -> list[str]:
+    """The modules that an adapter's tensors stand on, in PEFT's names of files."""
+    names = (name.removeprefix("base_model.model.") for name in tensors)
+    return sorted({name.partition(".lora_")[0] for name in names})

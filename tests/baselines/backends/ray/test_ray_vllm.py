@@ -1,0 +1,58 @@
+"""A rollout worker that samples with vLLM, in a cluster of one node: see `world_vllm.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+if find_spec("ray") is None:
+    if os.environ.get("FLOWZOO_REQUIRE_RAY"):
+        raise pytest.UsageError("FLOWZOO_REQUIRE_RAY is set and Ray is not installed")
+    pytest.skip("needs flowzoo[scale]", allow_module_level=True)
+
+pytestmark = [pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("ray")]
+
+WORLD = Path(__file__).with_name("world_vllm.py")
+sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
+
+from ray_cluster import run_apart  # noqa: E402
+
+Rows = Callable[[Path], list[dict[str, Any]]]
+
+
+def played(row: dict[str, Any]) -> dict[str, Any]:
+    """All but the proofs of engines, which ask other tokens."""
+    return {name: value for name, value in row.items() if not name.startswith("sync/")}
+
+
+def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
+    tmp_path: Path, repeated_rows: Rows
+) -> None:
+    """Its engine, and then the worker; adapters of two policies share the engine."""
+    done = run_apart([str(WORLD), str(tmp_path)], 600, capture_output=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = json.loads((tmp_path / "vllm.json").read_text(encoding="utf-8"))
+    assert found == {"killed": ["engine", "worker"], "left": 0}
+    mine, theirs = repeated_rows(tmp_path / "ray"), repeated_rows(tmp_path / "local")
+    assert len(mine) == len(theirs) == 4
+    for row, other in zip(mine, theirs, strict=True):
+        assert played(row) == played(other), "bit for bit"
+    for row in mine[1:]:
+        for policy in ("generator", "aggregator"):
+            assert row[f"learn/steps/{policy}"] == 1.0, "else nothing is published"
+            assert 0 < row[f"sync/gap_max/{policy}"] < 1e-3
+            assert row[f"learn/logp_gap_max/{policy}"] < 1e-3
+    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000003/policies/*/*.safetensors"):
+        files = sorted((tmp_path / "local").glob(kind))
+        assert files
+        for path in files:
+            other = tmp_path / "ray" / path.relative_to(tmp_path / "local")
+            assert path.read_bytes() == other.read_bytes(), path

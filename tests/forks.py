@@ -1,0 +1,69 @@
+"""Processes that have imported vLLM already: it takes 16 CPU s, which tests pay once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import warnings
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any
+
+ENGINE_MODULES = [
+    "flowzoo.agents.vllm.convert",  # it imports vLLM, and mends what trips over other libraries
+    "vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker",
+    "vllm.v1.worker.cpu_model_runner", "vllm.model_executor.models.qwen3",
+    "vllm.entrypoints.launchers.api_server.entry",
+]  # fmt: skip
+
+
+def serve_forks() -> None:
+    """Let a copy of this process, as it is now, be the fork server of `multiprocessing`.
+
+    vLLM takes 16 CPU s to import: here it is done once for this process and all its forks.
+    """
+    server: Any = vars(forkserver)["_forkserver"]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # a name that Linux chooses, and no file
+        listener.listen()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.close(writer)
+                forkserver.main(listener.detach(), reader, [])
+            finally:
+                os._exit(0)  # it ends when nobody holds the other end of the pipe any more
+        os.close(reader)
+        server._forkserver_address = listener.getsockname()
+        server._forkserver_alive_fd, server._forkserver_pid = writer, pid
+        server.ensure_running = lambda: None  # forks of this process cannot wait for it
+
+
+class ForkedProcess(ForkServerProcess):
+    """A fork that has the variables of the process that starts it, as a spawned one has."""
+
+    def start(self) -> None:
+        """Keep the variables of this moment."""
+        self.variables = dict(os.environ)
+        super().start()
+
+    def run(self) -> None:
+        """Take them over."""
+        os.environ.clear()
+        os.environ.update(self.variables)
+        super().run()
+
+
+class Forks(ForkServerContext):
+    """What vLLM takes for `multiprocessing`."""
+
+    Process = ForkedProcess  # type: ignore[assignment]
+
+
+def import_engines() -> None:
+    """Import what an engine takes."""
+    with warnings.catch_warnings(action="ignore"):
+        for name in ENGINE_MODULES:
+            importlib.import_module(name)
