@@ -208,7 +208,7 @@ class RunSizes:
         place: Where = "transformers"
         if config.engine == "vllm":
             place = config.placement
-            if place == "split" and self._asked.engine_devices:
+            if place == "split" and (self._asked.engine_devices or self._asked.backend == "ray"):
                 place = "split, own GPUs"
         elif config.engine == "openai":
             return f"memory: about {learner} (`flowzoo plan` says for what)"
