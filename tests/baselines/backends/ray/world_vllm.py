@@ -91,6 +91,8 @@ def main() -> None:
             import ray
 
             ray.shutdown()
+            for core in engine_cores():  # where one was left: it would hold this program's output
+                core.kill()
     train(TrainConfig(**SMALL, out=str(folder / "local")))
     (folder / "vllm.json").write_text(json.dumps(found), encoding="utf-8")
 
