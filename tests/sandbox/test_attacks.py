@@ -22,7 +22,12 @@ from flowzoo.sandbox.attacks import (
     run_suite,
     suite,
 )
-from flowzoo.sandbox.attacks.canaries import Canaries, ResourceCounts, count_resources
+from flowzoo.sandbox.attacks.canaries import (
+    Canaries,
+    ResourceCounts,
+    count_resources,
+    settled_resources,
+)
 from flowzoo.sandbox.attacks.probe import AttackProbe
 from flowzoo.sandbox.attacks.suite import compare_resources
 from flowzoo.sandbox.attacks.tiers import is_promised
@@ -103,7 +108,6 @@ class Lanes:
 def findings(
     backend: SandboxName,
     _patient_suite: None,
-    soon: Callable[..., bool],
     request: pytest.FixtureRequest,
 ) -> list[ProbeResult]:
     """What became of all probes of the categories that are asked for, and of the load."""
@@ -122,10 +126,9 @@ def findings(
         promised.run([probe for probe in chosen if is_promised(backend, probe)])
         # They may touch the canaries, which would be blamed on whoever looks next.
         rest.run([probe for probe in chosen if not is_promised(backend, probe)])
-        soon(lambda: count_resources().orphans <= before.orphans)  # killed ones may not be dead yet
         # Each has a box for programs and one for the code of tests.
-        load = compare_resources(before, count_resources(), 2 * LANES)
-    load += compare_resources(before, count_resources(), 0)
+        load = compare_resources(before, settled_resources(before), 2 * LANES)
+    load += compare_resources(before, settled_resources(before), 0)
     return [*promised.findings, *rest.findings, *load]
 
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -27,6 +28,8 @@ LEFTOVER_FILES = tuple(
 )
 """Where files that probes make would lie if they came out of a box."""
 RUNNER = "flowzoo/sandbox/runner"
+SETTLED_S = 20.0
+"""How long runners that nobody owns may take to end, on a machine that is busy."""
 _SLEEPER = "import time; time.sleep(3600)"
 
 
@@ -47,6 +50,17 @@ def count_resources() -> ResourceCounts:
     return ResourceCounts(
         fds, _count_orphans(), sum(len(glob(pattern)) for pattern in LEFTOVER_FILES)
     )
+
+
+def settled_resources(before: ResourceCounts, within: float = SETTLED_S) -> ResourceCounts:
+    """The load once no more orphans are left than before, or after `within` seconds.
+
+    What has lost its owner a moment ago, here or beside this program, may not be dead yet.
+    """
+    deadline = time.monotonic() + within
+    while (found := count_resources()).orphans > before.orphans and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
 
 
 def _count_orphans() -> int:

@@ -12,7 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from flowzoo.sandbox.attacks.canaries import Canaries, ResourceCounts, count_resources
+from flowzoo.sandbox.attacks.canaries import (
+    Canaries,
+    ResourceCounts,
+    count_resources,
+    settled_resources,
+)
 from flowzoo.sandbox.attacks.probe import ANSWER, AttackProbe
 from flowzoo.sandbox.attacks.tiers import is_promised
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
@@ -64,7 +69,7 @@ def run_suite(sandbox: Sandbox, probes: Iterable[AttackProbe]) -> Iterator[Probe
                 yield ProbeResult(probe.name, probe.category, "", "not run", False, False, note)
                 continue
             yield _find(sandbox, canaries, canaries.fill(probe), promised)
-        yield from compare_resources(before, count_resources(), len(sandbox.box_pids()))
+        yield from compare_resources(before, settled_resources(before), len(sandbox.box_pids()))
 
 
 def _find(sandbox: Sandbox, canaries: Canaries, probe: AttackProbe, promised: bool) -> ProbeResult:
