@@ -119,15 +119,15 @@ def cluster_of(*nodes: dict[str, Any]) -> Iterator[Any]:
 
 
 class Found(NamedTuple):
-    """A rollout worker's process."""
+    """An actor's process."""
 
     pid: int
     doing: str
     """The method that it runs, or nothing."""
 
 
-def workers_now() -> list[Found]:
-    """The processes of this namespace that are rollout workers now."""
+def workers_now(kind: str = "RolloutWorker") -> list[Found]:
+    """The processes of this namespace that are rollout workers now, or actors of another class."""
     mine = os.stat("/proc/self/ns/net").st_ino
     found: list[Found] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -136,7 +136,7 @@ def workers_now() -> list[Found]:
             title = path.read_bytes().partition(b"\0")[0].decode(errors="replace").strip()
         except OSError:
             continue
-        if here and title.startswith("ray::RolloutWorker"):
+        if here and title.startswith(f"ray::{kind}"):
             found.append(Found(int(path.parent.name), title.partition(".")[2]))
     return sorted(found)
 

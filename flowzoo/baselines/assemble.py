@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.agents import Roster, Sampling
+from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
@@ -97,11 +98,12 @@ def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
 
 def make_sampler(
     config: TrainConfig, algorithm: Algorithm, workflow: Workflow, roster: Roster, *, seed: int,
-    failures: Path,
+    failures: Path, resolver: Resolver = resolve_here,
 ) -> Sampler:  # fmt: skip
     """What plays the episodes that are trained on."""
     shared: dict[str, Any] = {
-        "seed": seed, "deterministic": config.deterministic, "failures": failures
+        "seed": seed, "deterministic": config.deterministic, "failures": failures,
+        "resolver": resolver,
     }  # fmt: skip
     candidates = config.candidates or CANDIDATES
     if algorithm.sampling == "tree":

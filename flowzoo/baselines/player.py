@@ -7,13 +7,14 @@ started again somewhere else plays the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from flowzoo.agents import Policy, Roster
+from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.baselines.assemble import make_sampler
 from flowzoo.baselines.backends.plays import PlayPlan
@@ -30,12 +31,17 @@ WORKER_PLAYER = "flowzoo.baselines.player:RunPlayer"
 class RunPlayer:
     """Plays what a `PlayPlan` says with weights of its own; see `ShardPlayer`."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        """Load the models, or start the engines."""
+    def __init__(
+        self, config: TrainConfig, graders: Callable[[PlayPlan], Resolver] | None = None
+    ) -> None:
+        """Load the models, or start the engines.
+
+        `graders` say what carries out the effects of a plan; None: this process does.
+        """
         # The driver's are the learner's, and may be on another device.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
-        self._config, self._plan = config, resolve(config)
+        self._config, self._plan, self._graders = config, resolve(config), graders
         from flowzoo.baselines.worker_models import open_models  # late: other runs need none of it
 
         self._models = open_models(config, self._plan)
@@ -48,8 +54,8 @@ class RunPlayer:
         return self._models.play(self._sampler(plan), jobs)
 
     def grading(self) -> Mapping[str, Any]:
-        """What answers are graded with here."""
-        return self._plan.workflow.grading()
+        """What answers are graded with here; nothing where graders do."""
+        return {} if self._graders else self._plan.workflow.grading()
 
     def _sampler(self, plan: PlayPlan) -> Sampler:
         config, run = self._config, self._plan
@@ -57,11 +63,14 @@ class RunPlayer:
         train = plan.mode == "train"
         engines = self._models.engines
         roster = self._roster(plan, engines.players if train else engines.judges)
+        resolver = self._graders(plan) if self._graders else resolve_here
         if not train:
-            return evaluation_sampler(run.workflow, roster, config.deterministic, failures)
+            return evaluation_sampler(
+                run.workflow, roster, config.deterministic, failures, resolver
+            )
         return make_sampler(
             config, run.algorithm, run.curriculum.at(plan.step), roster,
-            seed=key_int("train", config.seed, plan.step), failures=failures,
+            seed=key_int("train", config.seed, plan.step), failures=failures, resolver=resolver,
         )  # fmt: skip
 
     def _roster(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> Roster:

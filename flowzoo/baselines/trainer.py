@@ -56,6 +56,7 @@ from flowzoo.baselines.diagnostics.silence import silence_record, silences
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.grader import WORKER_GRADER
 from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
@@ -118,7 +119,7 @@ class Trainer:
         self.config = config = self.plan.config
         self.workflow = self.plan.workflow
         check_loggers(config)
-        self.backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS)
+        self.backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER)
         task = self.workflow.task
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         self.stream = ProblemStream(config.split, config.seed, trainable(config, task))
@@ -448,8 +449,8 @@ class Trainer:
         config, opened = self.config, list[RunDirectory]()
 
         def open_it() -> None:
-            record = self.workflow.grading(), self.plan.hooks.record()
-            opened.append(RunDirectory(config, *record, anew=anew))
+            graded_with = self.backend.grading(self.workflow.grading)
+            opened.append(RunDirectory(config, graded_with, self.plan.hooks.record(), anew=anew))
 
         self.backend.once(open_it)
         return opened[0] if opened else RunFollower(config.directory)

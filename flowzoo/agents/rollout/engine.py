@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Completion, Policy, Request, ordering
@@ -22,6 +22,7 @@ from flowzoo.agents.roster import Roster
 from flowzoo.envs import WorkflowError
 from flowzoo.envs.episode.effects import PendingEffect as PendingEffect
 from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.script import EffectResult
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_tuple
@@ -29,6 +30,14 @@ from flowzoo.garbage import uncollected
 
 CHUNK = 256
 """Effects graded in one go."""
+
+Resolver = Callable[[Task, Sequence[PendingEffect]], Awaitable[list[EffectResult]]]
+"""Carries effects of a task out, off the loop; results in their order, as those of `resolve`."""
+
+
+async def resolve_here(task: Task, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+    """`resolve` in a thread of this process."""
+    return await asyncio.to_thread(resolve, task, effects)
 
 
 class Response(NamedTuple):
@@ -103,6 +112,7 @@ class RolloutEngine:
         in_flight: int,
         on_result: Callable[[Any], None],
         on_failure: Callable[[WorkflowError, str], None],
+        resolver: Resolver = resolve_here,
     ) -> None:
         """Make an engine.
 
@@ -113,10 +123,11 @@ class RolloutEngine:
             in_flight: most admitted plays open at a time.
             on_result: called with what each admitted play returned, in order of completion.
             on_failure: called with the error and the key of each that failed; may raise.
+            resolver: carries out the effects.
         """
         self.roster, self.task = roster, task
         self.deterministic, self.in_flight = deterministic, in_flight
-        self.on_result, self.on_failure = on_result, on_failure
+        self.on_result, self.on_failure, self.resolver = on_result, on_failure, resolver
         self.active_plays = 0
         self.results: dict[int, Any] = {}
         self.pending_effects: deque[RunningPlay] = deque()
@@ -251,7 +262,7 @@ class RolloutEngine:
     async def _grade_chunk(self, plays: list[RunningPlay], effects: list[PendingEffect]) -> None:
         if self.task is None:
             raise UsageError("only episodes of a workflow have effects")
-        results = await asyncio.to_thread(resolve, self.task, effects)
+        results = await self.resolver(self.task, effects)
         self.grading -= 1
         place = 0
         with uncollected():

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from flowzoo.agents.rollout.aec_driver import AECDriver
 from flowzoo.agents.rollout.drivers import Driver, EpisodeDriver, drive
-from flowzoo.agents.rollout.engine import Play, RolloutEngine
+from flowzoo.agents.rollout.engine import Play, Resolver, RolloutEngine, resolve_here
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import (
     Call,
@@ -115,6 +115,7 @@ class Sampler:
         on_error: Literal["raise", "count", "ungraded"] = "raise",
         failures: Path | None = None,
         on_episode: Callable[[EpisodeRecord], None] | None = None,
+        resolver: Resolver = resolve_here,
     ) -> None:
         """Make a sampler.
 
@@ -129,6 +130,7 @@ class Sampler:
                 `failed`; under `ungraded` only episodes that could not be graded are counted.
             failures: a JSONL file that failed episodes are appended to, with transcript.
             on_episode: called with every finished episode, in order of completion.
+            resolver: carries out what scripts want done; by default a thread of this process.
         """
         if in_flight < 1:
             raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
@@ -137,6 +139,7 @@ class Sampler:
         self.workflow, self.roster, self.seed = workflow, roster, seed
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
+        self.resolver = resolver
         self.failed = 0
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
@@ -178,6 +181,7 @@ class Sampler:
             in_flight=self.in_flight,
             on_result=on_result,
             on_failure=self.fail,
+            resolver=self.resolver,
         )
         return await engine.run(plays)
 

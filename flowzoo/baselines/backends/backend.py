@@ -22,7 +22,7 @@ class LearnersLostError(FlowzooError, RuntimeError):
 class RunBackend(Protocol):
     """One process, one of several ranks that run the same loop, or a driver whose workers play.
 
-    All methods but `stop` are collective.
+    All methods but `stop` and `grading` are collective.
 
     What is raised on one rank within a method is raised on all.
     """
@@ -51,6 +51,13 @@ class RunBackend(Protocol):
         """The learners of the run, who share their work over the ranks.
 
         Those that `make` makes, or what speaks for those that other processes have.
+        """
+        ...
+
+    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What answers are graded with, for the run's record.
+
+        What `here` says of this process, unless others grade, who may have other means.
         """
         ...
 

@@ -7,13 +7,16 @@ from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.settings.config import TrainConfig
 
 
-def open_backend(config: TrainConfig, player: str = "", learners: str = "") -> RunBackend:
+def open_backend(
+    config: TrainConfig, player: str = "", learners: str = "", grader: str = ""
+) -> RunBackend:
     """The backend of this process; it never becomes another one by itself.
 
     Args:
         config: the settings of a run.
         player: `module:function` that makes of these settings what plays in another process.
         learners: the same of the learners.
+        grader: the same of what grades.
 
     Raises:
         UsageError: it cannot be had here.
@@ -26,7 +29,8 @@ def open_backend(config: TrainConfig, player: str = "", learners: str = "") -> R
         from flowzoo.baselines.backends.ray.worker import OpenPlayer
 
         given = (config,)
-        return RayRunBackend(config, OpenPlayer(player, given), OpenPlayer(learners, given))
+        opened = (OpenPlayer(name, given) for name in (player, learners, grader))
+        return RayRunBackend(config, *opened)
     from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
     return TorchrunBackend(meet(config))

@@ -37,6 +37,10 @@ class LocalRunBackend:
         """See `RunBackend`: nobody is there to share with."""
         return make()
 
+    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """See `RunBackend`: this process is like all that grade."""
+        return here()
+
     def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """Nobody plays elsewhere."""
         return {}

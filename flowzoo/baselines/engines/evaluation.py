@@ -10,6 +10,7 @@ from typing import Any
 
 from flowzoo.agents import Roster
 from flowzoo.agents.evaluation.protocol import protocol_of
+from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import (
     EpisodeJob,
     Rollout,
@@ -71,10 +72,17 @@ def sample_once(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) 
 
 
 def evaluation_sampler(
-    workflow: Workflow, roster: Roster, deterministic: bool, failures: Path
+    workflow: Workflow,
+    roster: Roster,
+    deterministic: bool,
+    failures: Path,
+    resolver: Resolver = resolve_here,
 ) -> Rollout:
     """What plays evaluations, under the noise that all of them have."""
-    return Rollout(workflow, roster, seed=EVAL_SEED, deterministic=deterministic, failures=failures)
+    return Rollout(
+        workflow, roster, seed=EVAL_SEED, deterministic=deterministic, failures=failures,
+        resolver=resolver,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

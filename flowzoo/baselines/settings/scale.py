@@ -48,3 +48,7 @@ class ScaleOptions:
     `threads` cores, or one. 0: the process that runs the loop learns."""
     learner_gpus: float = 0.0
     """GPUs of a learner worker: 1, or 0 for the CPU; one that learns alone may share one (0.5)."""
+    graders: int = 0
+    """Actors of `backend` ray that grade for the rollout workers, on CPUs of whichever nodes have
+    them; each takes `threads` cores, or one. 0: every rollout worker grades what it plays. For
+    slow grading (programs, hard mathematics) where nodes with GPUs have few cores."""

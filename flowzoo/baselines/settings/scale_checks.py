@@ -15,7 +15,7 @@ _OWN = {
     "torchrun": {"ranks": 0},
     "ray": {
         "ray_address": "", "rollout_workers": 0, "rollout_gpus": 0.0, "learner_workers": 0,
-        "learner_gpus": 0.0,
+        "learner_gpus": 0.0, "graders": 0,
     },
 }  # fmt: skip
 
@@ -68,10 +68,10 @@ def shards_of_step(config: TrainConfig) -> tuple[int, int, int]:
 
 
 def check_workers(config: TrainConfig) -> None:
-    """Refuse what rollout workers cannot do, or too many of them.
+    """Refuse what rollout workers cannot do, too many of them, or graders without work.
 
     Raises:
-        UsageError: as said, or none are asked for.
+        UsageError: as said, or no rollout workers are asked for.
     """
     if not config.ray_address:
         raise UsageError(
@@ -93,6 +93,11 @@ def check_workers(config: TrainConfig) -> None:
             f"{config.rollout_workers} rollout workers are more than the {shards} shards of a step "
             f"({jobs} episodes, shard_jobs {size}), so some would have nothing to play: lower "
             "`rollout_workers`, or give a smaller `shard_jobs`"
+        )
+    if config.graders and config.env is not None:
+        raise UsageError(
+            f"`graders` {config.graders} would have nothing to do, since `env` {config.env} is "
+            "graded by its own rewards: leave `graders` out"
         )
     if config.max_staleness and config.updates != 1:
         raise UsageError(

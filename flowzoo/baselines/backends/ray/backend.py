@@ -20,6 +20,7 @@ from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.cluster import connect, place
+from flowzoo.baselines.backends.ray.graders import Graders, start_graders
 from flowzoo.baselines.backends.ray.learners import (
     GangLearner,
     LearnerGang,
@@ -91,22 +92,29 @@ class RayRunBackend(LocalRunBackend):
     """See `RunBackend`: this process writes, workers play, and others learn, or this one."""
 
     def __init__(
-        self, config: TrainConfig, open_player: OpenPlayer, open_learners: OpenPlayer | None = None
+        self,
+        config: TrainConfig,
+        open_player: OpenPlayer,
+        open_learners: OpenPlayer | None = None,
+        open_grader: OpenPlayer | None = None,
     ) -> None:
         """Join the cluster and start the workers, which load their models meanwhile.
 
         Args:
             config: the settings of the run.
-            open_player: makes what plays in a rollout worker.
+            open_player: makes what plays in a rollout worker; where there are graders, they are
+                the last of what it is given.
             open_learners: makes what learns in a learner worker, where there are any.
+            open_grader: makes what grades in a grader, where there are any.
 
         Raises:
             UsageError: no cluster, too little room in it, or nodes that differ.
+            WorkerError: a worker or a grader cannot be started.
         """
         count, cores, gpus = config.rollout_workers, config.threads or 1, config.rollout_gpus
         learning = config.learner_workers
         connect(config.ray_address, {
-            "CPU": float((count + learning) * cores),
+            "CPU": float((count + learning + config.graders) * cores),
             "GPU": count * gpus + learning * config.learner_gpus,
         })  # fmt: skip
         self.count, self._closed, self._shard = count, False, config.shard
@@ -115,12 +123,21 @@ class RayRunBackend(LocalRunBackend):
         """Whether a batch may be played, or wait for its turn, while weights are published."""
         self._groups: list[PlacementGroup] = []
         self._gang: LearnerGang | None = None
+        self._graders: Graders | None = None
+        folder = config.directory.absolute()
         try:
             if learning and open_learners is not None:
                 self._gang, group = start_learners(
                     learning, open_learners, cores, config.learner_gpus
                 )
                 self._groups.append(group)
+            if config.graders and open_grader is not None:
+                with token_in(folder) as token:
+                    self._graders, group = start_graders(
+                        config.graders, open_grader, cores, str(token), str(config.directory)
+                    )
+                self._groups.append(group)
+                open_player = open_player._replace(given=(*open_player.given, self._graders))
             workers, group = start_workers(count, open_player, cores, gpus)
             self._groups.append(group)
             self._proof = ReplicaProof(
@@ -128,7 +145,7 @@ class RayRunBackend(LocalRunBackend):
                 tolerance=config.sync_tolerance,
             )
             self._pool = RolloutPool(workers, config.max_staleness, self._proof)
-            with token_in(config.directory.absolute()) as token:
+            with token_in(folder) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
                 self.pids = [one.pid for one in facts]
                 if self._gang is not None:
@@ -156,6 +173,10 @@ class RayRunBackend(LocalRunBackend):
         except BaseException:
             self.close()
             raise
+
+    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """See `RunBackend`: what graders say, who are all alike, where there are any."""
+        return here() if self._graders is None else self._graders.grading
 
     def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
         """See `RunBackend`: one file per policy that has changed, once per node, and the proof.
@@ -192,7 +213,7 @@ class RayRunBackend(LocalRunBackend):
         self._pool.stop()
 
     def close(self) -> None:
-        """See `RunBackend`: workers end, and a cluster that was started for this run."""
+        """See `RunBackend`: all actors end, and a cluster that was started for this run."""
         if not self._closed:
             self._closed = True
             if self._gang is not None:

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -26,6 +26,22 @@ except ImportError as error:
 LOCAL = "local"
 PLACED_WITHIN_S = 60.0
 """How long places are waited for."""
+
+
+class _Kind(NamedTuple):
+    """Actors that are placed together."""
+
+    strategy: str
+    called: str
+    settings: str
+    """Those that say how many there are, and of what size."""
+
+
+_KINDS = {
+    "rollout": _Kind("SPREAD", "rollout workers", "`rollout_workers` or `rollout_gpus`"),
+    "learner": _Kind("PACK", "learner workers", "`learner_workers` or `learner_gpus`"),
+    "grader": _Kind("SPREAD", "graders", "`graders`"),
+}
 _ANSWERS_WITHIN_S = 10.0
 
 
@@ -54,8 +70,8 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
             if have[kind] < amount:
                 raise UsageError(
                     f"this machine has {have[kind]} {kind}, and the workers need {amount:g}: lower "
-                    "`rollout_workers` or `learner_workers`, or join a larger cluster with "
-                    "--ray-address HOST:PORT"
+                    "`rollout_workers`, `learner_workers` or `graders`, or join a larger cluster "
+                    "with --ray-address HOST:PORT"
                 )
         told = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
     else:
@@ -96,18 +112,18 @@ def look_for(address: str) -> None:
 
 def place(
     bundles: Sequence[Mapping[str, float]],
-    kind: Literal["rollout", "learner"] = "rollout",
+    kind: Literal["rollout", "learner", "grader"] = "rollout",
     within: float = PLACED_WITHIN_S,
 ) -> PlacementGroup:
     """A place for every bundle; all of them or none.
 
-    For workers that play over as many nodes as there are, for those that learn over as few.
+    Those that play or grade are spread over the nodes, those that learn are on as few as can be.
 
     Raises:
         UsageError: the cluster has not had them within the time; says what it has free.
     """
-    strategy = {"rollout": "SPREAD", "learner": "PACK"}[kind]
-    group = placement_group([dict(one) for one in bundles], strategy=strategy)
+    words = _KINDS[kind]
+    group = placement_group([dict(one) for one in bundles], strategy=words.strategy)
     deadline = time.monotonic() + within
     while not group.wait(min(1.0, within)):
         if time.monotonic() >= deadline:
@@ -115,10 +131,9 @@ def place(
             nodes = sum(node["Alive"] for node in ray.nodes())
             remove_placement_group(group)
             raise UsageError(
-                f"{len(bundles)} {kind} workers need a bundle of {_words(bundles[0])} each, and "
+                f"{len(bundles)} {words.called} need a bundle of {_words(bundles[0])} each, and "
                 f"the cluster had no room for them in {within:.0f} s: it has {_words(free)} free "
-                f"of {_words(have)} on {nodes} nodes. Lower `{kind}_workers` or `{kind}_gpus`, or "
-                "add nodes"
+                f"of {_words(have)} on {nodes} nodes. Lower {words.settings}, or add nodes"
             )
     return group
 

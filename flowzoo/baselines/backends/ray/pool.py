@@ -17,38 +17,30 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelledError
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.asking import (
+    BACK_WITHIN_S,
+    LOOK_S,
+    PAUSE_S,
+    STARTED_WITHIN_S,
+    WorkerError,
+    ask_all,
+    last_line,
+    listed,
+)
 from flowzoo.baselines.backends.ray.schedule import Schedule
 from flowzoo.baselines.backends.ray.weight_versions import PublishedWeights, WeightVersions
-from flowzoo.baselines.backends.ray.worker import (
-    Failed,
-    Loaded,
-    Played,
-    Reply,
-    Stale,
-)
+from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
 from flowzoo.baselines.backends.told import hear
-from flowzoo.errors import FlowzooError
 
-STARTED_WITHIN_S = 600.0
-"""How long a worker may take to start and to load its models."""
 PROVED_WITHIN_S = 600.0
 """How long workers may take to prove that they have new weights."""
-BACK_WITHIN_S = 300.0
-"""How long is waited where all workers are gone."""
-_PAUSE_S = 0.5
-"""After which a worker that was lost is tried again."""
-_LOOK_S = 1.0
 _DEADLY = 10
 """How often the same shard may be lost with its worker."""
 
 _log = logging.getLogger("flowzoo")
-
-
-class WorkerError(FlowzooError, RuntimeError):
-    """Rollout workers failed, are gone, or do not have the weights they should have."""
 
 
 class _Call(NamedTuple):
@@ -97,28 +89,7 @@ class RolloutPool:
             WorkerError: one cannot be started, or does not answer in time.
             FlowzooError: what a worker raised.
         """
-        waiting = {call(worker): number for number, worker in enumerate(self._workers)}
-        found: dict[int, Any] = {}
-        deadline = time.monotonic() + within
-        while waiting:
-            done, _ = ray.wait(list(waiting), timeout=_LOOK_S)
-            for ref in done:
-                number = waiting.pop(ref)
-                try:
-                    found[number] = _heard(ray.get(ref))
-                except (ActorDiedError, RayTaskError) as error:
-                    raise WorkerError(
-                        f"rollout worker {number} cannot be started: {_last_line(error)}"
-                    ) from error
-                except RayError:
-                    time.sleep(_PAUSE_S)
-                    waiting[call(self._workers[number])] = number
-            if waiting and time.monotonic() > deadline:
-                raise WorkerError(
-                    f"rollout workers {_listed(waiting.values())} have not answered in "
-                    f"{within:.0f} s"
-                )
-        return [found[number] for number in range(len(self._workers))]
+        return ask_all("rollout worker", self._workers, call, within)
 
     def play(self, plan: PlayPlan, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
         """What every item of `work` comes to, in order, played with the versions of `plan`.
@@ -150,7 +121,7 @@ class RolloutPool:
                 mine = call.schedule is schedule
                 if reply is None:
                     schedule.rest(call.worker)
-                    again[call.worker] = now + _PAUSE_S
+                    again[call.worker] = now + PAUSE_S
                     losses[call.place] += mine
                     if losses[call.place] > _DEADLY:
                         raise WorkerError(
@@ -215,7 +186,7 @@ class RolloutPool:
                 if isinstance(reply, Loaded) and self._weights[call.policy].digest == call.digest:
                     proved.setdefault(call.worker, set()).add(call.policy)
                 elif reply is None and len(self._lost) == len(self._workers):
-                    time.sleep(_PAUSE_S)
+                    time.sleep(PAUSE_S)
                     self._load(call.worker, policies)
                 elif reply is not None:  # it was lost, is back, and has loaded older ones
                     self._load(call.worker, policies)
@@ -228,7 +199,7 @@ class RolloutPool:
             }
             if waiting and time.monotonic() > deadline:
                 raise WorkerError(
-                    f"rollout workers {_listed(waiting)} have not proved in {within:.0f} s that "
+                    f"rollout workers {listed(waiting)} have not proved in {within:.0f} s that "
                     "they have the new weights; the last checkpoint is good, and the same command "
                     "goes on from it"
                 )
@@ -237,9 +208,9 @@ class RolloutPool:
     def _landed(self) -> list[Any]:
         """References that have an answer, or none after a moment."""
         if not self._calls:
-            time.sleep(_PAUSE_S / 4)
+            time.sleep(PAUSE_S / 4)
             return []
-        found, _ = ray.wait(list(self._calls), timeout=_LOOK_S / 2)
+        found, _ = ray.wait(list(self._calls), timeout=LOOK_S / 2)
         return found
 
     def _reply(self, ref: Any, call: _Call) -> Reply | CalledOff | None:
@@ -254,7 +225,7 @@ class RolloutPool:
             return CalledOff()
         except RayTaskError as error:  # workers catch their own errors: this is about the answer
             raise WorkerError(
-                f"the answer of rollout worker {call.worker} was lost: {_last_line(error)}"
+                f"the answer of rollout worker {call.worker} was lost: {last_line(error)}"
             ) from error
         except RayError as error:
             self.losses += 1
@@ -321,19 +292,3 @@ class RolloutPool:
                     f"{gone:.0f} s: the same command goes on from the last checkpoint once the "
                     "cluster has room for them"
                 )
-
-
-def _heard(reply: Any) -> Any:
-    """An answer that is no error; raises what a worker raised."""
-    if isinstance(reply, Failed):
-        raise hear(reply.error, WorkerError)
-    return reply
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ", ".join(str(number) for number in sorted(set(numbers)))

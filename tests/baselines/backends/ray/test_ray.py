@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from ray_cluster import run_apart  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-CASES = ("faults", "pool", "gang", "learners", "ahead", "further")
+CASES = ("faults", "pool", "gang", "learners", "graders", "ahead", "further")
 _SECONDS = 1500
 
 Rows = Callable[[Path], list[dict[str, Any]]]
@@ -120,6 +120,37 @@ def test_a_gang_answers_with_what_its_first_rank_says_or_ends_in_an_error(world:
     assert "learner workers 0, 1 have not answered in 3 s" in found["sleeps"]
     for what in ("raises", "dies", "sleeps"):
         assert found[f"{what}, seconds"] < 20, what
+
+
+def test_graders_change_no_number_and_one_that_dies_loses_nothing(
+    world: Path, repeated_rows: Rows
+) -> None:
+    found = case(world, "graders")
+    assert found["when they hung"] == [[0, 1]], "nobody else grades"
+    assert found["seen"] == [0, 1, 2, 3]
+    assert repeated_rows(world / "graded") == repeated_rows(world / "local")[:4]
+    files = sorted((world / "graded").glob("transcripts/*.jsonl"))
+    assert len(files) == 4
+    for path in files:
+        assert path.read_bytes() == (world / "local" / "transcripts" / path.name).read_bytes(), path
+
+
+def test_what_graders_are_asked_is_cut_repeated_or_an_error(world: Path) -> None:
+    found = case(world, "graders")
+    assert found["strategy"] == "SPREAD"
+    assert found["grading"] == {"sandbox": "usual"}
+    few, many = found["few"], found["many"]
+    assert [(word, size) for word, size, _ in few] == [("A", 2), ("B", 2)]
+    assert [word for word, _, _ in many] == [str(number) for number in range(600)]
+    assert [many[place][1] for place in (0, 256, 512)] == [256, 256, 88]
+    assert len({pid for _, _, pid in many}) == 2
+    assert found["once"] == ["A", "ONCE", *"BCDEFGHIJK"]
+    assert found["bad"] == "UsageError: no such word"
+    assert (
+        "1 effects, the first of problem words/1, were lost with their grader 1 times"
+        in (found["deadly"])
+    )
+    assert found["other"].startswith("UsageError: nodes would grade with different means")
 
 
 def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(

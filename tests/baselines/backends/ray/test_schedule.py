@@ -14,8 +14,11 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 import torch
 
+from flowzoo.agents.rollout.engine import Resolver
+from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.grader_worker import GraderWorker, Resolved
 from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes, check_vllm
 from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
@@ -31,12 +34,16 @@ from flowzoo.baselines.backends.ray.worker import (
     versions_here,
 )
 from flowzoo.baselines.backends.told import hear, tell
+from flowzoo.baselines.grader import WORKER_GRADER, RunGrader
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.rows import non_finite
 from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.player import RunPlayer
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import check_early
-from flowzoo.envs import Call
+from flowzoo.envs import Call, Grade
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 
 PLAN = PlayPlan("eval", {})
@@ -159,6 +166,56 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     assert not facts.shared
 
 
+def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
+    config = TrainConfig(workflow="single", task="plan_path", curriculum=("2:reward=shaped",))
+    grader, task = RunGrader(config), make_task("plan_path")
+    problem = task.problem(0)
+    effects = [(problem, Grade(task.frames(None, problem.gold)[-2]))]
+    plans = [PlayPlan("eval", {}, 2), PlayPlan("train", {}, 1), PlayPlan("train", {}, 2)]
+    found = [grader.resolve(plan, effects)[0] for plan in plans]
+    assert found[0] == found[1]
+    assert found[1].score == 0 < found[2].score
+
+
+def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In training and in an evaluation; the worker itself grades nothing."""
+    from flowzoo.baselines.plan import resolve as resolve_plan
+
+    monkeypatch.setenv("FLOWZOO_CORES", "1")
+    monkeypatch.chdir(tmp_path)
+    asked_for = TrainConfig(
+        workflow="voting", model="pocket:xs", out=str(tmp_path), max_tokens=24, threads=1
+    )
+    run = resolve_plan(asked_for.settled())
+    config = run.config
+    worker = GraderWorker(1, OpenPlayer(WORKER_GRADER, (config,)), str(tmp_path), 1)
+    asked: list[int] = []
+
+    def graders(plan: PlayPlan) -> Resolver:
+        async def resolver(task: Any, effects: Any) -> list[Any]:
+            reply = worker.resolve({}, plan, effects)
+            assert isinstance(reply, Resolved)
+            assert reply.results == resolve(task, effects)
+            asked.append(len(effects))
+            return list(reply.results)
+
+        return resolver
+
+    players = {role: (policy, None) for role, policy in run.policies.items()}
+    here, there = RunPlayer(config), RunPlayer(config, graders)
+    assert there.grading() == {}
+    for plan in (PlayPlan("eval", players), PlayPlan("train", players, 2)):
+        asked.clear()
+        jobs = [EpisodeJob(make_task("math").problem(0), number) for number in range(2)]
+        assert there.play(plan, jobs) == here.play(plan, jobs)
+        assert sum(asked) >= 2
+    other = worker.resolve({"sandbox": "docker"}, PLAN, [])
+    assert isinstance(other, Failed)
+    assert "nodes would grade with different means" in str(hear(other.error, UsageError))
+
+
 def test_a_rank_tells_which_rows_are_not_finite() -> None:
     call = Call(
         problem="p/1", episode="p/1/0", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
@@ -225,6 +282,10 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         ({"learner_workers": 1, "device": "cuda:3"}, "whom Ray gives 0 GPU each"),
         ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "whom Ray gives 1 GPU each"),
         ({"learner_workers": 2, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
+        ({"backend": "local", "ray_address": "", "rollout_workers": 0, "graders": 2},
+         "`graders` is a setting of `backend` ray, and `backend` is local"),
+        ({"graders": 2, "env": "tests.games:make"},
+         "`graders` 2 would have nothing to do, since `env` tests.games:make is graded by its own"),
         ({"backend": "local", "ray_address": "", "rollout_workers": 0, "learner_workers": 2},
          "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
     ],

@@ -8,6 +8,7 @@ FOLDER/CASE.json. See `benchmarks/ray_cluster.py`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -29,7 +30,7 @@ from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.errors import FlowzooError, UsageError
 
-CASES = ("faults", "pool", "gang", "learners", "ahead", "further")
+CASES = ("faults", "pool", "gang", "learners", "graders", "ahead", "further")
 """In the order in which they are played: some need the nodes that earlier ones have added."""
 PLAN = PlayPlan("eval", {})
 SMALL: dict[str, Any] = {
@@ -239,6 +240,103 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
         shutil.copytree(folder / "one", folder / shard)
         train(settings(address, folder / shard, rollout_workers=1, learner_workers=2, shard=shard))
     return {"seen": seen, "driver": str(one.trained["shared"].weights.model.device)}
+
+
+# -- graders ---------------------------------------------------------------------------------------
+
+
+class WordGrader:
+    """Says words loudly; some end it, and a file says what it grades with."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self.folder = Path(given["folder"])
+
+    def grading(self) -> dict[str, str]:
+        return {"sandbox": "other" if (self.folder / "other").exists() else "usual"}
+
+    def resolve(self, plan: PlayPlan, effects: Sequence[Any]) -> list[Any]:
+        words = [word for _, word in effects]
+        if "once" in words and not (self.folder / "once").exists():
+            (self.folder / "once").touch()
+            os._exit(1)
+        if "deadly" in words:
+            os._exit(1)
+        if "bad" in words:
+            raise UsageError("no such word")
+        return [(word.upper(), len(words), os.getpid()) for word in words]
+
+
+def graders_alone(address: str, folder: Path) -> dict[str, Any]:
+    """Two graders of this file, and effects that end them."""
+    import ray
+
+    from flowzoo.baselines.backends.ray import graders as module
+    from flowzoo.baselines.backends.ray.cluster import connect
+    from flowzoo.baselines.backends.ray.worker import OpenPlayer
+
+    connect(address, {})
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    token = folder / "token"
+    token.touch()
+    opener = OpenPlayer(f"{Path(__file__).stem}:WordGrader", ({"folder": str(folder)},))
+    some, group = module.start_graders(2, opener, 1, str(token), str(folder))
+
+    def ask(*words: str) -> list[Any]:
+        async def wait() -> list[Any]:
+            problem: Any = SimpleNamespace(id="words/1")
+            task: Any = None
+            effects: Any = [(problem, word) for word in words]
+            return await some(PLAN)(task, effects)
+
+        return asyncio.run(wait())
+
+    found: dict[str, Any] = {"grading": some.grading}
+    found["strategy"] = ray.util.placement_group_table(group)["strategy"]
+    found["few"] = ask("a", "b")
+    found["many"] = ask(*map(str, range(600)))
+    found["once"] = [word for word, _, _ in ask("a", "once", *"bcdefghijk")]
+    found["bad"] = said(lambda: ask("a", "bad"))
+    module._DEADLY = 1
+    found["deadly"] = said(lambda: ask("deadly"))
+    module._DEADLY = 10
+    (folder / "other").touch()
+    for one in workers_now("GraderWorker"):
+        os.kill(one.pid, signal.SIGKILL)
+    found["other"] = said(lambda: ask("a"))
+    ray.util.remove_placement_group(group)
+    ray.shutdown()
+    return found
+
+
+def graders(address: str, folder: Path) -> dict[str, Any]:
+    """Two graders that hang after step 1, and then die with what they were asked; then a worker."""
+    from flowzoo.baselines.trainer import train
+
+    (folder / "alone").mkdir()
+    found = graders_alone(address, folder / "alone")
+    seen: list[int] = []
+    there: list[list[int]] = []
+
+    def wake(pids: Sequence[int]) -> None:
+        there.append(list(seen))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def disturb(row: dict[str, Any]) -> None:
+        seen.append(row["step"])
+        if row["step"] == 1:
+            pids = [one.pid for one in workers_now("GraderWorker")]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            threading.Timer(2.0, wake, [pids]).start()
+        if row["step"] == 2:
+            os.kill(workers_now()[0].pid, signal.SIGKILL)
+        if row["step"] == 3:
+            raise InterruptedError
+
+    with suppress(InterruptedError):
+        train(settings(address, folder / "graded", rollout_workers=1, graders=2), disturb)
+    return {**found, "when they hung": there, "seen": seen}
 
 
 # -- a gang alone ----------------------------------------------------------------------------------

@@ -1,0 +1,211 @@
+"""Graders of a run, and what a rollout worker asks them with.
+
+A rollout worker waits for results in its event loop, where its other plays go on. It plays one
+shard at a time and has no more effects than that with graders, so nothing piles up before them.
+What a grader's death took is carried out again by another: effects have no state, and results come
+in their order, so whoever graded changes no number. As in `pool` Ray starts dead actors again and
+repeats no call by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from flowzoo.agents.rollout.engine import CHUNK, Resolver
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.asking import (
+    BACK_WITHIN_S,
+    PAUSE_S,
+    WorkerError,
+    ask_all,
+    last_line,
+)
+from flowzoo.baselines.backends.ray.cluster import place
+from flowzoo.baselines.backends.ray.grader_worker import GraderReply, GraderWorker, Resolved
+from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
+from flowzoo.baselines.backends.ray.worker import Failed, OpenPlayer
+from flowzoo.baselines.backends.told import hear
+from flowzoo.envs.episode.effects import PendingEffect
+from flowzoo.envs.script import EffectResult, Grade
+from flowzoo.envs.tasks.task import Task
+
+FEWEST = 4
+"""Effects that are not spread over graders: the boxes that a sandbox has for one core."""
+_DEADLY = 10
+"""How often the same effects may be lost with their grader."""
+
+_log = logging.getLogger("flowzoo")
+
+
+def start_graders(
+    count: int, open_grader: OpenPlayer, cores: int, token: str, out: str
+) -> tuple[Graders, PlacementGroup]:
+    """Actors that grade, one to a bundle of a placement group, with their tasks made.
+
+    Args:
+        count: how many.
+        open_grader: makes what grades.
+        cores: of each.
+        token: a file in the folder of the run.
+        out: that folder.
+
+    Raises:
+        UsageError: the cluster has no room for them, or their nodes differ.
+        WorkerError: one cannot be started.
+    """
+    group = place([{"CPU": float(cores)}] * count, "grader")
+    actor = ray.remote(GraderWorker)
+    names = [f"grader-{number}" for number in range(count)]  # in a namespace of this driver's own
+    actors = [
+        actor.options(
+            name=names[number],
+            num_cpus=cores,
+            max_restarts=-1,
+            max_task_retries=0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
+        ).remote(number, open_grader, os.getcwd(), cores)
+        for number in range(count)
+    ]
+    check_nodes(ask_all("grader", actors, lambda one: one.facts.remote(token)), os.getcwd(), out)
+    found = [one.grading for one in ask_all("grader", actors, lambda one: one.open.remote())]
+    check_grading(found)
+    return Graders(names, found[0], actors), group
+
+
+class Graders:
+    """Sends effects to graders. Every rollout worker has a copy; not for several threads."""
+
+    def __init__(
+        self, names: Sequence[str], grading: Mapping[str, Any], actors: Sequence[Any] = ()
+    ) -> None:
+        """Use the actors of these names, which have the methods of `GraderWorker`.
+
+        All of them grade with `grading`. They live as long as `actors`, their first handles.
+        """
+        self._names, self.grading = list(names), grading
+        self._actors = list(actors)
+        self._busy = [0] * len(self._names)
+        """Calls of this process that each has not answered."""
+        self._lost: dict[Any, int] = {}
+        """What those that were lost are asked until they answer again -> grader."""
+        self._last: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Plain values: Ray keeps handles among an actor's arguments in its object store.
+
+        From there they may be gone when the actor is to be started again (ray #53727).
+        """
+        return Graders, (self._names, self.grading)
+
+    def __call__(self, plan: PlayPlan) -> Resolver:
+        """What carries out the effects of `plan`; graders know its task themselves.
+
+        Raises:
+            WorkerError: all graders are gone for long, or the same effects end every one they meet.
+            FlowzooError: what a grader raised.
+        """
+
+        async def resolver(task: Task, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+            if not self._actors:
+                self._actors = [ray.get_actor(name) for name in self._names]
+            share = math.ceil(len(effects) / len(self._actors))
+            size = min(CHUNK, max(FEWEST, share))
+            sent = [_bare(effect) for effect in effects]
+            chunks = [sent[at : at + size] for at in range(0, len(sent), size)]
+            found = await asyncio.gather(*(self._resolve(plan, chunk) for chunk in chunks))
+            return [result for results in found for result in results]
+
+        return resolver
+
+    async def _resolve(
+        self, plan: PlayPlan, chunk: Sequence[PendingEffect]
+    ) -> Sequence[EffectResult]:
+        """Results of a chunk, from whichever grader lives."""
+        losses = 0
+        while True:
+            grader = await self._choose()
+            self._busy[grader] += 1
+            try:
+                reply: GraderReply = await self._actors[grader].resolve.remote(
+                    self.grading, plan, chunk
+                )
+            except RayTaskError as error:  # graders catch their own: this is about the answer
+                raise WorkerError(
+                    f"the answer of grader {grader} was lost: {last_line(error)}"
+                ) from error
+            except RayError as error:
+                losses += 1
+                self._lose(grader, error)
+                if losses > _DEADLY:
+                    raise WorkerError(
+                        f"{len(chunk)} effects, the first of problem {chunk[0][0].id}, were lost "
+                        f"with their grader {_DEADLY} times: they may need more memory than a "
+                        "grader has; leave `graders` out to see what rollout workers say of them"
+                    ) from error
+            else:
+                if isinstance(reply, Failed):
+                    raise hear(reply.error, WorkerError)
+                assert isinstance(reply, Resolved)
+                return reply.results
+            finally:
+                self._busy[grader] -= 1
+
+    async def _choose(self) -> int:
+        """The grader with the fewest calls of this process; of several the next in turn."""
+        count, began = len(self._actors), time.monotonic()
+        while True:
+            self._look()
+            lost = set(self._lost.values())
+            there = [number for number in range(count) if number not in lost]
+            if there:
+                last = os.getpid() if self._last is None else self._last  # not all begin alike
+                self._last = min(there, key=lambda one: (self._busy[one], (one - last - 1) % count))
+                return self._last
+            if time.monotonic() - began > BACK_WITHIN_S:
+                raise WorkerError(
+                    f"all {count} graders are gone, and none has come back in "
+                    f"{BACK_WITHIN_S:.0f} s: the same command goes on from the last checkpoint "
+                    "once the cluster has room for them"
+                )
+            await asyncio.sleep(PAUSE_S)
+
+    def _lose(self, grader: int, error: RayError) -> None:
+        """Give a grader nothing until it answers again."""
+        if grader not in self._lost.values():
+            _log.warning(
+                "grader %d is gone (%s); what it was doing is repeated",
+                grader, type(error).__name__,
+            )  # fmt: skip
+            self._lost[self._actors[grader].open.remote()] = grader
+
+    def _look(self) -> None:
+        """See which of the lost have answered, and ask the others again."""
+        if not self._lost:
+            return
+        answered, _ = ray.wait(list(self._lost), num_returns=len(self._lost), timeout=0)
+        for ref in answered:
+            grader = self._lost.pop(ref)
+            try:
+                reply: GraderReply = ray.get(ref)
+            except RayError:
+                self._lost[self._actors[grader].open.remote()] = grader
+            else:
+                if isinstance(reply, Failed):
+                    raise hear(reply.error, WorkerError)
+
+
+def _bare(pending: PendingEffect) -> PendingEffect:
+    """Without the reply that a grade is recorded for: graders do not look at it."""
+    problem, effect = pending
+    return (problem, effect._replace(of=None)) if isinstance(effect, Grade) else pending
