@@ -100,6 +100,22 @@ def own_logps(row_logps: Callable[..., Any]) -> Callable[..., list[Call]]:
     return record
 
 
+@pytest.fixture
+def same_files() -> Callable[..., None]:
+    """`same_files(one, other, step)`: two runs have equal transcripts, and weights after `step`."""
+
+    def check(one: Path, other: Path, step: int) -> None:
+        for kind in (
+            "transcripts/*.jsonl", f"checkpoints/step-{step:08d}/policies/*/*.safetensors"
+        ):  # fmt: skip
+            files = sorted(one.glob(kind))
+            assert files
+            for path in files:
+                assert path.read_bytes() == (other / path.relative_to(one)).read_bytes(), path
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def repeated_rows() -> Callable[[Path], list[dict[str, Any]]]:
     """`repeated_rows(root)`: the metrics of a run, less what depends on the machine's speed.

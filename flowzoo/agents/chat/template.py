@@ -6,9 +6,10 @@ sampled is never tokenized again.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from flowzoo.agents.chat.thinking import CLOSING, OPENING, thinking_kwargs
 from flowzoo.agents.policy import encodable
@@ -183,3 +184,24 @@ def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
             "(eos_token_id), so no reply could end by itself."
         )
     return frozenset(found)
+
+
+class TemplatedPolicy:
+    """A policy that renders prompts with a chat template, as one with a switch for thoughts."""
+
+    name: str
+    template_id: str
+    thinking: bool | None
+    _chat: ChatTokenizer
+
+    def thinking_as(self, thinking: bool | None) -> Self:
+        """The same policy, what it shares included, with another switch for thoughts.
+
+        Raises:
+            UsageError: the chat template has no switch.
+        """
+        other = copy.copy(self)
+        other._chat = self._chat.thinking_as(thinking)
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        return other

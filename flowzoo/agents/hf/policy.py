@@ -10,7 +10,6 @@ nothing to sync.
 from __future__ import annotations
 
 import asyncio
-import copy
 import os
 import threading
 import time
@@ -18,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
-from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
+from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
 from flowzoo.agents.hub import tell_hub
 from flowzoo.agents.policy import (
     Batching,
@@ -94,7 +93,7 @@ def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple
     return model.to(device), tokenizer
 
 
-class TransformersPolicy:
+class TransformersPolicy(TemplatedPolicy):
     """A transformers model as a policy. One generation runs at a time, in a thread of its own.
 
     Prompts over their role's budget, or that leave no room for the reply, are shortened
@@ -200,16 +199,13 @@ class TransformersPolicy:
                 work.exception()  # looked at, so that it is not reported as never retrieved
             raise
 
-    def thinking_as(self, thinking: bool | None) -> TransformersPolicy:
+    def thinking_as(self, thinking: bool | None) -> Self:
         """The same policy, its model and thread included, with another switch for thoughts.
 
         Raises:
             UsageError: the chat template has no switch.
         """
-        other = copy.copy(self)
-        other._chat = self._chat.thinking_as(thinking)
-        other.thinking, other.template_id = thinking, other._chat.template_id
-        other.name = f"{self.name} (thinking: {thinking})"
+        other = super().thinking_as(thinking)
         other.stats = EngineStats()
         return other
 

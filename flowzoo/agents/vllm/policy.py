@@ -10,13 +10,12 @@ the difference is the engine's back-end.
 from __future__ import annotations
 
 import asyncio
-import copy
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
-from flowzoo.agents.chat.template import ChatTokenizer
+from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -31,7 +30,7 @@ from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.seeding import key_int
 
 
-class VLLMPolicy:
+class VLLMPolicy(TemplatedPolicy):
     """A policy behind a vLLM engine, which it may share with others.
 
     Prompts over their role's budget, or that leave no room for the reply, are shortened
@@ -147,16 +146,13 @@ class VLLMPolicy:
             for prompt, request in zip(prompts, requests, strict=True)
         ]
 
-    def thinking_as(self, thinking: bool | None) -> VLLMPolicy:
+    def thinking_as(self, thinking: bool | None) -> Self:
         """The same policy with another switch for thoughts; the engine stays this one's to end.
 
         Raises:
             UsageError: the chat template has no switch.
         """
-        other = copy.copy(self)
-        other._chat = self._chat.thinking_as(thinking)
-        other.thinking, other.template_id = thinking, other._chat.template_id
-        other.name = f"{self.name} (thinking: {thinking})"
+        other = super().thinking_as(thinking)
         other.stats, other._owns_engine = EngineStats(), False
         return other
 

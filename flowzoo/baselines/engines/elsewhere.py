@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 
 from flowzoo.agents import Policy, Request, Sampling
-from flowzoo.agents.chat.template import ChatTokenizer
+from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
 from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.vllm.backend import EngineDeadError
@@ -15,7 +14,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError
 
 
-class ElsewherePolicy:
+class ElsewherePolicy(TemplatedPolicy):
     """Says how a policy samples that rollout workers have."""
 
     batching: Batching = "stream"
@@ -27,18 +26,6 @@ class ElsewherePolicy:
         self.name = self.original = name  # `thinking_as` renames a copy
         self.sampling, self.thinking, self._chat = sampling, thinking, chat
         self.template_id = chat.template_id
-
-    def thinking_as(self, thinking: bool | None) -> ElsewherePolicy:
-        """The same policy with another switch for thoughts.
-
-        Raises:
-            UsageError: the chat template has no switch.
-        """
-        other = copy.copy(self)
-        other._chat = self._chat.thinking_as(thinking)
-        other.thinking, other.template_id = thinking, other._chat.template_id
-        other.name = f"{self.name} (thinking: {thinking})"
-        return other
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Refuse: who plays is a worker."""

@@ -49,7 +49,7 @@ def case(world: Path, name: str) -> dict[str, Any]:
 
 
 def test_a_run_has_the_numbers_of_one_process_whoever_dies(
-    world: Path, repeated_rows: Rows
+    world: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
     """The driver, workers and a node, with weights that are no longer those of the files."""
     found = case(world, "faults")
@@ -58,12 +58,7 @@ def test_a_run_has_the_numbers_of_one_process_whoever_dies(
     rows = repeated_rows(world / "local")
     assert len(rows) == 6
     assert repeated_rows(world / "ray") == rows
-    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
-        files = sorted((world / "local").glob(kind))
-        assert files
-        for path in files:
-            other = world / "ray" / path.relative_to(world / "local")
-            assert path.read_bytes() == other.read_bytes(), path
+    same_files(world / "local", world / "ray", 5)
 
 
 def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
@@ -154,7 +149,7 @@ def test_what_graders_are_asked_is_cut_repeated_or_an_error(world: Path) -> None
 
 
 def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
-    world: Path, repeated_rows: Rows
+    world: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
     found = case(world, "further")
     assert found["kept"] == [3, 4]
@@ -168,12 +163,7 @@ def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
         gaps = [row[f"learn/logp_gap_max/{name}"] for row in rows[1:]]
         assert gaps[0] < 1e-3 < min(gaps[1:]), "rows that were sampled with other weights"
         assert all(row[f"learn/importance/{name}"] != 1 for row in rows[2:])
-    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000005/policies/*/*.safetensors"):
-        files = sorted((world / "two-quiet").glob(kind))
-        assert files
-        for path in files:
-            other = world / "two-loud" / path.relative_to(world / "two-quiet")
-            assert path.read_bytes() == other.read_bytes(), path
+    same_files(world / "two-quiet", world / "two-loud", 5)
 
 
 def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:

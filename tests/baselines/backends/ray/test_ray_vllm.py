@@ -34,7 +34,7 @@ def played(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
-    tmp_path: Path, repeated_rows: Rows
+    tmp_path: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
     """Its engine, and then the worker; adapters of two policies share the engine."""
     done = run_apart([str(WORLD), str(tmp_path)], 600, capture_output=True)
@@ -50,9 +50,4 @@ def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
             assert row[f"learn/steps/{policy}"] == 1.0, "else nothing is published"
             assert 0 < row[f"sync/gap_max/{policy}"] < 1e-3
             assert row[f"learn/logp_gap_max/{policy}"] < 1e-3
-    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000003/policies/*/*.safetensors"):
-        files = sorted((tmp_path / "local").glob(kind))
-        assert files
-        for path in files:
-            other = tmp_path / "ray" / path.relative_to(tmp_path / "local")
-            assert path.read_bytes() == other.read_bytes(), path
+    same_files(tmp_path / "local", tmp_path / "ray", 3)
