@@ -75,7 +75,7 @@ class Shape:
 
 
 def model_config(size: str) -> Any:
-    """The Qwen3 config of a size, with an untied output head."""
+    """The Qwen3 config of a size; the real ones have their embedding as output head."""
     from transformers import Qwen3Config
 
     if size not in SHAPES:
@@ -84,8 +84,9 @@ def model_config(size: str) -> Any:
     return Qwen3Config(
         **shape,
         layer_types=["full_attention"] * shape["num_hidden_layers"],
-        max_position_embeddings=4096 if size == "tiny" else 8192,
-        tie_word_embeddings=False,
+        max_position_embeddings=4096 if size == "tiny" else 40960,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        tie_word_embeddings=size != "tiny",
         eos_token_id=2,
     )
 

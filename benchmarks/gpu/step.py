@@ -4,14 +4,16 @@
     python benchmarks/gpu/step.py --size tiny --problems 2 --samples 4       # any CPU
 
 Runs the trainer itself, colocated with a vLLM engine, from random weights. Rewards are noise; the
-sync proof is real and stops the run if the engine's log-probs are not the learner's.
+sync proof is real and stops the run if the engine's log-probs are not the learner's. Memory is
+printed beside what `flowzoo plan` counts for the same settings; on a CPU it is that of the process,
+which has learner and engine.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +30,8 @@ from common import (
     stopwatch,
 )
 
+GIB = 2**30
+
 
 @dataclass(frozen=True)
 class Options:
@@ -37,6 +41,8 @@ class Options:
     """tiny, 0.6B, 1.7B or 4B."""
     workflow: str = "voting"
     """Workflow that is trained."""
+    prompt: int = 0
+    """Tokens that the text of every problem is made to have; 0: it stays as it is."""
     sharing: Literal["shared", "isolated"] = "shared"
     """Policy map."""
     lora_rank: int = 0
@@ -82,22 +88,26 @@ def main(options: Options) -> int:
     """Train for a few steps and print one JSON object."""
     import torch
 
+    from flowzoo.baselines.trainer import Trainer
+
     gpu = device_name() == "cuda"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_model(options.size, folder / "model")
+        config = settings(options, folder, gpu)
         memory = {"before": held_bytes()}
         times: dict[str, float] = {}
-        with stopwatch(times, "start"):
-            trainer = open_trainer(options, folder, gpu)
-        memory["weights, optimiser and engine"] = held_bytes() - memory["before"]
+        with stopwatch(times, "start"), peak_memory(memory, "most at the start"):
+            trainer = Trainer(config)
+        memory["most at the start"] -= memory["before"]
+        memory["weights and engine"] = held_bytes() - memory["before"]
         starting = times.pop("start")
         try:
-            gaps = [one_step(trainer, 0, {}, memory)]
+            gaps = [one_step(trainer, 0, {}, memory, options.prompt)]
             times = {}
             tokens = 0
             for step in range(1, options.steps + 1):
-                row = one_step(trainer, step, times, memory)
+                row = one_step(trainer, step, times, memory, options.prompt)
                 gaps.append(row)
                 tokens += row["tokens"]
         finally:
@@ -113,6 +123,8 @@ def main(options: Options) -> int:
             "largest_sync_gap": max(row["gap"] for row in gaps),
             "peak_gib": peak_gib(),
             "memory": memory,
+            "estimate": estimate(config, gpu, max(row["together"] for row in gaps)),
+            "longest_row": max(row["longest"] for row in gaps),
             "torch_threads": torch.get_num_threads(),
         },
         options.json,
@@ -120,28 +132,61 @@ def main(options: Options) -> int:
     return 0
 
 
-def open_trainer(options: Options, folder: Path, gpu: bool) -> Any:
-    """The trainer with its engine, on the model in `folder`."""
+def settings(options: Options, folder: Path, gpu: bool) -> Any:
+    """Those of a run on the model in `folder`."""
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.trainer import Trainer
 
     dtype = options.engine_dtype or ("bfloat16" if gpu else "float32")
-    return Trainer(
-        TrainConfig(
-            workflow=options.workflow, model=str(folder / "model"), sharing=(options.sharing,),
-            lora_rank=options.lora_rank, engine="vllm", engine_dtype=dtype,
-            engine_sleep=options.sleep, engine_memory=options.engine_memory,
-            compute=options.compute or ("bfloat16" if gpu else "float32"), weights=options.weights,
-            gradient_checkpointing=options.gradient_checkpointing, deterministic=False, lr=1e-5,
-            warmup=0, problems=options.problems, samples=options.samples, steps=options.steps,
-            max_tokens=options.max_tokens, max_batch=256, truncated="train",
-            microbatch_tokens=options.microbatch_tokens, out=str(folder / "run"),
-        )
+    return TrainConfig(
+        workflow=options.workflow, model=str(folder / "model"), sharing=(options.sharing,),
+        lora_rank=options.lora_rank, engine="vllm", engine_dtype=dtype,
+        engine_sleep=options.sleep, engine_memory=options.engine_memory,
+        compute=options.compute or ("bfloat16" if gpu else "float32"), weights=options.weights,
+        gradient_checkpointing=options.gradient_checkpointing, deterministic=False, lr=1e-5,
+        warmup=0, problems=options.problems, samples=options.samples, steps=options.steps,
+        max_tokens=options.max_tokens, max_batch=256, truncated="train",
+        microbatch_tokens=options.microbatch_tokens, out=str(folder / "run"),
     )  # fmt: skip
 
 
+def estimate(config: Any, gpu: bool, tokens: int) -> dict[str, int]:
+    """Bytes that `flowzoo plan` counts for a run whose micro-batches have at most `tokens` tokens.
+
+    On a GPU the cache is what the engine takes, its share of the card; the least is given here.
+    """
+    from flowzoo.agents.vllm.settings import CPU_BLOCK, CPU_KV_GIB
+    from flowzoo.baselines.sizing.layouts import RunSizes
+
+    sizes = RunSizes(
+        replace(config, microbatch_tokens=min(tokens, config.microbatch_tokens), out="unused")
+    )
+    training = sizes.training
+    least = sizes.least_cache(training) if gpu else sizes.least_cache(training, CPU_BLOCK)
+    cache = int(config.engine_memory * GIB) or max(least, 0 if gpu else int(CPU_KV_GIB * GIB))
+    engine = sizes.engine_weights(training) + cache
+    found = {
+        "learners, held": sizes.held(training, 1, "none"),
+        "engines, weights": sizes.engine_weights(training),
+        "engines, cache": cache,
+        "most in learn": sizes.learners(training, 1, "none") + engine,
+    }
+    for name in sizes.trained:
+        for part, size in sizes.learner(name, training).learning.items():
+            found[f"learning, {part}"] = max(size, found.get(f"learning, {part}", 0))
+    return found
+
+
+def lengthened(problem: Any, tokens: int, tokenizer: Any) -> Any:
+    """`problem` with its text repeated until it has so many tokens."""
+    count = len(tokenizer(problem.text, add_special_tokens=False).input_ids)
+    if count >= tokens:
+        return problem
+    text = " ".join([problem.text] * -(-tokens // count))
+    return replace(problem, text=text)
+
+
 def one_step(
-    trainer: Any, step: int, times: dict[str, float], memory: dict[str, int]
+    trainer: Any, step: int, times: dict[str, float], memory: dict[str, int], prompt: int
 ) -> dict[str, Any]:
     """Rollout, an update with advantages of +-1 (random weights earn no reward), and the sync.
 
@@ -151,9 +196,10 @@ def one_step(
     from flowzoo.baselines.engines.evaluation import sample_jobs
 
     task, config = trainer.workflow.task, trainer.config
+    tokenizer = next(iter(trainer.trained.values())).tokenizer
     jobs = [
-        EpisodeJob(task.problem(step * config.problems + index, "train"), sample)
-        for index in range(config.problems)
+        EpisodeJob(lengthened(task.problem(number, "train"), prompt, tokenizer), sample)
+        for number in range(step * config.problems, (step + 1) * config.problems)
         for sample in range(config.samples)
     ]
     with stopwatch(times, "rollout"), peak_memory(memory, "most in rollout"):
@@ -169,6 +215,11 @@ def one_step(
         memory[f"most in {name}"] -= memory["before"]
     return {
         "tokens": sum(len(call.output_ids) for call in calls),
+        "together": max(
+            sum(len(call.prompt_ids) + len(call.output_ids) for call in calls if call.role == role)
+            for role in {call.role for call in calls}
+        ),
+        "longest": max(len(call.prompt_ids) + len(call.output_ids) for call in calls),
         "gap": max(value for key, value in row.items() if key.startswith("sync/gap_max")),
     }
 

@@ -113,7 +113,8 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
         "files_bytes": sizes.files[model] or None,
         "context": shape.context,
         "cache_bytes_per_token": shape.cache * BYTES[sizes.config.engine_dtype],
-        "cache_bytes_of_a_longest_sequence": shape.context
+        "longest_sequence": sizes.longest(name),
+        "cache_bytes_of_a_longest_sequence": sizes.longest(name)
         * shape.cache
         * BYTES[sizes.config.engine_dtype],
         "engine_weight_bytes": shape.parameters * BYTES[sizes.config.engine_dtype],
@@ -208,7 +209,10 @@ def policy_table(names: str, one: dict[str, Any]) -> Any:
     for what, said in (
         ("weights in an engine", gib(one["engine_weight_bytes"])),
         ("cache of a token", f"{one['cache_bytes_per_token'] / 1024:,.0f} KiB"),
-        (f"cache of {one['context']:,} tokens", gib(one["cache_bytes_of_a_longest_sequence"])),
+        (
+            f"cache of {one['longest_sequence']:,} tokens",
+            gib(one["cache_bytes_of_a_longest_sequence"]),
+        ),
     ):
         table.add_row(what, *[said] * wide)
     return table

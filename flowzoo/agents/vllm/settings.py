@@ -20,7 +20,8 @@ Placement = Literal["colocated", "split"]
 EngineDType = Literal["float32", "bfloat16", "float16"]
 
 GIB = 2**30
-_CPU_KV_GIB = 0.25
+CPU_KV_GIB = 0.25
+"""Of an engine's cache on a CPU, where nobody asks for another size."""
 CPU_BLOCK = 32
 """vLLM's CPU kernels want a multiple of 32; with its default of 128, prompts shorter than that
 would never be found in the prefix cache."""
@@ -93,7 +94,7 @@ class EngineSettings:
 def cache_note(fields: Mapping[str, Any], settings: EngineSettings) -> str:
     """What is to be said of a cache that became larger than is usual on a CPU, or nothing."""
     size = fields.get("kv_cache_memory_bytes", 0)
-    if settings.kv_gib or size <= _CPU_KV_GIB * GIB:
+    if settings.kv_gib or size <= CPU_KV_GIB * GIB:
         return ""
     return (
         f"the engine's KV cache takes {size / GIB:.2f} GiB, for one sequence of "
@@ -153,7 +154,7 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
         "worker_extension_cls": "flowzoo.agents.vllm.worker.WeightLoader",
     }
     if settings.kv_gib or cpu:
-        usual = max(int(_CPU_KV_GIB * GIB), settings.sequence_bytes)
+        usual = max(int(CPU_KV_GIB * GIB), settings.sequence_bytes)
         fields["kv_cache_memory_bytes"] = int(settings.kv_gib * GIB) or usual
     if cpu:
         # Prompts whole or not at all: vLLM (0.32) rewinds the seeded generator of a request whose

@@ -27,12 +27,11 @@ from flowzoo.baselines.engines.sync import measure, probe_messages
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.envs import Problem
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger("flowzoo")
-_FEWEST = 1024
-"""Tokens that an engine can always hold."""
 
 
 class EnginePolicy(Protocol):
@@ -75,16 +74,6 @@ def engine_settings(
         sleep=config.engine_sleep,
         seed=config.seed,
     )
-
-
-def longest_sequence(config: TrainConfig) -> int:
-    """Most tokens of prompt and reply, where the settings bound them for all roles alike; else 0.
-
-    No fewer than the prompts of the sync check take.
-    """
-    if not config.max_prompt or config.lengths or config.max_tokens is None:
-        return 0
-    return max(config.max_prompt + config.max_tokens, _FEWEST)
 
 
 def own_device(config: TrainConfig) -> str:

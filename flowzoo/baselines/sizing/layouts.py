@@ -17,6 +17,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import make_training_workflow
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.scale import Sharding
+from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.baselines.sizing.activations import Activations, count_activations
 from flowzoo.baselines.sizing.memory import GIB, LearnerMemory, learner_memory
 from flowzoo.baselines.sizing.shape import ModelShape, read_config, shape_of
@@ -177,18 +178,25 @@ class RunSizes:
         size = BYTES[self.config.engine_dtype]
         return size * (sum(self.shape(name).parameters for name in first.values()) + adapters)
 
-    def least_cache(self, training: Training) -> int:
-        """Bytes of cache without which the engines do not start: a longest sequence in each."""
+    def least_cache(self, training: Training, block: int = _BLOCK) -> int:
+        """Bytes of cache without which the engines do not start: a longest sequence in each.
+
+        In blocks of `block` tokens.
+        """
         first: dict[str, str] = {}
         for name in self.plan.names:
             first.setdefault(self.models[name] if training == "lora" else name, name)
         return sum(
             cache_bytes(
-                self.configs[self.models[name]], self.config.engine_dtype,
-                self.shape(name).context, _BLOCK,
+                self.configs[self.models[name]], self.config.engine_dtype, self.longest(name), block
             )
             for name in first.values()
-        )  # fmt: skip
+        )
+
+    def longest(self, policy: str) -> int:
+        """Tokens of the longest sequence that a policy's engine takes."""
+        own, asked = self.shape(policy).context, longest_sequence(self.config)
+        return min(own, asked) if asked and own else own or asked
 
     def layouts(self, gpus: int, bytes_each: int) -> list[Layout]:
         """Every layout that `gpus` GPUs of so many bytes allow."""

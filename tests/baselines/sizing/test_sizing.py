@@ -175,6 +175,17 @@ def test_layouts_are_those_that_can_be_started(shared: RunSizes) -> None:
     ), "or what it cannot do without"
 
 
+def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for() -> None:
+    whole, bounded = (
+        RunSizes(TrainConfig(max_tokens=64, model="qwen3:0.6B", max_prompt=prompt))
+        for prompt in (None, 4032)
+    )
+    assert (whole.longest("shared"), bounded.longest("shared")) == (40960, 4096)
+    token = whole.shape("shared").cache * 4
+    assert whole.least_cache("full") == (40960 + 16) * token, "a block more, see cache_bytes"
+    assert bounded.least_cache("full") == (4096 + 16) * token
+
+
 def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared: RunSizes) -> None:
     alone = shared
     apart = RunSizes(
