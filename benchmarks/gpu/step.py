@@ -112,6 +112,7 @@ def main(options: Options) -> int:
                 tokens += row["tokens"]
         finally:
             trainer.close()
+        planned = estimate(config, gpu, max(row["together"] for row in gaps))
     report(
         {
             "benchmark": "step",
@@ -123,7 +124,7 @@ def main(options: Options) -> int:
             "largest_sync_gap": max(row["gap"] for row in gaps),
             "peak_gib": peak_gib(),
             "memory": memory,
-            "estimate": estimate(config, gpu, max(row["together"] for row in gaps)),
+            "estimate": planned,
             "longest_row": max(row["longest"] for row in gaps),
             "torch_threads": torch.get_num_threads(),
         },
