@@ -204,7 +204,8 @@ def one_step(
         for sample in range(config.samples)
     ]
     with stopwatch(times, "rollout"), peak_memory(memory, "most in rollout"):
-        calls = sample_jobs(trainer.engines, trainer.sampler(trainer.workflow, step), jobs).rows
+        sampler = trainer.draws.sampler(trainer.workflow, step)
+        calls = sample_jobs(trainer.engines, sampler, jobs).rows
     with stopwatch(times, "learn"), peak_memory(memory, "most in learn"):
         trainer.engines.before_learning()
         for name, learner in trainer.learners.items():

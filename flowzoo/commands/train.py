@@ -67,7 +67,8 @@ def run(options: Options) -> int:
     root, steps = Path(options.settings.directory), options.settings.steps
 
     def kept() -> str:
-        return kept_of_run(root, None if trainer is None else trainer.step, steps, options.restart)
+        done = None if trainer is None else trainer.state.step
+        return kept_of_run(root, done, steps, options.restart)
 
     with interruptible(kept):
         atexit.register(thaw)
@@ -76,7 +77,7 @@ def run(options: Options) -> int:
             import_trainer()
         trainer = open_trainer(options)
         tell_start(trainer)
-        with step_progress(steps, trainer.step) as on_step:
+        with step_progress(steps, trainer.state.step) as on_step:
             summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
@@ -162,17 +163,18 @@ def tell_start(trainer: Trainer) -> None:
     if trainer.plan.by_model:
         chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
         print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
-    if trainer.finished:
+    state, root = trainer.state, trainer.run.root
+    if state.finished:
         more = (
             "without --stop-patience, --stop-at and --stop-on"
-            if trainer.stopped
+            if state.stopped
             else "with more --steps"
         )
-        why = f" ({trainer.stopped})" if trainer.stopped else ""
-        where = f"{trainer.run.root} is finished after step {trainer.step}{why}"
-        print(where if trainer.halted else f"{where}; {more} it goes on", flush=True)
-    elif trainer.step >= 0:
-        print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
+        why = f" ({state.stopped})" if state.stopped else ""
+        where = f"{root} is finished after step {state.step}{why}"
+        print(where if state.halted else f"{where}; {more} it goes on", flush=True)
+    elif state.step >= 0:
+        print(f"resuming {root} after step {state.step}", flush=True)
     aside = None if isinstance(trainer.run, RunFollower) else trainer.run.aside.folder
     if aside is not None:
         print(f"what was measured after it is kept in {aside}", flush=True)

@@ -59,7 +59,7 @@ def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(
     early.batches.start(1)
     early.batches.wait()
     assert len(early.batches.ready) == 1
-    assert early.stream.cursor == 2
+    assert early.state.stream.cursor == 2
     batch = early.batches.take(1)
     assert not early.batches.ready
     assert plain(batch) == plain(late.batches.take(1))
@@ -112,7 +112,7 @@ def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(
         run.batches.wait()
     assert [str(error) for error in told] == ["it died"]
     assert not run.batches.ready
-    assert run.stream.cursor == 0
+    assert run.state.stream.cursor == 0
     calm = trainer(tmp_path / "b")
     assert plain(run.batches.take(1)) == plain(calm.batches.take(1))
     run.close()

@@ -73,9 +73,9 @@ class LeadTrainer(Trainer):
         """The next step, in which the side at place `first` learns first."""
         self.learning = dict.fromkeys(SIDES, 0.0)
         self.first = first
-        self.step += 1
+        self.state.step += 1
         began = time.process_time()
-        self.iterate(self.step)
+        self.iterate(self.state.step)
         whole = time.process_time() - began
         return SpentSeconds(self.learning, whole - self.learning["on"] - self.learning["probed"])
 

@@ -74,7 +74,7 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
             for index in range(problems)
             for sample in range(8)
         ]
-        sampled = sample_jobs(run.engines, run.sampler(run.workflow, 1), jobs)
+        sampled = sample_jobs(run.engines, run.draws.sampler(run.workflow, 1), jobs)
         run.close()
         found = compute(
             sampled.rows, run.plan.algorithm.advantage, episode_returns(sampled.records)
@@ -144,9 +144,10 @@ def whole_step(job: dict[str, Any]) -> Any:
         learner.config = replace(learner.config, microbatch_rows=job["microbatch"])
 
     def step() -> int:
-        before, run.step = run.tokens, run.step + 1
-        run.iterate(run.step)
-        return run.tokens - before
+        before = run.state.tokens
+        run.state.step += 1
+        run.iterate(run.state.step)
+        return run.state.tokens - before
 
     return step
 

@@ -44,7 +44,7 @@ def test_a_shard_is_a_batch_of_its_own(tmp_path: Path) -> None:
     for name, size in (("whole", 0), ("cut", 4)):
         trainer = Trainer(TrainConfig(**small, shard_jobs=size, out=str(tmp_path / name)))
         played: list[int] = []
-        sample = trainer.sampler
+        sample = trainer.draws.sampler
 
         def watched(*given, sample=sample, played=played):
             found = sample(*given)
@@ -52,7 +52,7 @@ def test_a_shard_is_a_batch_of_its_own(tmp_path: Path) -> None:
             found.sample = lambda jobs: played.append(len(list(jobs))) or before(jobs)
             return found
 
-        trainer.sampler = watched  # type: ignore[method-assign]
+        trainer.draws.sampler = watched  # type: ignore[method-assign]
         batches.append(trainer.batches.take(1).gathered.sampled)
         assert played == ([6] if not size else [4, 2])
         trainer.close()

@@ -209,7 +209,7 @@ def test_a_damaged_run(
     assert case.said in "; ".join(said)
     assert measured.lost_in(root) == 0
     if case.opened is not None:
-        assert trainer.step == case.opened
+        assert trainer.state.step == case.opened
         assert repeated_rows(root) == repeated_rows(whole)[: case.opened + 1]
         rest = f"checkpoints/step-{case.opened:08}"
         assert contents(root / rest) == contents(brief_runs / case.state / rest)

@@ -37,7 +37,7 @@ def old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_old_run_resumes_with_the_numbers_it_would_have_had(old_run: Path) -> None:
     trainer = Trainer(settings_of(old_run))
-    assert trainer.step == 2
+    assert trainer.state.step == 2
     trainer.train()
     found, expected = rows(old_run / "metrics.jsonl"), rows(HERE / "expected.jsonl")
     assert [row["step"] for row in found] == [0, 1, 2, 3, 4]

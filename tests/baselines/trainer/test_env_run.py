@@ -16,7 +16,6 @@ from gymnasium.spaces import Text
 from pettingzoo import AECEnv
 
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.ahead import PlayStep
 from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.problems.filters import FilteredBatch
@@ -192,18 +191,11 @@ def test_agents_are_compared_with_themselves_in_other_episodes(
 @pytest.fixture(scope="module")
 def gathered(tmp_path_factory: pytest.TempPathFactory) -> FilteredBatch:
     """What a run has sampled for its first step, of whole episodes."""
-    found: list[FilteredBatch] = []
-
-    class Gatherer(Trainer):
-        """A trainer that notes what is sampled."""
-
-        def draw(self, step: int, play: PlayStep, means: RunningMean) -> FilteredBatch:
-            found.append(super().draw(step, play, means))
-            return found[-1]
-
     settings = {**SMALL, "steps": 1, "eval_problems": 1, "probe_every": 0}
-    Gatherer(TrainConfig(**settings, out=str(tmp_path_factory.mktemp("gathered")))).train()
-    return found[0]
+    trainer = Trainer(TrainConfig(**settings, out=str(tmp_path_factory.mktemp("gathered"))))
+    sampled = trainer.batches.take(1)
+    trainer.close()
+    return sampled.gathered
 
 
 @pytest.mark.full

@@ -58,7 +58,7 @@ def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
     trainer = Trainer(config(tmp_path))
     before = {
         name: {key: value.clone() for key, value in one.weights.model.state_dict().items()}
-        for name, one in trainer.trained.items()
+        for name, one in trainer.state.trained.items()
     }
     trainer.train()
     moved = {
@@ -66,7 +66,7 @@ def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
             not value.equal(before[name][key])
             for key, value in one.weights.model.state_dict().items()
         )
-        for name, one in trainer.trained.items()
+        for name, one in trainer.state.trained.items()
     }
     assert moved == {"solver": True, "judge": False}
 

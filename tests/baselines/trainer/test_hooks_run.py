@@ -95,7 +95,7 @@ def test_a_run_that_a_callback_stopped_is_finished(tmp_path: Path) -> None:
     assert [row["step"] for row in found] == [0, 1]
     assert "eval/scores" in found[1], "the last step is evaluated whenever it comes"
     again = Trainer(config)
-    assert again.finished
+    assert again.state.finished
     assert [learner.lr_scale for learner in again.learners.values()] == [0.5]
     again.close()
     with pytest.raises(UsageError, match="candidate_value=rollout"):

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 import torch
 
 from flowzoo.agents import Request
-from flowzoo.baselines import trainer as trainer_module
+from flowzoo.baselines import opening
 from flowzoo.baselines.assemble import open_engines
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.settings.config import TrainConfig
@@ -75,7 +75,7 @@ def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], weight) for name, weight in after.items())
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0]
     again = make(tmp_path)
-    assert again.step == 0, "the checkpoint before it is good"
+    assert again.state.step == 0, "the checkpoint before it is good"
     again.train()
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0, 1, 2]
 
@@ -103,7 +103,7 @@ def test_the_command_line_says_it_in_one_line(
         engines.players = {name: Poisoned(player) for name, player in engines.players.items()}
         return engines
 
-    monkeypatch.setattr(trainer_module, "open_engines", poisoned)
+    monkeypatch.setattr(opening, "open_engines", poisoned)
     words = ["train", "voting", "--steps", "1", "--problems", "2", "--samples", "2",
              "--eval-problems", "2", "--out", str(tmp_path)]  # fmt: skip
     assert main(words) == 2

@@ -239,7 +239,7 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     for shard in ("none", "full"):
         shutil.copytree(folder / "one", folder / shard)
         train(settings(address, folder / shard, rollout_workers=1, learner_workers=2, shard=shard))
-    return {"seen": seen, "driver": str(one.trained["shared"].weights.model.device)}
+    return {"seen": seen, "driver": str(one.state.trained["shared"].weights.model.device)}
 
 
 # -- graders ---------------------------------------------------------------------------------------
