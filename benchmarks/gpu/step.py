@@ -43,6 +43,8 @@ class Options:
     """Workflow that is trained."""
     prompt: int = 0
     """Tokens that the text of every problem is made to have; 0: it stays as it is."""
+    max_prompt: int = 0
+    """Most tokens of a prompt, which bound the engine's cache; 0: those of the model."""
     sharing: Literal["shared", "isolated"] = "shared"
     """Policy map."""
     lora_rank: int = 0
@@ -52,7 +54,7 @@ class Options:
     samples: int = 8
     """Episodes of each."""
     steps: int = 3
-    """Timed steps, after one that is not."""
+    """Timed steps, after one that is not; 0: that one is timed."""
     max_tokens: int = 64
     """Tokens of a reply."""
     engine_memory: float = 0.0
@@ -90,7 +92,7 @@ def main(options: Options) -> int:
 
     from flowzoo.baselines.trainer import Trainer
 
-    gpu = device_name() == "cuda"
+    gpu, timed = device_name() == "cuda", max(1, options.steps)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_model(options.size, folder / "model")
@@ -103,9 +105,10 @@ def main(options: Options) -> int:
         memory["weights and engine"] = held_bytes() - memory["before"]
         starting = times.pop("start")
         try:
-            gaps = [one_step(trainer, 0, {}, memory, options.prompt)]
-            times = {}
-            tokens = 0
+            gaps = [one_step(trainer, 0, times, memory, options.prompt)]
+            tokens = gaps[0]["tokens"]
+            if options.steps:
+                times, tokens = {}, 0
             for step in range(1, options.steps + 1):
                 row = one_step(trainer, step, times, memory, options.prompt)
                 gaps.append(row)
@@ -118,9 +121,9 @@ def main(options: Options) -> int:
             "benchmark": "step",
             "options": asdict(options),
             "start_seconds": starting,
-            "seconds_per_step": {key: value / options.steps for key, value in times.items()},
+            "seconds_per_step": {key: value / timed for key, value in times.items()},
             "tokens_per_second": tokens / sum(times.values()),
-            "sampled_tokens_per_step": tokens / options.steps,
+            "sampled_tokens_per_step": tokens / timed,
             "largest_sync_gap": max(row["gap"] for row in gaps),
             "peak_gib": peak_gib(),
             "memory": memory,
@@ -144,8 +147,9 @@ def settings(options: Options, folder: Path, gpu: bool) -> Any:
         engine_sleep=options.sleep, engine_memory=options.engine_memory,
         compute=options.compute or ("bfloat16" if gpu else "float32"), weights=options.weights,
         gradient_checkpointing=options.gradient_checkpointing, deterministic=False, lr=1e-5,
-        warmup=0, problems=options.problems, samples=options.samples, steps=options.steps,
-        max_tokens=options.max_tokens, max_batch=256, truncated="train",
+        warmup=0, problems=options.problems, samples=options.samples, steps=max(1, options.steps),
+        max_tokens=options.max_tokens, max_prompt=options.max_prompt, max_batch=256,
+        truncated="train",
         microbatch_tokens=options.microbatch_tokens, out=str(folder / "run"),
     )  # fmt: skip
 
@@ -197,7 +201,7 @@ def one_step(
     from flowzoo.baselines.engines.evaluation import sample_jobs
 
     task, config = trainer.workflow.task, trainer.config
-    tokenizer = next(iter(trainer.trained.values())).tokenizer
+    tokenizer = next(iter(trainer.state.trained.values())).tokenizer
     jobs = [
         EpisodeJob(lengthened(task.problem(number, "train"), prompt, tokenizer), sample)
         for number in range(step * config.problems, (step + 1) * config.problems)
