@@ -15,7 +15,7 @@ from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
 from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel, TransformersEngines
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.schedules import Clock
+from flowzoo.baselines.learner.schedules import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.settings.algorithms import Algorithm
@@ -31,10 +31,13 @@ CANDIDATES = 4
 def make_learners(
     trained: Mapping[str, LoadedPolicy], settings: Mapping[str, LearnerConfig]
 ) -> dict[str, Learner]:
-    """A learner for every policy that is not frozen, on the weights as they are; one clock."""
-    clock = Clock()
+    """A learner for every policy of `trained` that is not frozen, on the weights as they are.
+
+    `settings` are those of all policies that the run trains, in the order of their updates.
+    """
+    places = list(settings)
     return {
-        name: Learner(one.weights, settings[name], clock=clock)
+        name: Learner(one.weights, settings[name], turn=UpdateTurn(places.index(name), len(places)))
         for name, one in trained.items()
         if not one.frozen
     }

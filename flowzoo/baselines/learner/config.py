@@ -44,8 +44,8 @@ class LearnerConfig:
     """Length of the schedule in ticks of the clock; needed by `linear` and `cosine` only."""
     schedule_clock: ScheduleClock = "iteration"
     """What a tick is. `iteration`: an `update` of this policy. `update`: an `update` of any policy
-    on the same `Clock`, as in the released code of arXiv 2605.24202, where the learning rates of k
-    isolated policies therefore fall k times as fast."""
+    of the run (see `UpdateTurn`), as in the released code of arXiv 2605.24202, where the learning
+    rates of k isolated policies therefore fall k times as fast."""
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999

@@ -1,6 +1,6 @@
 """A learner in a folder: weights, and what else it needs to go on.
 
-`learner.pt` holds optimiser, clocks and running means. Where the model is sharded the tensors among
+`learner.pt` holds optimiser, counts and running means. Where the model is sharded the tensors among
 them, which are as large as the weights, are in `optimizer/` instead: every rank writes its part (a
 distributed checkpoint of torch, in safetensors), and any number of ranks reads them, one included.
 Either form is read by learners of both kinds.

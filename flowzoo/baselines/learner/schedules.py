@@ -1,18 +1,29 @@
-"""Learning rate over time, and the clock that time is read from."""
+"""Learning rate over time, and how time is counted."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from flowzoo.baselines.learner.config import LearnerConfig
 
 
-@dataclass(slots=True)
-class Clock:
-    """Counts updates. Learners that share one tick each other's schedules."""
+class UpdateTurn(NamedTuple):
+    """Which of a run's policies a learner is; each is updated once an iteration, in their order."""
 
-    ticks: int = 0
+    place: int = 0
+    of: int = 1
+
+    def tick(self, iteration: int) -> int:
+        """How many updates of all policies come before this one's, both counted from 0.
+
+        It follows from the settings, so learners that never meet agree about it.
+        """
+        return iteration * self.of + self.place
+
+
+ALONE = UpdateTurn()
+"""Of the only policy."""
 
 
 def lr_at(tick: int, config: LearnerConfig) -> float:

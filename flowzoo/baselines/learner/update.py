@@ -47,7 +47,7 @@ from flowzoo.baselines.learner.rows import (
     split,
     weigh_roles,
 )
-from flowzoo.baselines.learner.schedules import Clock, lr_at
+from flowzoo.baselines.learner.schedules import ALONE, UpdateTurn, lr_at
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights, whole_tensor
@@ -70,7 +70,7 @@ class Learner:
         model: PreTrainedModel | Weights,
         config: LearnerConfig,
         reference: PreTrainedModel | None = None,
-        clock: Clock | None = None,
+        turn: UpdateTurn = ALONE,
     ) -> None:
         """Take hold of a model or of its trained part, and build the optimiser.
 
@@ -79,7 +79,7 @@ class Learner:
             config: the choices.
             reference: what KL terms pull towards; by default the weights as they are now, for
                 which an adapter's base serves and a full model is copied.
-            clock: of the schedule, for learners that share one.
+            turn: whose it is among the policies of a run, whose updates a schedule may count.
         """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
         self.model = self.weights.model
@@ -103,7 +103,7 @@ class Learner:
             self._reference = self.weights.start()
         elif config.needs_reference and reference is not None:
             self._reference = FrozenWeights(prepare(reference, self.layout)).start()
-        self.clock = clock or Clock()
+        self._turn = turn
         self.iteration = 0
         """Number of `update` calls so far."""
         self.steps = 0
@@ -225,12 +225,11 @@ class Learner:
             return [one.tolist() for one in self._forward.plain_logps(self.model, rows)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimiser state, clocks and running means (the weights are saved on their own)."""
+        """Optimiser state, counts and running means (the weights are saved on their own)."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "iteration": self.iteration,
             "steps": self.steps,
-            "ticks": self.clock.ticks,
             "lr_scale": self.lr_scale,
             "coherence": None if self._coherence is None else self._coherence.state_dict(),
         }
@@ -245,17 +244,15 @@ class Learner:
             raise UsageError("the coherence regulariser was on in the one and off in the other.")
         self.optimizer.load_state_dict(state["optimizer"])
         self.iteration, self.steps = state["iteration"], state["steps"]
-        self.clock.ticks = state["ticks"]
         self.lr_scale = state.get("lr_scale", 1.0)  # versions before callbacks had none
         if self._coherence is not None:
             self._coherence.load_state_dict(state["coherence"], self.parameters)
 
     def _tick(self) -> int:
-        """The schedule's time of this update; the clocks go on."""
-        now = self.clock.ticks if self.config.schedule_clock == "update" else self.iteration
+        """The schedule's time of this update, which counts from now on."""
+        now = self.iteration
         self.iteration += 1
-        self.clock.ticks += 1
-        return now
+        return self._turn.tick(now) if self.config.schedule_clock == "update" else now
 
     def _look_ahead(self, parts: Sequence[Sequence[TrainingRow]]) -> Mapping[int, OldLogps]:
         """What the steps after the first need of the weights before it, by the row's place."""

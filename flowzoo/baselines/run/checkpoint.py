@@ -5,7 +5,7 @@ Layout of one checkpoint below the run's checkpoint folder:
     step-00000010/
       policies/<name>/   weights and tokenizer in Hugging Face layout (float32 safetensors; loads
                          with `AutoModelForCausalLM.from_pretrained`), and `learner.pt`:
-                         optimiser, clocks, running means; of a LoRA policy the adapter alone, in
+                         optimiser, counts, running means; of a LoRA policy the adapter alone, in
                          PEFT layout; nothing of a frozen policy; and `optimizer/`, where several
                          ranks have the tensors of `learner.pt` in parts (see `learner.saved`)
       random.pt          states of the generators of python, numpy and torch

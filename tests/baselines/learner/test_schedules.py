@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.schedules import Clock, lr_at
+from flowzoo.baselines.learner.schedules import UpdateTurn, lr_at
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.policy_map import numbers_by_role
 from flowzoo.errors import UsageError
@@ -31,15 +31,14 @@ def test_shapes() -> None:
 
 
 def test_clocks(tiny_model: Callable[..., Any], role_rows: Callable[..., Any]) -> None:
-    """By iterations each policy has its own time; by updates two policies share one."""
+    """By iterations each policy has its own time; by updates those of both count."""
     rows = role_rows(3)
     rates: dict[str, list[float]] = {}
     for kind in ("iteration", "update"):
         config = LearnerConfig(
             lr=1.0, schedule="linear", iterations=8, schedule_clock=kind, updates_per_iteration=2
         )
-        clock = Clock()
-        pair = [Learner(tiny_model(seed), config, clock=clock) for seed in (0, 1)]
+        pair = [Learner(tiny_model(seed), config, turn=UpdateTurn(seed, 2)) for seed in (0, 1)]
         rates[kind] = [
             learner.update(rows, [0.0] * 3)["learn/lr"] for _ in range(3) for learner in pair
         ]

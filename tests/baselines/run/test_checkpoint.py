@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.schedules import Clock
+from flowzoo.baselines.learner.schedules import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import load, save
@@ -94,16 +94,15 @@ def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
 
 
 def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> None:
-    """Reference, running mean of gradients, and a clock that two policies share."""
+    """Reference, running mean of gradients, and a schedule that counts both policies' updates."""
 
     def pair() -> dict[str, Learner]:
-        clock = Clock()
         config = LearnerConfig(
             lr=1e-2, schedule="linear", iterations=12, schedule_clock="update", coherence=0.5,
             coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed", role_gradients=True,
             updates_per_iteration="by_rows", rows_per_update=3,
         )  # fmt: skip
-        return {name: Learner(make_learner(seed).model, config, clock=clock)
+        return {name: Learner(make_learner(seed).model, config, turn=UpdateTurn(seed, 2))
                 for seed, name in enumerate(("one", "two"))}  # fmt: skip
 
     def run(learners: dict[str, Learner], steps: range) -> list[dict[str, float]]:
