@@ -65,7 +65,7 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
     config, task = plan.config, plan.workflow.task
     check_loggers(config)
     with ExitStack() as opened:  # closed again if a later part fails
-        backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER)
+        backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER, plan.gangs)
         opened.callback(backend.close)
         held_out = distinct_problems(task, config.eval_split, config.eval_problems)
         state = _new_state(plan, backend)

@@ -34,8 +34,14 @@ from flowzoo.baselines.settings.checks import (
 )
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import make_training_workflow
+from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs, shared_gangs
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, policy_map
+from flowzoo.baselines.settings.policy_map import (
+    agent_policies,
+    numbers_by_role,
+    per_policy,
+    policy_map,
+)
 from flowzoo.baselines.settings.rates import idle_weights, policy_rates
 from flowzoo.baselines.settings.scale_checks import check_scale
 from flowzoo.envs import Workflow
@@ -97,9 +103,18 @@ class RunPlan:
         return sorted(set(self.policies.values()))
 
     @property
+    def gangs(self) -> tuple[GangPlan, ...]:
+        """Who learns together on learner workers; none where there are none."""
+        own = per_policy(self.config.models, self.names, "models")
+        return plan_gangs(
+            self.config, {name: own.get(name, self.config.model) for name in self.names}
+        )
+
+    @property
     def notes(self) -> list[str]:
         """What is to be said about settings that do less than they seem to."""
-        return idle_weights(self.config, self.policies, self.workflow.role_counts())
+        idle = idle_weights(self.config, self.policies, self.workflow.role_counts())
+        return [*idle, *shared_gangs(self.config, self.gangs)]
 
     def roster(self, policies: Mapping[str, Policy]) -> Roster:
         """Who answers for which role, given who stands behind the policies' names."""

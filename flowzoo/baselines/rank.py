@@ -6,6 +6,7 @@ Settings are all it is given, and they are plain values: so every rank of a gang
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -20,11 +21,12 @@ WORKER_LEARNERS = "flowzoo.baselines.rank:open_learners"
 """Where a learner worker finds `open_learners`."""
 
 
-def open_learners(config: TrainConfig) -> dict[str, Learner]:
-    """The learners of a run with these settings as it starts, by policy."""
+def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Learner]:
+    """The learners of a gang's `policies` as a run with these settings starts, by policy."""
     # The driver has no part in learning, and its device none.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
     torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
     plan = resolve(config)
-    loaded = load_policies(config, plan.names, plan.workflow.task.name, config.frozen)
+    task = plan.workflow.task.name
+    loaded = load_policies(config, plan.names, task, config.frozen, policies)
     return make_learners(loaded, plan.learners)

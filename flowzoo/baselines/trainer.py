@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from flowzoo.baselines.assemble import learner_notes
 from flowzoo.baselines.backends.backend import LearnersLostError
@@ -141,6 +142,7 @@ class Trainer:
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if config.refill:
             row |= gathered.counts
+        works: dict[str, Callable[[], MetricRow]] = {}
         for name in self.learners:
             mine = [
                 place
@@ -148,7 +150,9 @@ class Trainer:
                 if call.policy == name and gathered.trains(call)
             ]
             calls = [sampled.rows[place] for place in mine]
-            learned = self.update(step, name, calls, advantages.values[mine].tolist())
+            values = advantages.values[mine].tolist()
+            works[name] = partial(self.update, step, name, calls, values)
+        for name, learned in self.backend.together(works).items():
             row |= {f"{key}/{name}": value for key, value in learned.items()}
             if "learn/grad_norm" in learned:
                 norm = f"learn/grad_norm/{name}"
@@ -174,13 +178,18 @@ class Trainer:
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> MetricRow:
-        """One learner's iteration; the rows of a non-finite loss are saved before it stops."""
+        """One learner's iteration; the rows of a non-finite loss are saved before it stops.
+
+        Several policies may be at it in threads; see `RunBackend.together`.
+        """
         every, learner = self.config.probe_every, self.learners[policy]
+        began = time.perf_counter()
         try:
-            probed = {}
+            row: MetricRow = {}
             if every and (step - 1) % every == 0:
-                probed = probe_metrics(learner.apply(slot_grams, calls, advantages))
-            return probed | learner.update(calls, advantages)
+                row |= probe_metrics(learner.apply(slot_grams, calls, advantages))
+            row |= learner.update(calls, advantages)
+            return row | {"time/learn": time.perf_counter() - began}
         except NonFiniteError as error:
             path = self.run.save_rows(step, error.calls)
             error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")

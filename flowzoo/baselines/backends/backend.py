@@ -54,6 +54,14 @@ class RunBackend(Protocol):
         """
         ...
 
+    def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """Do a work for each policy, each with that policy's learner alone; what they return.
+
+        One after another, or at the same time where the learners have processes apart: in threads,
+        where the first error ends all of them.
+        """
+        ...
+
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """What answers are graded with, for the run's record.
 

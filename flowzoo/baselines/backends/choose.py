@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.learner_gangs import GangPlan
 
 
 def open_backend(
-    config: TrainConfig, player: str = "", learners: str = "", grader: str = ""
+    config: TrainConfig,
+    player: str = "",
+    learners: str = "",
+    grader: str = "",
+    gangs: Sequence[GangPlan] = (),
 ) -> RunBackend:
     """The backend of this process; it never becomes another one by itself.
 
@@ -17,6 +24,7 @@ def open_backend(
         player: `module:function` that makes of these settings what plays in another process.
         learners: the same of the learners.
         grader: the same of what grades.
+        gangs: who learns together in other processes.
 
     Raises:
         UsageError: it cannot be had here.
@@ -28,9 +36,8 @@ def open_backend(
         from flowzoo.baselines.backends.ray.backend import RayRunBackend
         from flowzoo.baselines.backends.ray.worker import OpenPlayer
 
-        given = (config,)
-        opened = (OpenPlayer(name, given) for name in (player, learners, grader))
-        return RayRunBackend(config, *opened)
+        play, learn, grade = (OpenPlayer(name, (config,)) for name in (player, learners, grader))
+        return RayRunBackend(config, play, learn, grade, gangs)
     from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
     return TorchrunBackend(meet(config))

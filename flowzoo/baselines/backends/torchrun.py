@@ -116,6 +116,10 @@ class TorchrunBackend:
             learner.join(self._gang)
         return learners
 
+    def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """See `RunBackend`: one after another, in the same order on all ranks."""
+        return {policy: work() for policy, work in works.items()}
+
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """See `RunBackend`: every rank grades what it plays."""
         return here()

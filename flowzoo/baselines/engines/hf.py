@@ -74,7 +74,11 @@ def policy_models(
 
 
 def load_policies(
-    config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
+    config: TrainConfig,
+    names: Sequence[str],
+    task: str,
+    frozen: Sequence[str] = (),
+    needed: Sequence[str] | None = None,
 ) -> dict[str, LoadedPolicy]:
     """The starting weights of every policy: a model each, or an adapter each on shared bases.
 
@@ -86,6 +90,7 @@ def load_policies(
         names: of the policies.
         task: whose pocket model `pocket` is.
         frozen: names of policies that are not trained.
+        needed: those that are to be loaded; None: all.
 
     Raises:
         UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, or a
@@ -96,6 +101,8 @@ def load_policies(
     shared: dict[str, tuple[LoraBase, Any]] = {}
     found: dict[str, LoadedPolicy] = {}
     for name, (path, adapter, still) in models.items():
+        if needed is not None and name not in needed:
+            continue
         if not adapter and not still:
             model, tokenizer = load_model(path, config.weights, device)
             found[name] = LoadedPolicy(FullWeights(model), tokenizer, path)

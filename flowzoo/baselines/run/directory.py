@@ -17,6 +17,7 @@ import fcntl
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -140,6 +141,7 @@ class RunDirectory:
         self.metrics = self.root / METRICS
         self.failures = failures_path(self.root)
         self.aside = Aside(self.root)
+        self._saving = threading.Lock()
         moved = restart(self.root) if anew else None
         if moved is not None:
             logger.warning("the run that was in %s is kept as %s", self.root, moved)
@@ -237,9 +239,13 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
-        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN."""
-        path = free_path(self.root / f"nonfinite-{step:06d}.jsonl")
-        self._write_lines(path, (call.to_json() for call in calls))
+        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN.
+
+        From any thread: policies that learn at the same time may fail at the same time.
+        """
+        with self._saving:
+            path = free_path(self.root / f"nonfinite-{step:06d}.jsonl")
+            self._write_lines(path, (call.to_json() for call in calls))
         return path
 
     def save_transcripts(self, kind: str, step: int, records: Iterable[EpisodeRecord]) -> Path:

@@ -15,6 +15,7 @@ from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.learner_gangs import plan_gangs
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
 from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus, need_ray
 from flowzoo.envs import Workflow, make_workflow
@@ -57,6 +58,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
     starts = {name: models.get(name, config.model) for name in policies}
     if algorithm:
         check_worker_gpus(config, starts)
+        plan_gangs(config, starts)
     for model in set(starts.values()):
         kind, _, rest = model.partition(":")
         if kind == "pocket":

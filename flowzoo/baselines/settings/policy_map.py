@@ -13,7 +13,7 @@ def per_policy(words: Sequence[str], names: Sequence[str], option: str) -> dict[
     """Read NAME=VALUE words into a map over some of the policies `names`.
 
     Raises:
-        UsageError: a word of another form, or a policy that is not trained.
+        UsageError: a word of another form, a policy that is not trained, or one named twice.
     """
     found: dict[str, str] = {}
     for word in words:
@@ -22,6 +22,11 @@ def per_policy(words: Sequence[str], names: Sequence[str], option: str) -> dict[
             raise UsageError(f"`{option}` takes POLICY=VALUE, got {word!r}")
         if name not in names:
             raise unknown("policy", name, names)
+        if name in found:
+            raise UsageError(
+                f"`{option}` names policy {name} twice, with {found[name]} and {value}: leave one "
+                "out"
+            )
         found[name] = value
     return found
 

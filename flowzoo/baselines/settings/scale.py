@@ -43,11 +43,14 @@ class ScaleOptions:
     """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU. A worker's vLLM
     engines share one GPU, or have equal numbers of their own, over which each is spread (tensor
     parallel)."""
-    learner_workers: int = 0
-    """Workers of `backend` ray that learn, all policies together as ranks of one gang; each takes
-    `threads` cores, or one. 0: the process that runs the loop learns."""
+    learner_workers: int | tuple[str, ...] = 0
+    """Workers of `backend` ray that learn; each takes `threads` cores, or one. A number: all
+    policies take turns as ranks of one gang. POLICY=NUMBER for every policy that is trained
+    (generator=4 evaluator=2): a gang for each, and they learn at the same time; adapters of one
+    base share one gang, whose number all of them say. 0: the process that runs the loop learns."""
     learner_gpus: float = 0.0
-    """GPUs of a learner worker: 1, or 0 for the CPU; one that learns alone may share one (0.5)."""
+    """GPUs of every learner worker: 1, or 0 for the CPU; one alone in its gang may share one
+    (0.5)."""
     graders: int = 0
     """Actors of `backend` ray that grade for the rollout workers, on CPUs of whichever nodes have
     them; each takes `threads` cores, or one. 0: every rollout worker grades what it plays. For

@@ -35,7 +35,7 @@ def check_scale(config: TrainConfig) -> None:
                     f"`{name}` is a setting of `backend` {backend}, and `backend` is "
                     f"{config.backend}: add --backend {backend}, or leave `{name}` out"
                 )
-    if config.shard != "none" and config.backend != "torchrun" and not config.learner_workers:
+    if config.shard != "none" and config.backend != "torchrun" and config.learner_workers == 0:
         raise UsageError(
             f"`shard` {config.shard} spreads a learner over ranks, and this process learns alone: "
             "add --backend torchrun, or --learner-workers N with --backend ray, or leave `shard` "
@@ -110,21 +110,21 @@ def check_learners(config: TrainConfig) -> None:
     """Refuse what learner workers cannot have.
 
     Raises:
-        UsageError: GPUs for none of them, more than one each, or a part of one for several; a
-            device that is not theirs.
+        UsageError: GPUs for none of them, or more than one each; a device that is not theirs.
+            What follows from the number of each gang is `plan_gangs`'s.
     """
-    count, gpus = config.learner_workers, config.learner_gpus
-    if not count:
+    gpus = config.learner_gpus
+    if config.learner_workers == 0:
         if gpus:
             raise UsageError(
                 f"`learner_gpus` {gpus:g} are those of learner workers, and there are none: add "
                 "--learner-workers N, or leave it out"
             )
         return
-    if gpus > 1 or (count > 1 and gpus not in (0, 1)):
+    if gpus > 1:
         raise UsageError(
-            f"each of {count} learner workers computes on one GPU of its own, or on the CPU, got "
-            f"`learner_gpus` {gpus:g}: set it to 1 or 0 (one learner worker alone may share: 0.5)"
+            "each learner worker computes on one GPU of its own, or on the CPU, got "
+            f"`learner_gpus` {gpus:g}: set it to 1 or 0, and give more `learner_workers`"
         )
     theirs = "cuda" if gpus else "cpu"
     if config.device not in ("auto", theirs):

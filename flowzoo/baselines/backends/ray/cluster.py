@@ -114,10 +114,12 @@ def place(
     bundles: Sequence[Mapping[str, float]],
     kind: Literal["rollout", "learner", "grader"] = "rollout",
     within: float = PLACED_WITHIN_S,
+    of: str = "",
 ) -> PlacementGroup:
     """A place for every bundle; all of them or none.
 
     Those that play or grade are spread over the nodes, those that learn are on as few as can be.
+    `of` is said after what they are called.
 
     Raises:
         UsageError: the cluster has not had them within the time; says what it has free.
@@ -131,9 +133,9 @@ def place(
             nodes = sum(node["Alive"] for node in ray.nodes())
             remove_placement_group(group)
             raise UsageError(
-                f"{len(bundles)} {words.called} need a bundle of {_words(bundles[0])} each, and "
-                f"the cluster had no room for them in {within:.0f} s: it has {_words(free)} free "
-                f"of {_words(have)} on {nodes} nodes. Lower {words.settings}, or add nodes"
+                f"{len(bundles)} {words.called}{of} need a bundle of {_words(bundles[0])} each, "
+                f"and the cluster had no room for them in {within:.0f} s: it has {_words(free)} "
+                f"free of {_words(have)} on {nodes} nodes. Lower {words.settings}, or add nodes"
             )
     return group
 

@@ -1,7 +1,8 @@
-"""A learner worker: an actor that is one rank of the gang that trains a run's policies.
+"""A learner worker: an actor that is one rank of a gang that trains some of a run's policies.
 
-It makes every learner of the run from the settings, as a rank of torchrun does, and adapters of one
-base share it. Policies learn one after another, on the same cores and GPUs.
+It makes the gang's learners from the settings, as a rank of torchrun does those of the run, and
+adapters of one base share it. Policies of a gang learn one after another, on the same cores and
+GPUs.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ LearnerReply = Meeting | Joined | Done | Sent | Failed
 class LearnerWorker:
     """The actor. Every method answers, errors too; Ray raises only for what has died."""
 
-    def __init__(self, rank: int, world: int, open_learners: OpenPlayer, folder: str) -> None:
+    def __init__(
+        self, rank: int, world: int, open_learners: OpenPlayer, folder: str, of: str = ""
+    ) -> None:
         """Cheap: models are loaded by `join`.
 
         Args:
@@ -74,8 +77,9 @@ class LearnerWorker:
             world: how many there are.
             open_learners: makes the learners, by policy.
             folder: the driver's working directory.
+            of: what errors call its gang by, if there are others: ` of POLICY`.
         """
-        self._rank, self._world, self._folder = rank, world, folder
+        self._rank, self._world, self._folder, self._of = rank, world, folder, of
         self._open = open_learners
         self._learners: Mapping[str, Learner] = {}
         self._store: TCPStore | None = None
@@ -169,7 +173,7 @@ class LearnerWorker:
         try:
             return work()
         except Exception as error:
-            return Failed(tell(f"learner worker {self._rank}", error))
+            return Failed(tell(f"learner worker {self._rank}{self._of}", error))
 
 
 def _state(learner: Learner) -> LearnerState:

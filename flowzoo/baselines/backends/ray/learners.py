@@ -65,15 +65,17 @@ class WeightsFile(NamedTuple):
 
 
 def start_learners(
-    count: int, open_learners: OpenPlayer, cores: int, gpus: float
+    count: int, open_learners: OpenPlayer, cores: int, gpus: float, of: str = ""
 ) -> tuple[LearnerGang, PlacementGroup]:
     """Actors that learn together, on as few nodes as there can be; their models come later.
+
+    `of` is what errors call the gang by, if there are others: ` of POLICY`.
 
     Raises:
         UsageError: the cluster has no room for them.
     """
     bundle = {"CPU": float(cores), **({"GPU": gpus} if gpus else {})}
-    group = place([bundle] * count, "learner")
+    group = place([bundle] * count, "learner", of=of)
     actor = ray.remote(LearnerWorker)
     workers = [
         actor.options(
@@ -82,18 +84,21 @@ def start_learners(
             max_restarts=0,  # one that came back would know nothing that the others know
             max_task_retries=0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
-        ).remote(rank, count, open_learners, os.getcwd())
+        ).remote(rank, count, open_learners, os.getcwd(), of)
         for rank in range(count)
     ]
-    return LearnerGang(workers), group
+    return LearnerGang(workers, of), group
 
 
 class LearnerGang:
-    """The ranks. Not for several threads at a time."""
+    """The ranks. Not for several threads at a time, but for `end`."""
 
-    def __init__(self, workers: Sequence[Any]) -> None:
-        """Use `workers`: handles of actors with the methods of `LearnerWorker`, by rank."""
-        self._workers = list(workers)
+    def __init__(self, workers: Sequence[Any], of: str = "") -> None:
+        """Use `workers`: handles of actors with the methods of `LearnerWorker`, by rank.
+
+        For `of` see `start_learners`.
+        """
+        self._workers, self._of = list(workers), of
         self.pids: list[int] = []
         """Of their processes, once they have said `facts`."""
 
@@ -107,7 +112,9 @@ class LearnerGang:
             found: list[NodeFacts] = self._ask(lambda one: one.facts.remote(token))
         except LearnersLostError as lost:
             why = str(lost.__cause__).strip().splitlines()[-1:]
-            raise LearnerError(f"a learner worker cannot be started: {''.join(why)}") from lost
+            raise LearnerError(
+                f"a learner worker{self._of} cannot be started: {''.join(why)}"
+            ) from lost
         self.pids = [one.pid for one in found]
         return found
 
@@ -159,7 +166,9 @@ class LearnerGang:
                 try:
                     found[rank] = ray.get(ref)
                 except RayTaskError as error:  # they catch their own: this is about the answer
-                    failed[rank] = LearnerError(f"the answer of learner worker {rank}: {error}")
+                    failed[rank] = LearnerError(
+                        f"the answer of learner worker {rank}{self._of}: {error}"
+                    )
                 except RayError as error:
                     lost[rank] = error
                 else:
@@ -173,14 +182,16 @@ class LearnerGang:
         if lost:
             rank, error = next(iter(lost.items()))
             raise LearnersLostError(
-                f"learner worker {rank} is gone ({type(error).__name__}), and nothing of what it "
-                "had since the last checkpoint can be used: the same command goes on from there"
+                f"learner worker {rank}{self._of} is gone ({type(error).__name__}), and nothing of "
+                "what it had since the last checkpoint can be used: the same command goes on from "
+                "there"
             ) from error
         if failed:
             raise _cause(failed)
         raise LearnerError(
-            f"learner workers {', '.join(map(str, sorted(waiting.values())))} have not answered in "
-            f"{within:.0f} s; the last checkpoint is good, and the same command goes on from it"
+            f"learner workers {', '.join(map(str, sorted(waiting.values())))}{self._of} have not "
+            f"answered in {within:.0f} s; the last checkpoint is good, and the same command goes "
+            "on from it"
         )
 
 

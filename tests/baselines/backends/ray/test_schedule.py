@@ -277,7 +277,7 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         ({"max_staleness": 1, "updates": 2}, "set updates=1"),
         ({"shard": "full"}, "this process learns alone: add --backend torchrun, or --learner-work"),
         ({"learner_gpus": 1.0}, "`learner_gpus` 1 are those of learner workers, and there are no"),
-        ({"learner_workers": 1, "learner_gpus": 2.0}, "each of 1 learner workers computes on one"),
+        ({"learner_workers": 1, "learner_gpus": 2.0}, "each learner worker computes on one GPU"),
         ({"learner_workers": 2, "learner_gpus": 0.5}, "got `learner_gpus` 0.5: set it to 1 or 0"),
         ({"learner_workers": 1, "device": "cuda:3"}, "whom Ray gives 0 GPU each"),
         ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "whom Ray gives 1 GPU each"),

@@ -1,0 +1,103 @@
+"""Which policies learn together on learner workers, and on how many: `learner_workers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.errors import UsageError
+
+
+class GangPlan(NamedTuple):
+    """Policies that learn in one gang of learner workers, one after another."""
+
+    policies: tuple[str, ...]
+    workers: int
+
+
+def plan_gangs(config: TrainConfig, starts: Mapping[str, str]) -> tuple[GangPlan, ...]:
+    """The gangs of a run; none where the process that runs the loop learns.
+
+    One number makes one gang of all policies. With one for each policy every policy with full
+    weights has a gang of its own, and so has every base of adapters.
+
+    Args:
+        config: the settings of a run.
+        starts: policy -> what it starts from, in the order of their updates.
+
+    Raises:
+        UsageError: a word that is not POLICY=NUMBER, a policy that is not trained, one without
+            workers, adapters of one base with different numbers, or a part of a GPU for several
+            workers.
+    """
+    trained = tuple(name for name in starts if name not in config.frozen)
+    asked = config.learner_workers
+    if isinstance(asked, int):
+        gangs = (GangPlan(trained, asked),) if asked else ()
+    else:
+        gangs = _apart(config, _numbers(config, asked, trained), starts)
+    for gang in gangs:
+        if gang.workers > 1 and config.learner_gpus not in (0, 1):
+            raise UsageError(
+                f"each of {gang.workers} learner workers of {', '.join(gang.policies)} computes on "
+                f"one GPU of its own, or on the CPU, got `learner_gpus` {config.learner_gpus:g}: "
+                "set it to 1 or 0 (one learner worker alone may share: 0.5)"
+            )
+    return gangs
+
+
+def shared_gangs(config: TrainConfig, gangs: Sequence[GangPlan]) -> list[str]:
+    """Lines about policies that were given workers one by one, and share them all the same."""
+    if isinstance(config.learner_workers, int):
+        return []
+    return [
+        f"{', '.join(names)}: adapters on one base take turns in one gang of {workers} learner "
+        "workers"
+        for names, workers in gangs
+        if len(names) > 1
+    ]
+
+
+def _numbers(
+    config: TrainConfig, words: tuple[str, ...], trained: tuple[str, ...]
+) -> dict[str, int]:
+    """Policy -> how many learn it, for all of `trained`."""
+    still = [word for word in words if word.partition("=")[0] in config.frozen]
+    if still:
+        raise UsageError(
+            f"policy {still[0].partition('=')[0]} is frozen, so nobody learns it: leave "
+            f"{still[0]} out of `learner_workers`"
+        )
+    found = per_policy(words, trained, "learner_workers")
+    for name, number in found.items():
+        if not number.isdecimal() or not int(number):
+            raise UsageError(
+                f"`learner_workers` takes POLICY=NUMBER, 1 or more, got {name}={number}"
+            )
+    missing = [name for name in trained if name not in found]
+    if missing:
+        raise UsageError(
+            f"with `learner_workers` for each policy nobody would learn {', '.join(missing)}: add "
+            f"{' '.join(f'{name}=N' for name in missing)}, or give one number for a gang of all"
+        )
+    return {name: int(found[name]) for name in trained}
+
+
+def _apart(
+    config: TrainConfig, numbers: Mapping[str, int], starts: Mapping[str, str]
+) -> tuple[GangPlan, ...]:
+    """A gang for every policy with full weights and for every base."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for name in numbers:
+        key = ("base", starts[name]) if config.lora_rank else ("policy", name)
+        together.setdefault(key, []).append(name)
+    for names in together.values():
+        if len({numbers[name] for name in names}) > 1:
+            raise UsageError(
+                f"{', '.join(names)} are adapters on one base ({starts[names[0]]}), and learn on "
+                "it in one gang: give them the same number in `learner_workers`, that of this "
+                f"gang, got {' '.join(f'{name}={numbers[name]}' for name in names)}"
+            )
+    return tuple(GangPlan(tuple(names), numbers[names[0]]) for names in together.values())

@@ -1,0 +1,100 @@
+"""Waiting for several processes at once: lines of work in threads, and the first error of any."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="learners need flowzoo[train]")
+
+from flowzoo.baselines.backends.at_once import at_once
+from flowzoo.baselines.backends.backend import LearnersLostError
+from flowzoo.errors import UsageError
+
+SOON = 20.0
+"""Seconds within which everything here happens, or a test fails."""
+
+
+def unused() -> None:
+    raise AssertionError("nothing has to be stopped")
+
+
+def test_lines_work_at_the_same_time_and_each_in_order() -> None:
+    """Each of two works waits for the other to have begun."""
+    meeting, seen = threading.Barrier(2), []
+
+    def meet(name: str) -> Callable[[], str]:
+        def work() -> str:
+            meeting.wait(SOON)
+            seen.append(name)
+            return name.upper()
+
+        return work
+
+    def last() -> str:
+        seen.append("b2")
+        return "B2"
+
+    found = at_once([{"b": meet("b"), "b2": last}, {"a": meet("a")}], unused)
+    assert list(found.items()) == [("b", "B"), ("b2", "B2"), ("a", "A")]
+    assert seen.index("b") < seen.index("b2")
+
+
+def test_the_first_error_ends_all_and_is_the_one_that_is_raised() -> None:
+    begun, stopped, raised = threading.Event(), threading.Event(), []
+
+    def fails() -> None:
+        assert begun.wait(SOON)
+        raise UsageError("the cause")
+
+    def waits() -> None:
+        begun.set()
+        assert stopped.wait(SOON), "nobody has stopped it"
+        raised.append(True)
+        raise LearnersLostError("what came of it")
+
+    with pytest.raises(UsageError, match="the cause"):
+        at_once([{"a": waits, "a2": unused}, {"b": fails, "b2": unused}], stopped.set)
+    assert raised, "all have ended before the error is seen"
+
+
+def test_whoever_is_interrupted_stops_the_others() -> None:
+    stopped, seen = threading.Event(), []
+
+    main = threading.main_thread().ident or 0
+
+    def main_waits() -> bool:
+        frame: Any = sys._current_frames()[main]
+        while frame and frame.f_code.co_name != "result":
+            frame = frame.f_back
+        return frame is not None
+
+    def waits() -> None:
+        deadline = time.monotonic() + SOON
+        while not main_waits() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+        seen.append(stopped.wait(SOON))
+
+    with pytest.raises(KeyboardInterrupt):
+        at_once([{"a": waits}, {"b": lambda: None}], stopped.set)
+    assert seen == [True]
+
+
+def test_one_line_needs_no_thread() -> None:
+    here = threading.current_thread()
+    found = at_once([{"a": threading.current_thread, "b": threading.current_thread}], unused)
+    assert found == {"a": here, "b": here}
+    assert at_once([], unused) == {}
+
+    def fails() -> None:
+        raise UsageError("no others")
+
+    with pytest.raises(UsageError, match="no others"):
+        at_once([{"a": fails, "b": unused}], unused)

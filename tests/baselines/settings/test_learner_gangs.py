@@ -1,0 +1,115 @@
+"""Which policies learn together, on how many workers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the plan of a run needs flowzoo[train]")
+
+from flowzoo.baselines.plan import resolve
+from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import check_early
+from flowzoo.baselines.settings.file import from_table
+from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs
+from flowzoo.errors import UsageError
+
+RAY: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "sharing": ("isolated",), "problems": 2,
+    "samples": 4, "shard_jobs": 2, "backend": "ray", "ray_address": "local", "rollout_workers": 2,
+}  # fmt: skip
+WORDS = ("generator=4", "aggregator=2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "gangs"),
+    [
+        ({}, ()),
+        ({"learner_workers": 3}, (GangPlan(("aggregator", "generator"), 3),)),
+        ({"learner_workers": WORDS},
+         (GangPlan(("aggregator",), 2), GangPlan(("generator",), 4))),
+        ({"learner_workers": ("generator=1",), "frozen": ("aggregator",)},
+         (GangPlan(("generator",), 1),)),
+        ({"learner_workers": ("generator=2", "aggregator=2"), "lora_rank": 4},
+         (GangPlan(("aggregator", "generator"), 2),)),
+        ({"learner_workers": WORDS, "lora_rank": 4, "models": ("generator=pocket:math:s",)},
+         (GangPlan(("aggregator",), 2), GangPlan(("generator",), 4))),
+    ],
+)  # fmt: skip
+def test_who_learns_with_whom(changes: dict[str, Any], gangs: tuple[GangPlan, ...]) -> None:
+    assert resolve(TrainConfig(**RAY | changes)).gangs == gangs
+
+
+def test_adapters_that_share_a_gang_are_told_so() -> None:
+    said = "aggregator, generator: adapters on one base take turns in one gang of 2 learner workers"
+    words = ("generator=2", "aggregator=2")
+    assert resolve(TrainConfig(**RAY, learner_workers=words, lora_rank=4)).notes == [said]
+    assert resolve(TrainConfig(**RAY, learner_workers=2, lora_rank=4)).notes == []
+    assert resolve(TrainConfig(**RAY, learner_workers=words)).notes == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"learner_workers": ("generator=4",)},
+         "nobody would learn aggregator: add aggregator=N, or give one number for a gang of all"),
+        ({"learner_workers": ()}, "add aggregator=N generator=N"),
+        ({"learner_workers": ("4",)}, "`learner_workers` takes POLICY=VALUE, got '4'"),
+        ({"learner_workers": ("generator=0", "aggregator=1")},
+         "takes POLICY=NUMBER, 1 or more, got generator=0"),
+        ({"learner_workers": ("generator=1.5", "aggregator=1")}, "got generator=1.5"),
+        ({"learner_workers": (*WORDS, "judge=1")}, "unknown policy 'judge'"),
+        ({"learner_workers": (*WORDS, "generator=1")}, "names policy generator twice, with 4 and"),
+        ({"learner_workers": WORDS, "frozen": ("aggregator",)},
+         "policy aggregator is frozen, so nobody learns it: leave aggregator=2 out"),
+        ({"learner_workers": WORDS, "lora_rank": 4},
+         "aggregator, generator are adapters on one base .pocket:xs., and learn on it in one gang: "
+         "give them the same number in `learner_workers`, that of this gang, got aggregator=2 "),
+        ({"learner_workers": ("generator=1", "aggregator=2"), "learner_gpus": 0.5},
+         "each of 2 learner workers of aggregator computes on one GPU of its own"),
+        ({"learner_workers": WORDS, "learner_gpus": 2.0}, "got `learner_gpus` 2: set it to 1 or 0"),
+        ({"learner_workers": WORDS, "backend": "local", "ray_address": "", "rollout_workers": 0},
+         "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
+        ({"learner_workers": WORDS, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_before_anything_is_loaded(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_early(TrainConfig(**RAY | changes))
+
+
+def test_a_number_below_zero_is_refused() -> None:
+    with pytest.raises(UsageError, match="`learner_workers` must be at least 0, got -1"):
+        TrainConfig(learner_workers=-1)
+
+
+def test_one_alone_in_its_gang_may_share_a_gpu() -> None:
+    words = ("generator=1", "aggregator=1")
+    check_early(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))
+
+
+def test_a_file_has_a_number_or_words() -> None:
+    for said in (2, ["generator=4", "aggregator=2"]):
+        found = from_table({**RAY, "sharing": ["isolated"], "learner_workers": said}, "a test")
+        assert found.learner_workers == (2 if said == 2 else WORDS)
+    with pytest.raises(UsageError, match=r"must be a whole number or a list \(str\), got \[4\]"):
+        from_table({"learner_workers": [4]}, "a test")
+
+
+def test_a_run_of_one_gang_goes_on_with_several(tmp_path: Any) -> None:
+    """Records hold a number, as they did before, or the words."""
+    there = {**RAY, "out": str(tmp_path)}
+    for asked in (2, WORDS, 0):
+        config = TrainConfig(**there, learner_workers=asked)
+        run = RunDirectory(config, {})
+        run.begin(None)
+        run.close()
+        kept = json.loads((tmp_path / "run.json").read_text())["settings"]["learner_workers"]
+        assert kept == (list(asked) if isinstance(asked, tuple) else asked)
+        assert plan_gangs(config, dict.fromkeys(("aggregator", "generator"), "pocket:xs")) == (
+            resolve(TrainConfig(**asdict(config))).gangs
+        )
