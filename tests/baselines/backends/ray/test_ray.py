@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from ray_cluster import run_apart  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-CASES = ("faults", "pool", "gang", "learners", "graders", "ahead", "further")
+CASES = ("faults", "pool", "gang", "gangs", "learners", "graders", "ahead", "further")
 _SECONDS = 1500
 
 Rows = Callable[[Path], list[dict[str, Any]]]
@@ -115,6 +115,45 @@ def test_a_gang_answers_with_what_its_first_rank_says_or_ends_in_an_error(world:
     assert "learner workers 0, 1 have not answered in 3 s" in found["sleeps"]
     for what in ("raises", "dies", "sleeps"):
         assert found[f"{what}, seconds"] < 20, what
+
+
+def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
+    world: Path, repeated_rows: Rows, same_files: Callable[..., None]
+) -> None:
+    """A gang each, one of them killed, and one process that goes on from what they have written."""
+    found = case(world, "gangs")
+    assert found["seen"] == [0, 1, 2, 3], "step 3 is done again, from the checkpoint of 2"
+    rows = repeated_rows(world / "apart-local")
+    assert len(rows) == 5
+    rates = [row[f"learn/lr/{name}"] for row in rows[1:] for name in ("aggregator", "generator")]
+    updates = [1e-4, 2e-4, 2e-4, 1.8e-4, 1.6e-4, 1.4e-4, 1.2e-4, 1e-4]
+    assert rates == pytest.approx(updates), "every update counts, after a warm-up of two"
+    assert repeated_rows(world / "apart") == rows
+    same_files(world / "apart-local", world / "apart", 4)
+    took = [
+        [json.loads(path.read_text()) for path in (world / "met").glob(f"*/* {number}.json")]
+        for number in range(3)
+    ]
+    for both in took:
+        assert len(both) == 2
+        assert max(began for began, _ in both) < min(ended for _, ended in both)
+    timed = [json.loads(line) for line in (world / "apart" / "metrics.jsonl").open()]
+    for row in timed[1:]:
+        for name in ("generator", "aggregator"):
+            assert 0 < row[f"time/learn/{name}"] < row["time/learn"]
+
+
+def test_gangs_work_at_the_same_time_and_end_together(world: Path) -> None:
+    found = case(world, "gangs")
+    assert found["strategies"] == ["PACK", "PACK"]
+    works = found["works"]
+    assert list(works) == ["a", "b", "c"]
+    assert works["a"] == works["c"] != works["b"], "two processes"
+    assert found["raises"] == "UsageError: no such row"
+    lost = "LearnersLostError: learner worker 0 of b is gone (ActorDiedError)"
+    assert found["dies"].startswith(lost)
+    for what in ("raises", "dies"):
+        assert found[f"{what}, seconds"] < 30, what
 
 
 def test_graders_change_no_number_and_one_that_dies_loses_nothing(

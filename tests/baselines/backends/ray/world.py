@@ -30,7 +30,7 @@ from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.errors import FlowzooError, UsageError
 
-CASES = ("faults", "pool", "gang", "learners", "graders", "ahead", "further")
+CASES = ("faults", "pool", "gang", "gangs", "learners", "graders", "ahead", "further")
 """In the order in which they are played: some need the nodes that earlier ones have added."""
 PLAN = PlayPlan("eval", {})
 SMALL: dict[str, Any] = {
@@ -47,6 +47,11 @@ FURTHER: dict[str, Any] = {
     "steps": 5,
 }  # fmt: skip
 """Adapters as in `AHEAD`, and every batch two steps old in the end."""
+APART: dict[str, Any] = {
+    **SMALL, "sharing": ("isolated",), "checkpoint_every": 1, "steps": 4, "schedule": "linear",
+    "schedule_clock": "update", "schedule_steps": 12,
+}  # fmt: skip
+"""Two policies with full weights, whose learning rates count the updates of both."""
 
 
 def stutter(over: threading.Event) -> None:
@@ -230,7 +235,7 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2, 3]:
-            os.kill(one.backend._gang.pids[0], signal.SIGKILL)
+            os.kill(one.backend._gangs.pids["shared"][0], signal.SIGKILL)
         if row["step"] == 4:
             raise InterruptedError
 
@@ -401,6 +406,118 @@ def gang(address: str, folder: Path) -> dict[str, Any]:
     gangs.DONE_WITHIN_S = usual
     ray.shutdown()
     return found
+
+
+# -- gangs that learn at the same time -------------------------------------------------------------
+
+
+def tiny_learners_of(policies: Sequence[str]) -> dict[str, Any]:
+    return {policy: TinyLearner() for policy in policies}
+
+
+def meet(learner: Any, folder: Path, name: str, other: str) -> int:
+    """Begin, and go on when the other has begun."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+    deadline = time.monotonic() + 60
+    while not (folder / other).exists():
+        if time.monotonic() > deadline:
+            raise UsageError(f"{other} has not begun beside {name}")
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def upset(learner: Any, folder: Path, name: str, other: str, what: str) -> None:
+    """Begin beside the other, and fail; or go on for long."""
+    meet(learner, folder, name, other)
+    if what == "raises":
+        raise UsageError("no such row")
+    if what == "dies":
+        os._exit(1)
+    time.sleep(60)
+
+
+def gangs_alone(address: str, folder: Path) -> dict[str, Any]:
+    """A gang of two policies and one of another; the second fails while the first works."""
+    import ray
+
+    from flowzoo.baselines.backends.ray.cluster import connect
+    from flowzoo.baselines.backends.ray.learner_gangs import LearnerGangs
+    from flowzoo.baselines.backends.ray.worker import OpenPlayer
+    from flowzoo.baselines.settings.learner_gangs import GangPlan
+
+    connect(address, {})
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners_of", ())
+    found: dict[str, Any] = {}
+    for what in ("raises", "dies"):
+        some = LearnerGangs([GangPlan(("a", "c"), 1), GangPlan(("b",), 1)], opener, 1, 0)
+        tables = [ray.util.placement_group_table(group) for group in some.groups]
+        found["strategies"] = [table["strategy"] for table in tables]
+        learners = some.join("none")
+        pairs = {"a": "b", "b": "a", "c": "a"}
+        there = folder / what
+        found["works"] = some.together(
+            {one: partial(learners[one].apply, meet, there, one, pairs[one]) for one in learners}
+        )
+        ends = {"a": "sleeps", "b": what}
+        began = time.monotonic()
+        found[what] = said(
+            partial(some.together, {
+                one: partial(learners[one].apply, upset, there / "then", one, pairs[one], end)
+                for one, end in ends.items()
+            })
+        )  # fmt: skip
+        found[f"{what}, seconds"] = time.monotonic() - began
+        for group in some.groups:
+            ray.util.remove_placement_group(group)
+    ray.shutdown()
+    return found
+
+
+def timed_update(learner: Any, folder: Path, policy: str, other: str, *given: Any) -> Any:
+    """An update that begins beside the other policy's, and says from when to when it took."""
+    began, number = time.monotonic(), learner.iteration
+    meet(learner, folder, f"{policy} {number}", f"{other} {number}")
+    row = learner.update(*given)
+    took = json.dumps([began, time.monotonic()])
+    (folder / f"{policy} {number}.json").write_text(took, encoding="utf-8")
+    return row
+
+
+def gangs(address: str, folder: Path) -> dict[str, Any]:
+    """A gang for each policy, one killed after step 2, until step 3; one process goes on."""
+    from flowzoo.baselines.backends.ray.learners import GangLearner
+    from flowzoo.baselines.trainer import Trainer, train
+
+    found = gangs_alone(address, folder / "gangs-alone")
+    others = {"generator": "aggregator", "aggregator": "generator"}
+    seen: list[int] = []
+
+    def update(self: Any, *given: Any) -> Any:
+        pids = one.backend._gangs.pids
+        there = folder / "met" / "-".join(str(pids[name][0]) for name in others)
+        return self.apply(timed_update, there, self._policy, others[self._policy], *given)
+
+    def disturb(row: dict[str, Any]) -> None:
+        seen.append(row["step"])
+        if seen == [0, 1, 2]:
+            os.kill(one.backend._gangs.pids["generator"][0], signal.SIGKILL)
+        if row["step"] == 3:
+            raise InterruptedError
+
+    words = ("generator=1", "aggregator=1")
+    there = settings(address, folder / "apart", **APART, rollout_workers=1, learner_workers=words)
+    usual, GangLearner.update = GangLearner.update, update
+    try:
+        one = Trainer(there)
+        with suppress(InterruptedError):
+            one.train(disturb)
+    finally:
+        GangLearner.update = usual
+    train(settings("", folder / "apart", **APART))
+    train(settings("", folder / "apart-local", **APART))
+    return {**found, "seen": seen}
 
 
 # -- the world ------------------------------------------------------------------------------------
