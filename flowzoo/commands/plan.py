@@ -16,6 +16,7 @@ from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
+    from flowzoo.baselines.settings.learner_gangs import GangPlan
     from flowzoo.baselines.sizing.layouts import Layout, RunSizes
 
 GIB = 2**30
@@ -93,10 +94,20 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
         "spare": SPARE,
         "policies": {name: policy_numbers(sizes, name) for name in sizes.plan.names},
         "layouts": layouts,
+        "gangs": [gang_numbers(sizes, gang, room) for gang in sizes.gangs],
         "tokens": tokens._asdict(),
         "reply_tokens": sizes.plan.budgets.reply,
         "rates": rates._asdict(),
     }
+
+
+def gang_numbers(sizes: RunSizes, gang: GangPlan, room: int) -> dict[str, Any]:
+    """What there is to say of learner workers; `room` are the bytes of a GPU that may be used."""
+    gpus, size = sizes.learner_gpus, sizes.gang(gang)
+    return {
+        "policies": list(gang.policies), "workers": gang.workers, "gpus": gpus * gang.workers,
+        "learner_bytes": size, "fits": size <= gpus * room if gpus else None,
+    }  # fmt: skip
 
 
 def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
@@ -141,6 +152,8 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
 
 def is_chosen(layout: Layout, config: TrainConfig) -> bool:
     """Whether the settings name this layout."""
+    if config.learner_workers != 0:  # they have a table of their own
+        return False
     training = "lora" if config.lora_rank else "full"
     ranks = config.ranks or 1
     return (layout.training, layout.ranks, layout.shard) == (training, ranks, config.shard)
@@ -157,6 +170,8 @@ def show(found: dict[str, Any]) -> None:
     for names in alike.values():
         console.print(policy_table(", ".join(names), found["policies"][names[0]]))
     console.print(layout_table(found))
+    if found["gangs"]:
+        console.print(gang_table(found["gangs"]))
     for line in remarks(found):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -215,6 +230,24 @@ def policy_table(names: str, one: dict[str, Any]) -> Any:
         ),
     ):
         table.add_row(what, *[said] * wide)
+    return table
+
+
+def gang_table(gangs: Sequence[dict[str, Any]]) -> Any:
+    """What each gang of learner workers holds."""
+    from rich import box
+    from rich.table import Table
+
+    title, compact = "GiB of each learner worker", box.SIMPLE_HEAD
+    table = Table(title=title, title_justify="left", box=compact, pad_edge=False)
+    for name in ("policies", "workers", "GPUs", "learner"):
+        table.add_column(name, justify="left" if name == "policies" else "right")
+    for one in gangs:
+        fits = {True: " yes", False: " no", None: ""}[one["fits"]]
+        table.add_row(
+            ", ".join(one["policies"]), str(one["workers"]), f"{one['gpus']:g}",
+            f"{one['learner_bytes'] / GIB:,.1f}{fits}",
+        )  # fmt: skip
     return table
 
 

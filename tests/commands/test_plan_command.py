@@ -48,6 +48,27 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
     assert "* full" in said
 
 
+def test_a_plan_says_what_each_gang_of_learner_workers_holds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ray = ["--backend", "ray", "--ray-address", "HEAD:1", "--rollout-workers", "2"]
+    words = [*WORDS, *ray, "--sharing", "isolated", "--shard", "full", "--learner-gpus", "1"]
+    assert main([*words, "--json", "--learner-workers", "generator=4", "aggregator=2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    aggregator, generator = found["gangs"]
+    assert aggregator["policies"] == ["aggregator"]
+    assert (generator["workers"], generator["gpus"]) == (4, 4)
+    assert generator["learner_bytes"] < aggregator["learner_bytes"], "more ranks, smaller parts"
+    assert [aggregator["fits"], generator["fits"]] == [False, True]
+    pair = next(one for one in found["layouts"] if one["ranks"] == 2 and one["shard"] == "full")
+    assert aggregator["learner_bytes"] < pair["learner_bytes"], "one policy, not both"
+    assert not any(one["chosen"] for one in found["layouts"])
+    assert main([*words, "--learner-workers", "2"]) == 0
+    assert "aggregator, generator" in capsys.readouterr().out
+    assert main([*words, "--learner-workers", "generator=2"]) == 2
+    assert "nobody would learn aggregator" in capsys.readouterr().err
+
+
 def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--config", "paper/voting-math@pocket", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

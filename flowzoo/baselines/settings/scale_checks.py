@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
@@ -18,6 +20,13 @@ _OWN = {
         "learner_gpus": 0.0, "graders": 0,
     },
 }  # fmt: skip
+
+
+def in_one_process(config: TrainConfig) -> TrainConfig:
+    """The settings of a run that does the same in this process alone."""
+    usual = {name: default for names in _OWN.values() for name, default in names.items()}
+    told: dict[str, Any] = {**usual, "backend": "local", "shard": "none", "max_staleness": 0}
+    return replace(config, **told, engine_devices="")
 
 
 def check_scale(config: TrainConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +15,10 @@ from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import make_training_workflow
+from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.scale import Sharding
+from flowzoo.baselines.settings.scale_checks import in_one_process
 from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.baselines.sizing.activations import Activations, count_activations
 from flowzoo.baselines.sizing.memory import GIB, LearnerMemory, learner_memory
@@ -58,9 +60,7 @@ class RunSizes:
     def __init__(self, config: TrainConfig) -> None:
         """Read the shapes; nothing is loaded or asked for."""
         self._asked = config
-        alone = replace(
-            config, backend="local", ranks=0, shard="none", max_staleness=0, engine_devices=""
-        )
+        alone = in_one_process(config)
         task = make_training_workflow(alone).task.name
         with tempfile.TemporaryDirectory() as folder:
             room = Path(folder)
@@ -84,6 +84,8 @@ class RunSizes:
         self._activations: dict[tuple[str, Training], Activations] = {}
         self.models = names
         self.files = files
+        self.gangs = plan_gangs(config, names)
+        self.learner_gpus = config.learner_gpus
 
     def shape(self, policy: str) -> ModelShape:
         """The shape of a policy's model."""
@@ -141,15 +143,22 @@ class RunSizes:
 
     def learners(self, training: Training, ranks: int, shard: Sharding) -> int:
         """Bytes of all learners on one GPU: adapters of a model share it, one learns at a time."""
-        return sum(self._together(training, ranks, shard))
+        return sum(self._together(training, ranks, shard, self.plan.names))
+
+    def gang(self, gang: GangPlan) -> int:
+        """Bytes of the learners of a gang on the GPU of each of its workers."""
+        shard = self._asked.shard
+        return sum(self._together(self.training, gang.workers, shard, gang.policies))
 
     def held(self, training: Training, ranks: int, shard: Sharding) -> int:
         """The same while nothing is learnt."""
-        return self._together(training, ranks, shard)[0]
+        return self._together(training, ranks, shard, self.plan.names)[0]
 
-    def _together(self, training: Training, ranks: int, shard: Sharding) -> tuple[int, int]:
+    def _together(
+        self, training: Training, ranks: int, shard: Sharding, names: Sequence[str]
+    ) -> tuple[int, int]:
         held, most, seen = 0, 0, set[str]()
-        for name in self.plan.names:
+        for name in names:
             size = 2 if self.config.weights == "bfloat16" else 4
             if name in self.config.frozen:
                 if (self.models[name]) not in seen:
