@@ -36,7 +36,7 @@ WORDS = ("generator=4", "aggregator=2")
          (GangPlan(("generator",), 1),)),
         ({"learner_workers": ("generator=2", "aggregator=2"), "lora_rank": 4},
          (GangPlan(("aggregator", "generator"), 2),)),
-        ({"learner_workers": WORDS, "lora_rank": 4, "models": ("generator=pocket:math:s",)},
+        ({"learner_workers": WORDS, "lora_rank": 4, "models": ("generator=pocket",)},
          (GangPlan(("aggregator",), 2), GangPlan(("generator",), 4))),
     ],
 )  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,13 @@ import torch
 from flowzoo.agents import Request
 from flowzoo.baselines import opening
 from flowzoo.baselines.assemble import open_engines
+from flowzoo.baselines.backends.at_once import at_once
 from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.run import directory
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer
 from flowzoo.cli import main
+from flowzoo.files import free_path
 
 
 class Poisoned:
@@ -93,6 +98,41 @@ def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
         trainer.train()
     rows = (tmp_path / "nonfinite-000001.jsonl").read_text().splitlines()
     assert {json.loads(line)["role"] for line in rows} == {"generator"}
+
+
+def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners in threads, as those of gangs are; both come to save at once if they can."""
+    trainer, meeting = make(tmp_path), threading.Barrier(2)
+
+    def spoil() -> None:
+        for learner in trainer.learners.values():
+            with torch.no_grad():
+                learner.parameters[-1].fill_(math.nan)
+
+    def late(path: Path) -> Path:
+        found = free_path(path)
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(1)
+        return found
+
+    def together(works: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        return at_once([{name: work} for name, work in works.items()], lambda: None)
+
+    trainer.engines.before_learning = spoil  # type: ignore[method-assign]
+    trainer.backend.together = together  # type: ignore[method-assign]
+    monkeypatch.setattr(directory, "free_path", late)
+    with pytest.raises(NonFiniteError, match="the loss of") as caught:
+        trainer.train()
+    rows = {
+        path: {json.loads(line)["role"] for line in path.read_text().splitlines()}
+        for path in tmp_path.glob("nonfinite-000001.jsonl*")
+    }
+    assert sorted(rows.values(), key=str) == [{"aggregator"}, {"generator"}]
+    (note,) = caught.value.__notes__
+    (mine,) = [roles for path, roles in rows.items() if note.endswith(f"saved in {path}")]
+    assert f"policy {mine.pop()}:" in note
 
 
 def test_the_command_line_says_it_in_one_line(

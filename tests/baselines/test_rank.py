@@ -1,0 +1,53 @@
+"""What a gang of learner workers makes of the settings: the learners of its own policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="learners need flowzoo[train]")
+
+import torch
+
+from flowzoo.baselines.assemble import make_learners
+from flowzoo.baselines.engines import hf
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.plan import resolve
+from flowzoo.baselines.rank import open_learners
+from flowzoo.baselines.settings.config import TrainConfig
+
+APART: dict[str, Any] = {
+    "workflow": "voting", "model": "pocket:xs", "sharing": ("isolated",), "problems": 2,
+    "samples": 4, "shard_jobs": 2, "backend": "ray", "ray_address": "local", "rollout_workers": 2,
+    "learner_workers": ("generator=1", "aggregator=1"), "threads": 1, "schedule": "linear",
+    "schedule_clock": "update",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "models": ("generator=pocket",)}])
+def test_gangs_have_their_own_learners_as_one_process_has_them(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(**APART | changes)
+    plan = resolve(config)
+    loaded = load_policies(config, plan.names, plan.workflow.task.name)
+    whole = make_learners(loaded, plan.learners)
+    models: list[str] = []
+    usual = hf.load_model
+
+    def load(path: str, *how: Any) -> Any:
+        models.append(path)
+        return usual(path, *how)
+
+    monkeypatch.setattr(hf, "load_model", load)
+    gangs = {gang.policies: open_learners(config, gang.policies) for gang in plan.gangs}
+    assert len(gangs) == len(models) == 2, "a model each"
+    apart = {name: one for learners in gangs.values() for name, one in learners.items()}
+    assert [tuple(learners) for learners in gangs.values()] == list(gangs)
+    for name, learner in whole.items():
+        for mine, theirs in zip(learner.parameters, apart[name].parameters, strict=True):
+            assert torch.equal(mine, theirs)
+    for _ in range(3):
+        for name, learner in whole.items():
+            assert apart[name].update([], []) == learner.update([], []), "the schedule's time"
