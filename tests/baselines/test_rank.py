@@ -13,6 +13,7 @@ import torch
 from flowzoo.baselines.assemble import make_learners
 from flowzoo.baselines.engines import hf
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.schedules import lr_at
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.rank import open_learners
 from flowzoo.baselines.settings.config import TrainConfig
@@ -48,6 +49,8 @@ def test_gangs_have_their_own_learners_as_one_process_has_them(
     for name, learner in whole.items():
         for mine, theirs in zip(learner.parameters, apart[name].parameters, strict=True):
             assert torch.equal(mine, theirs)
-    for _ in range(3):
-        for name, learner in whole.items():
-            assert apart[name].update([], []) == learner.update([], []), "the schedule's time"
+    for count in range(6):  # updates of both, in turns
+        name = ("aggregator", "generator")[count % 2]
+        rate = lr_at(count, plan.learners[name])
+        for learner in (whole[name], apart[name]):
+            assert learner.update([], [])["learn/lr"] == rate
