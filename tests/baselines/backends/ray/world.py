@@ -17,18 +17,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
+from said import said
+from world_gangs import gang_alone, gangs_alone, meet
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.worker import Loaded
-from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.errors import UsageError
 
 CASES = ("faults", "pool", "gang", "gangs", "learners", "graders", "ahead", "further")
 """In the order in which they are played: some need the nodes that earlier ones have added."""
@@ -121,14 +122,6 @@ def publish(pool: Any, version: int, weights: int, within: float = 60.0) -> int:
     file = ray.put(np.frombuffer(str(weights).encode(), np.uint8))
     pool.publish("p", version, file, str(weights))
     return pool.prove(["p"], within)
-
-
-def said(work: Callable[[], Any]) -> str:
-    try:
-        work()
-    except FlowzooError as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing was raised"
 
 
 def pool(address: str, folder: Path) -> dict[str, Any]:
@@ -344,135 +337,13 @@ def graders(address: str, folder: Path) -> dict[str, Any]:
     return {**found, "when they hung": there, "seen": seen}
 
 
-# -- a gang alone ----------------------------------------------------------------------------------
-
-
-class TinyLearner:
-    """What a learner worker needs of a learner."""
-
-    notes = ("a note",)
-    model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
-
-    def __init__(self) -> None:
-        self.steps, self.lr_scale = 0, 1.0
-
-    def join(self, gang: Any) -> None:
-        self.gang = gang
-
-
-def tiny_learners() -> dict[str, Any]:
-    return {"p": TinyLearner()}
-
-
-def together(learner: Any, what: str) -> list[Any]:
-    """Something collective, of which the second rank fails in a way of its own."""
-    learner.steps += 1
-    if learner.gang.rank == 1:
-        if what == "raises":
-            raise UsageError("no such row")
-        if what == "dies":
-            os._exit(1)
-        if what == "sleeps":
-            time.sleep(60)
-    return learner.gang.gather((what, learner.lr_scale, os.getpid()))
+# -- gangs of learner workers ----------------------------------------------------------------------
 
 
 def gang(address: str, folder: Path) -> dict[str, Any]:
-    """Two ranks that work together, until one does not."""
-    import ray
-
-    from flowzoo.baselines.backends.ray import learners as gangs
-    from flowzoo.baselines.backends.ray.cluster import connect
-    from flowzoo.baselines.backends.ray.worker import OpenPlayer
-
+    """Two ranks that work together, on a node that is added for them."""
     CLUSTER.add_node(**{**NODE, "num_cpus": 2})
-    connect(address, {})
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    usual, gangs.GRACE_S = gangs.DONE_WITHIN_S, 2.0
-    found: dict[str, Any] = {}
-    for what in ("raises", "dies", "sleeps"):
-        gangs.DONE_WITHIN_S = 3.0 if what == "sleeps" else 60.0
-        opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners", ())
-        one, group = gangs.start_learners(2, opener, 1, 0)
-        found["strategy"] = ray.util.placement_group_table(group)["strategy"]
-        learner = one.join("none")["p"]
-        learner.lr_scale = 0.5
-        found["works"] = learner.apply(together, "works")
-        found["state"] = [learner.notes, learner.steps, learner.lr_scale]
-        began = time.monotonic()
-        found[what] = said(partial(learner.apply, together, what))
-        found[f"{what}, seconds"] = time.monotonic() - began
-        ray.util.remove_placement_group(group)
-    gangs.DONE_WITHIN_S = usual
-    ray.shutdown()
-    return found
-
-
-# -- gangs that learn at the same time -------------------------------------------------------------
-
-
-def tiny_learners_of(policies: Sequence[str]) -> dict[str, Any]:
-    return {policy: TinyLearner() for policy in policies}
-
-
-def meet(learner: Any, folder: Path, name: str, other: str) -> int:
-    """Begin, and go on when the other has begun."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).touch()
-    deadline = time.monotonic() + 60
-    while not (folder / other).exists():
-        if time.monotonic() > deadline:
-            raise UsageError(f"{other} has not begun beside {name}")
-        time.sleep(0.01)
-    return os.getpid()
-
-
-def upset(learner: Any, folder: Path, name: str, other: str, what: str) -> None:
-    """Begin beside the other, and fail; or go on for long."""
-    meet(learner, folder, name, other)
-    if what == "raises":
-        raise UsageError("no such row")
-    if what == "dies":
-        os._exit(1)
-    time.sleep(60)
-
-
-def gangs_alone(address: str, folder: Path) -> dict[str, Any]:
-    """A gang of two policies and one of another; the second fails while the first works."""
-    import ray
-
-    from flowzoo.baselines.backends.ray.cluster import connect
-    from flowzoo.baselines.backends.ray.learner_gangs import LearnerGangs
-    from flowzoo.baselines.backends.ray.worker import OpenPlayer
-    from flowzoo.baselines.settings.learner_gangs import GangPlan
-
-    connect(address, {})
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners_of", ())
-    found: dict[str, Any] = {}
-    for what in ("raises", "dies"):
-        some = LearnerGangs([GangPlan(("a", "c"), 1), GangPlan(("b",), 1)], opener, 1, 0)
-        tables = [ray.util.placement_group_table(group) for group in some.groups]
-        found["strategies"] = [table["strategy"] for table in tables]
-        learners = some.join("none")
-        pairs = {"a": "b", "b": "a", "c": "a"}
-        there = folder / what
-        found["works"] = some.together(
-            {one: partial(learners[one].apply, meet, there, one, pairs[one]) for one in learners}
-        )
-        ends = {"a": "sleeps", "b": what}
-        began = time.monotonic()
-        found[what] = said(
-            partial(some.together, {
-                one: partial(learners[one].apply, upset, there / "then", one, pairs[one], end)
-                for one, end in ends.items()
-            })
-        )  # fmt: skip
-        found[f"{what}, seconds"] = time.monotonic() - began
-        for group in some.groups:
-            ray.util.remove_placement_group(group)
-    ray.shutdown()
-    return found
+    return gang_alone(address)
 
 
 def timed_update(learner: Any, folder: Path, policy: str, other: str, *given: Any) -> Any:
