@@ -293,9 +293,11 @@ def layout_table(found: dict[str, Any]) -> Any:
 def remarks(found: dict[str, Any]) -> list[str]:
     """What the tables do not say."""
     tokens, rates = found["tokens"], found["rates"]
+    chosen = any(one["chosen"] for one in found["layouts"])
     said = [
-        "* as the settings say. Not counted: CUDA's context, NCCL, graphs of the engine and gaps "
-        f"of the allocator, for which {found['spare']:.0%} of a GPU are left.",
+        ("* as the settings say. " if chosen else "")
+        + "Not counted: CUDA's context, NCCL, graphs of the engine and gaps of the allocator, "
+        f"for which {found['spare']:.0%} of a GPU are left.",
         f"tokens at most: {tokens['sampled']:,} of replies in training, {tokens['evaluated']:,} in "
         f"evaluations (one call of every agent, each of {found['reply_tokens']:,} tokens)"
         + (f", {tokens['read']:,} of prompts" if tokens["read"] else "; prompts are unknown"),
