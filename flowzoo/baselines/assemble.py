@@ -15,7 +15,7 @@ from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
 from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel, TransformersEngines
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.schedules import UpdateTurn
+from flowzoo.baselines.learner.optimizers import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.problems.difficulty import training_indices
 from flowzoo.baselines.settings.algorithms import Algorithm

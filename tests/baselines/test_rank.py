@@ -13,7 +13,7 @@ import torch
 from flowzoo.baselines.assemble import make_learners
 from flowzoo.baselines.engines import hf
 from flowzoo.baselines.engines.hf import load_policies
-from flowzoo.baselines.learner.schedules import lr_at
+from flowzoo.baselines.learner.optimizers import lr_at
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.rank import open_learners
 from flowzoo.baselines.settings.config import TrainConfig

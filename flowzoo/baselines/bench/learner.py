@@ -141,7 +141,7 @@ def whole_step(job: dict[str, Any]) -> Any:
     run = trainer("single", job["rows"] // 8, job["folder"])
     for learner in run.learners.values():
         assert isinstance(learner, Learner)
-        learner.config = replace(learner.config, microbatch_rows=job["microbatch"])
+        learner.gradient.config = replace(learner.config, microbatch_rows=job["microbatch"])
 
     def step() -> int:
         before = run.state.tokens

@@ -1,4 +1,4 @@
-"""The optimiser of one policy: which, on which parameters, in which number format.
+"""The optimiser of one policy: which, on which parameters, in which format, at which rate.
 
 | | bytes a weight for weights, gradient and state |
 |---|---|
@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -234,3 +235,32 @@ def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
         0, 1 << 16, bits.shape, dtype=torch.int32, device=bits.device, generator=noise
     )
     return (bits & -(1 << 16)).view(torch.float32).bfloat16()
+
+
+class UpdateTurn(NamedTuple):
+    """Which of a run's policies a learner is; each is updated once an iteration, in their order."""
+
+    place: int = 0
+    of: int = 1
+
+    def tick(self, iteration: int) -> int:
+        """How many updates of all policies come before this one's, both counted from 0.
+
+        It follows from the settings, so learners that never meet agree about it.
+        """
+        return iteration * self.of + self.place
+
+
+ALONE = UpdateTurn()
+"""Of the only policy."""
+
+
+def lr_at(tick: int, config: LearnerConfig) -> float:
+    """Learning rate at a tick of the clock, counted from 0."""
+    if tick < config.warmup:
+        return config.lr * (tick + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.lr
+    done = min((tick - config.warmup) / (config.iterations - config.warmup), 1.0)
+    left = 1 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return config.min_lr + (config.lr - config.min_lr) * left

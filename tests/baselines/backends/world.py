@@ -275,7 +275,7 @@ def stop(case: dict[str, Any], rows: Sequence[Call]) -> Any:
         def bad(*given: Any) -> Any:
             raise NonFiniteError("poisoned", [0], [given[0][0].call])
 
-        learner._loss = bad  # type: ignore[method-assign]
+        learner.gradient._loss = bad  # type: ignore[method-assign]
     try:
         learner.update(rows, advantages_of(rows))
     except NonFiniteError as error:

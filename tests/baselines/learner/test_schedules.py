@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.schedules import UpdateTurn, lr_at
+from flowzoo.baselines.learner.optimizers import UpdateTurn, lr_at
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.policy_map import numbers_by_role
 from flowzoo.errors import UsageError

@@ -152,7 +152,7 @@ def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(
     model = tiny_model()
     learner = Learner(model, CONFIG)
     made = make_rows(rows, ADVANTAGES, CONFIG)
-    effect = UpdateEffect(learner._forward, model, made, key=1)
+    effect = UpdateEffect(learner.gradient.forward, model, made, key=1)
     assert len(effect._places) == sum(map(len, effect._own.values())) == 5
     assert effect.metrics(model) == {"learn/update_kl": 0.0, "learn/update_ratio_max": 1.0}
     with torch.no_grad():

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.schedules import UpdateTurn
+from flowzoo.baselines.learner.optimizers import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import load, save
