@@ -12,78 +12,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.envs.episode.faults import (
-    WorkflowError,
-    check_note,
-    check_results,
-    effect_fault,
-    is_chat,
-    outcome_fault,
-    score_fault,
-    script_failure,
-    ungraded,
-)
-from flowzoo.envs.episode.replay import (
-    ReplayTrace,
-    check_effects,
-    check_turns,
-    diverged,
-    replay_trace,
-)
+from flowzoo.envs.episode.faults import check_results, score_fault, ungraded
+from flowzoo.envs.episode.replay import ReplayTrace, diverged, replay_trace
+from flowzoo.envs.episode.stepping import LogEntry, ScriptRun
 from flowzoo.envs.episode.turns import Turn
-from flowzoo.envs.script import (
-    RESULTS,
-    Ask,
-    Effect,
-    EffectResult,
-    Grade,
-    InterimScore,
-    Outcome,
-    Reply,
-    Run,
-    Script,
-    Truth,
-)
+from flowzoo.envs.script import Effect, EffectResult, Grade, Outcome, Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
-LogEntry = str | EffectResult
 
-
-class Episode:
+class Episode(ScriptRun):
     """A workflow script in progress.
 
     Exactly one of these holds at any time: `asks` is not empty (replies are awaited), `effects` is
     not empty (results are awaited), or `done`.
     """
 
-    __slots__ = (
-        "_before",
-        "_buffer",
-        "_counts",
-        "_lone",
-        "_requested",
-        "_script",
-        "asks",
-        "done",
-        "effects",
-        "forms",
-        "interim_phase",
-        "interim_score",
-        "key",
-        "log",
-        "max_cycles",
-        "outcome",
-        "phases",
-        "problem",
-        "truncated",
-        "truths",
-        "turns",
-        "workflow",
-    )  # fmt: skip
+    __slots__ = ("key",)
 
     def __init__(
         self, workflow: Workflow, problem: Problem, key: str = "", max_cycles: int | None = None
@@ -102,30 +50,6 @@ class Episode:
         self.max_cycles = max_cycles
         self._restart(None)
 
-    def _restart(self, before: ReplayTrace | None) -> None:
-        self.log: list[LogEntry] = []
-        self.turns: list[Turn] = []
-        """Every turn opened so far, in call order."""
-        self.truths: dict[int, float] = {}
-        self.forms: dict[int, float] = {}
-        self.interim_score: float | None = None
-        """What the episode would score if it ended here, where the script has said so."""
-        self.interim_phase = 0
-        """Number of phases that had been opened when the script said so."""
-        self.phases = 0
-        self.asks: tuple[Turn, ...] = ()
-        self.effects: tuple[Effect, ...] = ()
-        self.outcome: Outcome | None = None
-        self.done = False
-        self.truncated = False
-        self._buffer: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
-        self._lone = False
-        self._before = before
-        self._requested: list[Effect] = []
-        self._script: Script = self.workflow.script(self.problem)
-        self._advance(None)
-
     # -- driving -------------------------------------------------------------------------------
 
     @property
@@ -139,11 +63,6 @@ class Episode:
     def pending_effects(self) -> list[tuple[Problem, Effect]]:
         """The effects that wait for results, with their problem."""
         return [(self.problem, effect) for effect in self.effects]
-
-    @property
-    def requested(self) -> Sequence[Effect]:
-        """Every effect requested so far; results stand in `log` in the same order."""
-        return self._requested
 
     def reply(self, agent: str, text: str) -> None:
         """Give the reply of one open turn; the script resumes after the last of its phase.
@@ -225,115 +144,6 @@ class Episode:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
         return quick_tuple(Reply, (turn.call, turn.agent, told, strict, lenient))
 
-    def _advance(self, value: Any) -> None:
-        try:
-            item = self._script.send(value)
-            while type(item) is Truth or type(item) is InterimScore:
-                self._note(item)
-                item = self._script.send(None)
-        except StopIteration as stop:
-            fault = outcome_fault(stop.value)
-            if fault:
-                raise self._failure(fault) from None
-            self.outcome = stop.value
-            self.done = True
-        except Exception as error:
-            said = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
-            raise self._failure(said, error) from error
-        else:
-            self._open(item)
-
-    def _note(self, item: Truth | InterimScore) -> None:
-        check_note(item)
-        if isinstance(item, InterimScore):
-            self.interim_score, self.interim_phase = float(item.score), self.phases
-            return
-        of, value, form = item
-        self.truths[of.call] = float(value)
-        if form is not None:
-            self.forms[of.call] = float(form)
-
-    def _open(self, item: Any) -> None:
-        kind = type(item)
-        self._lone = kind is not list
-        if kind is Ask:
-            self._open_phase([item])
-            return
-        if kind in RESULTS:
-            self._open_effects([item])
-            return
-        items = [item] if self._lone else item
-        kinds = set(map(type, items))
-        if kinds == {Ask}:
-            self._open_phase(items)
-        elif kinds and kinds <= RESULTS.keys():
-            self._open_effects(items)
-        else:
-            got = ", ".join(type(entry).__name__ for entry in items) or "an empty list"
-            raise self._failure(
-                "yield an Ask, a Truth, an InterimScore, an effect "
-                f"({', '.join(kind.__name__ for kind in RESULTS)}), or a list of Asks or of "
-                f"effects; got {got}"
-            )
-
-    def _open_effects(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            fault = effect_fault(effect)
-            if type(effect) is Run and not self._may_run():
-                fault = (
-                    "the script yields Run, and the workflow does not say that it runs programs: "
-                    "set `runs_programs = True`, so that users are told how they are confined"
-                )
-            if fault:
-                raise self._failure(fault)
-        if self._before is not None:
-            check_effects(self.workflow.name, self._before, len(self._requested), effects)
-        self._requested += effects
-        self.effects = tuple(effects)
-
-    def _may_run(self) -> bool:
-        return self.workflow.runs_programs or self.workflow.task.runs_programs
-
-    def _open_phase(self, asks: list[Ask]) -> None:
-        if self.max_cycles is not None and self._over_budget(asks):
-            self._script.close()
-            self.outcome = Outcome(score=0.0)
-            self.done = self.truncated = True
-            return
-        opened: list[Turn] = []
-        known, counts = self.workflow.agents, self._counts
-        call, phase, logged = len(self.turns), self.phases, len(self.log)
-        for slot, ask in enumerate(asks):
-            agent = ask.agent
-            if agent not in known:
-                raise self._failure(str(unknown("agent", agent, known)))
-            if type(ask.messages) is not str and not is_chat(ask.messages):
-                raise self._failure(
-                    f"the prompt of {agent} must be a str or a list of messages with a role and a "
-                    f"content, both str; got {ask.messages!r:.200}"
-                )
-            turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
-            counts[agent] = turn.turn + 1
-            opened.append(turn)
-        if len(opened) > 1 and len({turn.agent for turn in opened}) < len(opened):
-            raise self._failure("an agent may be asked only once in a phase")
-        self.phases += 1
-        self.turns += opened
-        self.asks = tuple(opened)
-        if self._before is not None:
-            check_turns(self.workflow.name, self._before, opened)
-
-    def _over_budget(self, asks: list[Ask]) -> bool:
-        """Whether one of these agents has been asked `max_cycles` times already."""
-        counts, most = self._counts, self.max_cycles
-        return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
-
-    def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
-        """The error to raise, naming the script's line that raised `error` or that yielded last."""
-        return script_failure(
-            self.workflow, self.problem, self._script, message, error, self.transcript()
-        )
-
     # -- replaying -----------------------------------------------------------------------------
 
     def fork(self, key: str | None = None) -> Episode:
@@ -394,16 +204,3 @@ class Episode:
         if self.outcome is None:
             raise UsageError("the episode is not finished: reply and resolve until `done`")
         return self.outcome
-
-    def transcript(self) -> list[dict[str, Any]]:
-        """What was said so far: one plain dict per turn, open ones with `reply` None."""
-        return [
-            {
-                "agent": turn.agent,
-                "turn": turn.turn,
-                "phase": turn.phase,
-                "messages": turn.observe(),
-                "reply": turn.said if turn.reply else self._buffer.get(turn.agent),
-            }
-            for turn in self.turns
-        ]

@@ -14,7 +14,7 @@ import pytest
 
 from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Run, Truth, Workflow
 from flowzoo.envs.api.registry import make_workflow
-from flowzoo.envs.episode.episode import WorkflowError
+from flowzoo.envs.episode.faults import WorkflowError
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.testing import advance, check_workflow, play_out
