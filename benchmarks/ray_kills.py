@@ -2,11 +2,11 @@
 
     python benchmarks/ray_kills.py [--kills 20] [--seed 0] [--out FOLDER]
 
-Two nodes on this machine, two workers, the pocket model at its smallest size. After every step but
-the first, whose weights are those of the files, a seeded choice of a worker is killed with SIGKILL
-after a seeded part of a second: while it plays, loads weights, starts, or waits. Metrics,
-transcripts (every token and log-probability of the rows) and weights must then be those of
-`--backend local` with the same shards, bit for bit. Exit status 1 if they are not.
+Two nodes on this machine, two workers, the pocket model at its smallest size. One after another,
+each a seeded time after the last, a worker is killed with SIGKILL: while it plays, loads weights,
+starts, or waits. Metrics, transcripts (every token and log-probability of the rows) and weights
+must then be those of `--backend local` with the same shards, bit for bit. Exit status 1 if they are
+not, or if the run was over before the last kill.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import random
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ray_cluster import NODE, be_apart, cluster_of, workers_now
+from ray_cluster import NODE, Killer, be_apart, cluster_of, meanwhile
 
 WORKERS = 2
 SETTINGS: dict[str, Any] = {
@@ -33,53 +29,8 @@ SETTINGS: dict[str, Any] = {
     "eval_problems": 4, "eval_every": 5, "checkpoint_every": 5, "transcripts_every": 1,
     "threads": 1, "microbatch_tokens": 1000, "max_tokens": 24,
 }  # fmt: skip
-WITHIN_S = 1.5
-"""A worker is killed at most so long after a step has ended."""
-
-
-class Kill(NamedTuple):
-    """One of them."""
-
-    after_step: int
-    seconds: float
-    """After the end of that step."""
-    pid: int
-    doing: str
-
-
-class Steps:
-    """Kills one worker after every step but the first."""
-
-    def __init__(self, kills: int, seed: int) -> None:
-        self._left, self._rng = kills, random.Random(seed)
-        self.done: list[Kill] = []
-        self._under_way: list[threading.Thread] = []
-        self._over = threading.Event()
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        """A step has ended."""
-        if row["step"] and self._left:
-            self._left -= 1
-            given = (row["step"], self._rng.uniform(0, WITHIN_S), self._rng.random())
-            one = threading.Thread(target=self._kill, args=given)
-            one.start()
-            self._under_way.append(one)
-
-    def _kill(self, step: int, seconds: float, which: float) -> None:
-        time.sleep(seconds)
-        while not (there := workers_now()):  # Ray is starting them again
-            if self._over.wait(0.05):
-                return
-            seconds += 0.05
-        one = there[int(which * len(there))]
-        os.kill(one.pid, signal.SIGKILL)
-        self.done.append(Kill(step, seconds, one.pid, one.doing or "waits"))
-
-    def wait(self) -> None:
-        """The run has ended: wait until what was begun is done, or given up."""
-        self._over.set()
-        for one in self._under_way:
-            one.join()
+WITHIN_S = 3.0
+"""A worker is killed at most so long after the one before."""
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -106,7 +57,7 @@ def main() -> None:
     given = options.parse_args()
     be_apart()
     out: Path = given.out or Path(tempfile.mkdtemp(prefix="kills-"))
-    killer = Steps(given.kills, given.seed)
+    killer = Killer(given.kills, given.seed, WITHIN_S)
     with cluster_of(NODE, NODE) as cluster:
         from flowzoo.baselines.settings.config import TrainConfig
         from flowzoo.baselines.trainer import Trainer
@@ -119,13 +70,13 @@ def main() -> None:
         }
         began = time.monotonic()
         trainer = Trainer(TrainConfig(**SETTINGS, **there, steps=steps, out=str(out / "ray")))
-        trainer.train(killer)
-        killer.wait()
+        with meanwhile(killer):
+            trainer.train()
         took = time.monotonic() - began
         Trainer(TrainConfig(**SETTINGS, steps=steps, out=str(out / "local"))).train()
-    print("kill  after step  seconds  process  doing")
+    print("kill  process  doing")
     for number, kill in enumerate(killer.done, 1):
-        print(f"{number:4d} {kill.after_step:11d} {kill.seconds:8.2f} {kill.pid:8d}  {kill.doing}")
+        print(f"{number:4d} {kill.pid:8d}  {kill.doing or 'waits'}")
     mine, theirs = metrics(out / "ray"), metrics(out / "local")
     written = dict(files(out / "ray")), dict(files(out / "local"))
     equal = mine == theirs, written[0] == written[1]

@@ -68,16 +68,23 @@ def open_engines(
 ) -> Engines:
     """The engine that the settings name, started; it never becomes another one by itself.
 
-    Those of `backend` ray are in its workers.
+    Those of `backend` ray are in its workers, which open them with `open_modules` or
+    `open_replica`.
     """
-    samplings = _samplings(config, reply)
-    if config.engine == "transformers":
-        return TransformersEngines(config, trained, *samplings)
     if config.backend == "ray":
-        return EnginesElsewhere(config, trained, *samplings)
+        return EnginesElsewhere(config, trained, *_samplings(config, reply))
+    if config.engine == "transformers":
+        return open_modules(config, trained, reply)
     from flowzoo.baselines.engines.vllm import VLLMEngines
 
-    return VLLMEngines(config, trained, learners, *samplings, problems)
+    return VLLMEngines(config, trained, learners, *_samplings(config, reply), problems)
+
+
+def open_modules(
+    config: TrainConfig, trained: Mapping[str, LoadedPolicy], reply: int
+) -> TransformersEngines:
+    """Engines that sample with the very modules of `trained`, in this process."""
+    return TransformersEngines(config, trained, *_samplings(config, reply))
 
 
 def open_replica(

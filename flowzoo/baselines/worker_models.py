@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
-from flowzoo.baselines.assemble import open_engines, open_replica
+from flowzoo.baselines.assemble import open_modules, open_replica
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.engines.evaluation import sample_jobs
-from flowzoo.baselines.engines.hf import Engines, load_policies, policy_models
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.plan import RunPlan
 from flowzoo.baselines.settings.config import TrainConfig
 
@@ -23,7 +23,7 @@ class LearnerModels:
         """Load the models as a run with these settings starts with them."""
         task = plan.workflow.task.name
         self._loaded = load_policies(config, plan.names, task, config.frozen)
-        self.engines: Engines = open_engines(config, self._loaded, {}, [], plan.budgets.reply)
+        self.engines = open_modules(config, self._loaded, plan.budgets.reply)
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         """See `ShardPlayer`; the digest is of what the model computes with."""

@@ -1,4 +1,4 @@
-"""Engines that are in other processes alone: here policies have names, and answer nothing."""
+"""Engines that are in rollout workers alone: their driver has names, and nothing that answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from flowzoo.errors import FlowzooError
 class ElsewherePolicy(TemplatedPolicy):
     """Says how a policy samples that rollout workers have."""
 
-    batching: Batching = "stream"
-
     def __init__(
-        self, name: str, chat: ChatTokenizer, sampling: Sampling, thinking: bool | None
+        self,
+        name: str,
+        chat: ChatTokenizer,
+        sampling: Sampling,
+        thinking: bool | None,
+        batching: Batching,
     ) -> None:
-        """Describe it in the words of `flowzoo.agents.vllm.policy.VLLMPolicy`."""
+        """Describe it in the words of the workers' policies."""
         self.name = self.original = name  # `thinking_as` renames a copy
         self.sampling, self.thinking, self._chat = sampling, thinking, chat
-        self.template_id = chat.template_id
+        self.template_id, self.batching = chat.template_id, batching
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Refuse: who plays is a worker."""
@@ -36,7 +39,7 @@ class ElsewherePolicy(TemplatedPolicy):
 
 
 class EnginesElsewhere:
-    """See `flowzoo.baselines.engines.hf.Engines`: a backend plays with engines of its own."""
+    """See `flowzoo.baselines.engines.hf.Engines`: rollout workers play."""
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class EnginesElsewhere:
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
-        """Describe a player and a judge of every policy.
+        """Describe a player and a judge of every policy; whether a model plays, workers try.
 
         Raises:
             UsageError: `config.thinking` names no policy, or a model has no switch for thoughts.
@@ -55,9 +58,11 @@ class EnginesElsewhere:
             name: ChatTokenizer(one.tokenizer, {}, switches[name]) for name, one in trained.items()
         }
 
+        batching: Batching = "static" if config.engine == "transformers" else "stream"
+
         def make(sampling: Sampling) -> dict[str, Policy]:
             return {
-                name: ElsewherePolicy(name, chats[name], sampling, switches[name])
+                name: ElsewherePolicy(name, chats[name], sampling, switches[name], batching)
                 for name in trained
             }
 

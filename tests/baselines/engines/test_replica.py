@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,15 +12,17 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 import torch
 
-from flowzoo.agents import Sampling
+from flowzoo.agents import Roster, Sampling
+from flowzoo.agents.evaluation.protocol import decoding
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.baselines.assemble import open_replica
+from flowzoo.baselines.backends.plays import players_of
 from flowzoo.baselines.backends.ray.proof import ReplicaProof
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.sync_proof import SyncError
 from flowzoo.baselines.engines.bundle import share_of_bundle
 from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
-from flowzoo.baselines.engines.hf import load_policies, policy_models
+from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.engines.vllm import engine_keys
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
@@ -139,5 +142,13 @@ async def test_a_driver_has_names_and_no_engine() -> None:
     assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
     engines = EnginesElsewhere(config, trained, Sampling(), Sampling(temperature=0.0))
     assert engines.judges["judge"].sampling.temperature == 0  # type: ignore[attr-defined]
+    own = TransformersEngines(config, trained, Sampling(), Sampling(temperature=0.0))
+    for name in NAMES:
+        for one, other in ((engines.players, own.players), (engines.judges, own.judges)):
+            assert decoding(one[name]) == decoding(other[name])
+            assert one[name].batching == other[name].batching == "static"
+            assert players_of(Roster({"r": one[name]})) == players_of(Roster({"r": other[name]}))
+    streams = EnginesElsewhere(replace(config, engine="vllm"), trained, Sampling(), Sampling())
+    assert streams.players["judge"].batching == "stream"
     with pytest.raises(FlowzooError, match="'judge' samples in rollout workers, and not here"):
         await engines.players["judge"].generate([])

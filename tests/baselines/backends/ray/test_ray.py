@@ -59,6 +59,11 @@ def test_a_run_has_the_numbers_of_one_process_whoever_dies(
     assert len(rows) == 6
     assert repeated_rows(world / "ray") == rows
     same_files(world / "local", world / "ray", 5)
+    summaries = [
+        json.loads((world / name / "summary.json").read_text(encoding="utf-8")) | {"minutes": 0}
+        for name in ("local", "ray")
+    ]
+    assert summaries[0] == summaries[1], "a driver without engines knows how its policies sample"
 
 
 def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
