@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flowzoo.baselines.settings.learning import LossOptions, OptimiserOptions
 from flowzoo.baselines.settings.parts import (
     EngineOptions,
     EvaluationOptions,
-    LossOptions,
     ModelSettings,
-    OptimiserOptions,
     RunSettings,
     SamplingOptions,
 )
