@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
+from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.names import agent_names, role_of
+from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.settings.policy_map import agent_policies
-from flowzoo.baselines.settings.sft import Taught
+from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft.choose import SftCounts, reason_against
 from flowzoo.baselines.sft.sources import RecordedReply, SampledLength, Transcript
 from flowzoo.envs import Call
@@ -140,3 +142,28 @@ def _row(
         lenient=reply.readable, truth=reply.truth, parts={}, reward=0.0, state_hash="", prompts="",
         policy=policy, prompt_ids=prompt, output_ids=output, logps=(0.0,) * len(output),
     )  # fmt: skip
+
+
+def row_maker(
+    config: SftConfig,
+    roles: Roles,
+    policies: Mapping[str, str],
+    trained: Mapping[str, LoadedPolicy],
+) -> RowMaker:
+    """What makes rows for every policy of `trained` that is not frozen; `policies` by role.
+
+    Raises:
+        UsageError: a model has no switch for thoughts, or a template ends no turn.
+    """
+    switches = read_thinking(config.thinking, trained)
+    return RowMaker(
+        roles,
+        policies,
+        {
+            name: RowTokenizer.of(
+                one.weights.model, one.tokenizer, switches[name], config.max_length
+            )
+            for name, one in trained.items()
+            if not one.frozen
+        },
+    )

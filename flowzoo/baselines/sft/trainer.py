@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 
 import torch
 
 from flowzoo.agents import Roster
-from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
 from flowzoo.baselines.engines.evaluation import Evaluation
-from flowzoo.baselines.engines.hf import LoadedPolicy, load_policies
-from flowzoo.baselines.learner.choices import LossConfig
-from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.metrics import MetricRow, role_metrics
 from flowzoo.baselines.plan import make_training_workflow, token_budgets
 from flowzoo.baselines.run import checkpoint
@@ -37,11 +34,10 @@ from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.settings.sft import SftConfig
-from flowzoo.baselines.sft.choose import (
-    SftCounts,
-)
-from flowzoo.baselines.sft.losses import held_out_losses, rise_of_losses
-from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
+from flowzoo.baselines.sft.choose import SftCounts
+from flowzoo.baselines.sft.learners import sft_learner_config
+from flowzoo.baselines.sft.losses import held_out_losses, measure_losses, rise_of_losses
+from flowzoo.baselines.sft.rows import row_maker
 from flowzoo.baselines.sft.transcripts import check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call
@@ -51,8 +47,6 @@ from flowzoo.seeding import key_rng
 LEARNT = ("learn/loss", "learn/grad_norm", "learn/trained_entropy", "learn/lr", "learn/rows",
           "learn/tokens")  # fmt: skip
 """What of the learner's metrics says something without a sampler's log-probs."""
-
-_SMALL = 10_000_000
 
 
 class SupervisedTrainer:
@@ -84,15 +78,17 @@ class SupervisedTrainer:
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
         self.trained = load_policies(settings, names, task.name, config.frozen)
-        makers = self._row_maker(self.trained)
-        self.rows = makers.rows(taught, config.replies, self.counts)
-        self.held_out = makers.rows(measured, config.replies, SftCounts())
+        maker = row_maker(config, self.roles, self.policies, self.trained)
+        self.rows = maker.rows(taught, config.replies, self.counts)
+        self.held_out = maker.rows(measured, config.replies, SftCounts())
         self.counts.trained = sum(map(len, self.rows.values()))
         self.counts.held_out = sum(map(len, self.held_out.values()))
         check_rows(self.rows, self.counts, config)
-        self.learners = make_learners(
-            self.trained, {name: self._learner_config(name) for name in self.rows}
-        )
+        configs = {
+            name: sft_learner_config(config, self.trained[name].weights, self.steps_of(name))
+            for name in self.rows
+        }
+        self.learners = make_learners(self.trained, configs)
         self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
         self.step, self.history, self.seconds = -1, list[MetricRow](), 0.0
         with ExitStack() as opened:  # closed again if a later part fails
@@ -198,29 +194,13 @@ class SupervisedTrainer:
 
     def evaluate(self, step: int) -> MetricRow:
         """Held-out losses, per token in nats, and the accuracy on the held-out problems."""
-        row = self.losses()
+        row = measure_losses(self.learners, self.held_out)
         if self.problems:
             records = self.evaluation.play(self._roster())
             self.run.save_transcripts("eval", step, records)
             row |= role_metrics(records, "eval/")
             row["eval/scores"] = [record.score for record in records]
         return row
-
-    def losses(self) -> MetricRow:
-        """`eval/loss/ROLE`, `eval/loss/mean`: cross-entropy of the held-out replies' tokens."""
-        sums: dict[str, list[float]] = {}
-        for name, learner in self.learners.items():
-            calls = self.held_out[name]
-            for role in sorted({call.role for call in calls}):
-                gaps = learner.gaps([call for call in calls if call.role == role]).double()
-                one = sums.setdefault(role, [0.0, 0.0])
-                one[0] += float(gaps.sum())
-                one[1] += gaps.numel()
-        if not sums:
-            return {}
-        total, tokens = (sum(one[part] for one in sums.values()) for part in (0, 1))
-        by_role = {f"eval/loss/{role}": one[0] / one[1] for role, one in sums.items()}
-        return by_role | {"eval/loss/mean": total / tokens}
 
     @property
     def notes(self) -> list[str]:
@@ -296,36 +276,6 @@ class SupervisedTrainer:
         return found
 
     # -- parts ---------------------------------------------------------------------------------
-
-    def _row_maker(self, trained: Mapping[str, LoadedPolicy]) -> RowMaker:
-        switches = read_thinking(self.config.thinking, trained)
-        return RowMaker(
-            self.roles,
-            self.policies,
-            {
-                name: RowTokenizer.of(
-                    one.weights.model, one.tokenizer, switches[name], self.config.max_length
-                )
-                for name, one in trained.items()
-                if not one.frozen
-            },
-        )
-
-    def _learner_config(self, policy: str) -> LearnerConfig:
-        config, steps = self.config, self.steps_of(policy)
-        weights = self.trained[policy].weights
-        size = sum(parameter.numel() for parameter in weights.model.parameters())
-        usual = 1e-3 if size < _SMALL else 2e-4 if weights.is_adapter else 1e-5
-        warmup = int(config.warmup_share * steps)
-        return LearnerConfig(
-            loss=LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None),
-            lr=config.lr or usual, min_lr=config.min_lr, schedule=config.schedule, warmup=warmup,
-            iterations=steps if config.schedule != "constant" else 0,
-            weight_decay=config.weight_decay, clip_norm=config.clip_norm, truncated="train",
-            layout=config.layout, microbatch_tokens=config.microbatch_tokens,
-            compute=config.compute, weights=config.weights, optimizer=config.optimizer,
-            gradient_checkpointing=config.gradient_checkpointing,
-        )  # fmt: skip
 
     def _roster(self) -> Roster:
         return Roster.from_map(self.policies, self.engines.judges, self.budgets.roles)
