@@ -89,7 +89,8 @@ def steps(options: Options) -> Iterator[MeasuringStep]:
     lengths = ("--lengths", "128", "--rows=2", "--repeats=1") if tiny else ()
     yield script("attention", "attention", *lengths)
     for size in options.sizes:
-        yield script(f"transfer-{size}", "transfer", f"--size={size}")
+        for way in ("file", "ipc", "nccl")[: 1 + min(2, gpus())]:
+            yield script(f"transfer-{size}-{way}", "transfer", f"--size={size}", f"--ways={way}")
 
 
 def smoke(out: Path, lower: Sequence[str]) -> Iterator[MeasuringStep]:
@@ -119,6 +120,11 @@ def script(name: str, file: str, *words: str) -> MeasuringStep:
 def has_gpu() -> bool:
     """Whether there is a GPU; torch is not asked, so that this process holds none of it."""
     return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd"))
+
+
+def gpus() -> int:
+    """How many GPUs of NVIDIA there are, whoever may use them."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def take(step: MeasuringStep, options: Options) -> dict[str, Any]:

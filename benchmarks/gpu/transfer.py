@@ -1,31 +1,39 @@
-"""How long weights take from one process to another: file in shared memory, CUDA IPC, NCCL.
+"""New weights into an engine in processes of its own, each way that this machine has, with proof.
 
     python benchmarks/gpu/transfer.py --size 1.7B --json transfer.json
-    python benchmarks/gpu/transfer.py --size tiny                     # any CPU: file and gloo
+    python benchmarks/gpu/transfer.py --size tiny                     # any CPU: file alone
 
-Two processes; the second one reports when all weights are there and adds them up, so that nothing
-is lazy. `file` is what a split engine gets today, `ipc` shares the memory of one GPU, `nccl` goes
-from GPU to GPU and needs two, `gloo` between processes of a CPU.
+Everything is what `flowzoo train --engine vllm --placement split --weight-transfer WAY` does:
+`file` in shared memory, `ipc` on one GPU, `nccl` to a second one. The engine's log-probs must be
+the learner's after each transfer, or the script stops. Then an engine is killed while it takes
+weights, and one is stopped: how long it is until that is an error, and until a new engine has
+proved its weights. The file of results is written anew after each way.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).parent))
-from common import device_name, model_config, report
+from common import device_name, peak_gib, report
+from step import write_model
 
-WAIT_S = 300
+Way = Literal["file", "ipc", "nccl"]
+KILL_AFTER_S = 2.0
+"""From the beginning of a transfer; the engine stands still meanwhile, so it has not taken it."""
 
 
 @dataclass(frozen=True)
@@ -34,120 +42,145 @@ class Options:
 
     size: str = "tiny"
     """tiny, 0.6B, 1.7B or 4B."""
+    ways: tuple[Way, ...] = ()
+    """None: those that this machine has."""
     repeats: int = 3
-    """Times that all weights go across; the first is reported apart."""
+    """Times that all weights go across, after one that also connects."""
+    limit: float = 20.0
+    """Seconds that an engine which stands still may take; a run allows ten minutes."""
+    faults: bool = True
+    """Kill an engine, and stop one."""
     json: Path | None = None
     """File for the results."""
 
 
-def weights(size: str, device: str) -> dict[str, Any]:
-    """Tensors of a model's shapes in bfloat16."""
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config(size))
-    shapes = {name: value.shape for name, value in model.state_dict().items()}
-    return {
-        name: torch.full(shape, 0.5, dtype=torch.bfloat16, device=device)
-        for name, shape in shapes.items()
-    }
+def possible() -> tuple[list[Way], list[str]]:
+    """The ways that this machine has, and why it has no others."""
+    if device_name() == "cpu":
+        return ["file"], ["ipc: it takes a GPU", "nccl: it takes two GPUs"]
+    if torch.cuda.device_count() < 2:
+        return ["file", "ipc"], ["nccl: it takes two GPUs"]
+    return ["file", "ipc", "nccl"], []
 
 
-def total(tensors: dict[str, Any]) -> float:
-    """The sum of everything, which has to be read for it."""
-    return sum(float(one.sum(dtype=torch.float32)) for one in tensors.values())
+def second_gpu() -> str:
+    """As CUDA_VISIBLE_DEVICES writes it."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return seen.split(",")[1] if seen else "1"
 
 
-def receive(way: str, size: str, repeats: int, store: str, inbox: Any, outbox: Any) -> None:
-    """The second process."""
-    if way in ("nccl", "gloo"):
-        device = join(way, 1, store)
-        mine = weights(size, device)
-        for _ in range(repeats):
-            for one in mine.values():
-                torch.distributed.broadcast(one.view(torch.uint8), 0)
-            outbox.put(total(mine))
-    for _ in range(repeats if way in ("file", "ipc") else 0):
-        given = inbox.get(timeout=WAIT_S)
-        if way == "file":
-            from safetensors.torch import load_file
+@contextmanager
+def opened(way: Way, folder: Path) -> Iterator[tuple[Any, Any]]:
+    """The engines of a run with one policy, and its learner."""
+    from flowzoo.agents import Sampling
+    from flowzoo.baselines.engines.hf import load_policies
+    from flowzoo.baselines.engines.vllm import VLLMEngines
+    from flowzoo.baselines.learner.config import LearnerConfig
+    from flowzoo.baselines.learner.update import Learner
+    from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.settings.scale_checks import check_scale
+    from flowzoo.envs import make_workflow
 
-            given = load_file(given, device=device_name())
-        outbox.put(total(given))
-        del given
-    inbox.get(timeout=WAIT_S)  # the sender's memory is not given up before
-
-
-def join(way: str, rank: int, store: str) -> str:
-    """Make a process group of two; the device of this one."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.distributed.init_process_group(
-        way, init_method=f"file://{store}", rank=rank, world_size=2,
-        timeout=timedelta(seconds=WAIT_S),
+    dtype = "bfloat16" if device_name() == "cuda" else "float32"
+    config = TrainConfig(
+        model=str(folder), engine="vllm", placement="split", weight_transfer=way,
+        engine_devices=second_gpu() if way == "nccl" else "", engine_dtype=dtype, compute=dtype,
+        max_batch=64, max_prompt=1024, max_tokens=64, engine_restarts=1,
     )  # fmt: skip
-    if way == "gloo":
-        return "cpu"
-    torch.cuda.set_device(rank)
-    return f"cuda:{rank}"
+    check_scale(config)
+    policies = load_policies(config, ["shared"], "math")
+    learner = Learner(policies["shared"].weights, LearnerConfig(compute=dtype))
+    task = make_workflow("voting", "math").task
+    problems = [task.problem(index, "validation") for index in range(4)]
+    sampling = Sampling(max_tokens=64)
+    engines = VLLMEngines(config, policies, {"shared": learner}, sampling, sampling, problems)
+    try:
+        yield engines, learner
+    finally:
+        engines.close()
 
 
-def measure(way: str, options: Options) -> dict[str, Any]:
-    """Seconds of every transfer, sender's and receiver's work together."""
-    context = torch.multiprocessing.get_context("spawn")
-    inbox, outbox = context.Queue(), context.Queue()
-    seconds: list[float] = []
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as room:
-        store = f"{room}/store"
-        given = (way, options.size, options.repeats, store, inbox, outbox)
-        other = context.Process(target=receive, args=given, daemon=True)
-        other.start()
-        try:
-            device = join(way, 0, store) if way in ("nccl", "gloo") else device_name()
-            mine = weights(options.size, device)
-            size, wanted = sum(one.nbytes for one in mine.values()), total(mine)
-            for number in range(options.repeats):
-                began = time.perf_counter()
-                path = ""
-                if way == "file":
-                    from safetensors.torch import save_file
+def move(learner: Any) -> None:
+    """Give every weight another value, so that old ones would be seen."""
+    with torch.no_grad():
+        for weight in learner.parameters:
+            weight.add_(0.01 * torch.randn_like(weight))
 
-                    path = f"{room}/weights-{number}.safetensors"
-                    save_file(mine, path)
-                    inbox.put(path)
-                elif way == "ipc":
-                    inbox.put(mine)
-                else:
-                    for one in mine.values():
-                        torch.distributed.broadcast(one.view(torch.uint8), 0)
-                assert outbox.get(timeout=WAIT_S) == wanted, "other weights came"
-                seconds.append(time.perf_counter() - began)
-                if way == "file":
-                    os.unlink(path)
-        finally:
-            inbox.put(None)
-            other.join(30)
-            other.kill()
-            if torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()
-    best = min(seconds[1:] or seconds)
-    return {"way": way, "bytes": size, "first_seconds": seconds[0], "seconds": best,
-            "gib_per_second": size / best / 2**30}  # fmt: skip
+
+def measure(way: Way, options: Options, folder: Path) -> dict[str, Any]:
+    """Seconds of every transfer, and what the proof said; then what becomes of lost engines."""
+    with opened(way, folder) as (engines, learner):
+        seconds, gaps = [], []
+        for _ in range(1 + options.repeats):
+            move(learner)
+            row = engines.sync()
+            seconds.append(row["time/sync"])
+            gaps.append(row["sync/gap_max/shared"])
+        numbers = sum(one.numel() for one in learner.weights.state().values())
+        sent = numbers * (2 if device_name() == "cuda" else 4)
+        best = min(seconds[1:] or seconds)
+        found: dict[str, Any] = {
+            "way": way, "bytes": sent, "first_seconds": seconds[0], "seconds": best,
+            "gib_per_second": sent / best / 2**30, "largest_sync_gap": max(gaps),
+            "peak_gib": peak_gib(),
+        }  # fmt: skip
+        if options.faults:
+            found["killed"] = lost(engines, learner, kill=True, limit=options.limit)
+            found["stopped"] = lost(engines, learner, kill=False, limit=options.limit)
+    return found
+
+
+def lost(engines: Any, learner: Any, *, kill: bool, limit: float) -> dict[str, Any]:
+    """What became of a transfer whose engine stood still and, with `kill`, was killed then."""
+    from flowzoo.agents.vllm import async_engine
+    from flowzoo.agents.vllm.backend import EngineDeadError
+
+    engines.before_learning()  # the restarts of another step
+    (engine,) = engines._engines.values()
+    (process,) = engine.backend._engine.engine_core.resources.engine_manager.processes
+    move(learner)
+    os.kill(process.pid, signal.SIGSTOP)
+    killer = threading.Timer(KILL_AFTER_S, os.kill, (process.pid, signal.SIGKILL))
+    usual = async_engine.CHANGED_WITHIN_S
+    began = time.perf_counter()
+    if kill:
+        killer.start()
+    else:
+        async_engine.CHANGED_WITHIN_S = limit
+    try:
+        engine.load_weights(learner.weights.state())
+    except EngineDeadError as error:
+        seconds, died = time.perf_counter() - began, error
+    else:
+        raise RuntimeError("an engine that stands still took weights")
+    finally:
+        async_engine.CHANGED_WITHIN_S = usual
+    began = time.perf_counter()
+    engines.recover(died)  # starts it again and proves that it has the weights, or raises
+    return {
+        "error": str(died), "seconds_until_error": seconds,
+        "seconds_until_proved_again": time.perf_counter() - began,
+    }  # fmt: skip
 
 
 def main(options: Options) -> int:
-    """Measure every way that this machine has and print one JSON object."""
-    possible = ["file", "gloo"] if device_name() == "cpu" else ["file", "ipc"]
-    if torch.cuda.device_count() > 1:
-        possible.append("nccl")
-    report(
-        {
-            "benchmark": "transfer",
-            "options": asdict(options),
-            "results": [measure(way, options) for way in possible],
-            "left_out": [] if "nccl" in possible else ["nccl: it takes two GPUs"],
-        },
-        options.json,
-    )
+    """Measure every way that this machine has and print one JSON object after each."""
+    ways, left_out = possible()
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "model"
+        write_model(options.size, folder)
+        for way in options.ways or ways:
+            results.append(measure(way, options, folder))
+            report(
+                {
+                    "benchmark": "transfer",
+                    "options": asdict(options),
+                    "results": results,
+                    "left_out": left_out,
+                },
+                options.json,
+            )
     return 0
 
 

@@ -79,6 +79,23 @@ def test_gpu_scripts_run_here_at_tiny_size(
         assert found[key] < 1e-3
 
 
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.usefixtures("forked_engines")
+def test_the_transfer_script_runs_here_at_tiny_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "out.json"
+    run_here(monkeypatch, "transfer.py", "--repeats=1", "--limit=2", f"--json={file}")
+    (found,) = json.loads(file.read_text())["results"]
+    assert found["way"] == "file"
+    assert 0 < found["largest_sync_gap"] < 1e-3
+    assert found["seconds"] > 0
+    assert 2 <= found["stopped"]["seconds_until_error"] < 60
+    assert "has not answered in 2 s" in found["stopped"]["error"]
+    assert found["killed"]["seconds_until_proved_again"] > 0
+
+
 @pytest.mark.full
 def test_the_learner_script_runs_here_at_tiny_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +122,7 @@ def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(
         runpy.run_path(str(path), run_name="__main__")
     found = json.loads((tmp_path / "summary.json").read_text())
     assert [one["ended"] for one in found["steps"]] == ["took more than 1 s"] * 2
-    (tmp_path / "transfer-tiny.json").write_text(json.dumps({**found["steps"][1], "ended": 0}))
+    (tmp_path / "transfer-tiny-file.json").write_text(json.dumps({**found["steps"][1], "ended": 0}))
     monkeypatch.setattr(sys, "argv", ["all.py", *words])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(path), run_name="__main__")

@@ -1,7 +1,7 @@
 """A vLLM engine in processes of its own: `AsyncLLM`, on a loop of this process.
 
 For split placement, where the engine has other GPUs than the learner. It starts several times
-slower than an engine of this process, and new weights travel through a file in shared memory.
+slower than an engine of this process. How new weights reach it is `EngineSettings.weight_transfer`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import torch
@@ -37,8 +37,8 @@ from flowzoo.agents.vllm.convert import (
     tokens_prompt,
 )
 from flowzoo.agents.vllm.loop_thread import LoopThread
+from flowzoo.agents.vllm.send import EngineCalls, WeightSender
 from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
-from flowzoo.agents.vllm.weights_file import weights_file
 from flowzoo.errors import UsageError
 
 T = TypeVar("T")
@@ -73,6 +73,11 @@ class AsyncLLMBackend:
         except Exception as error:
             self._loop.close()
             raise cannot_start(path, error) from error
+        self._sender = WeightSender(
+            settings.weight_transfer,
+            EngineCalls(self._engine, self._call),
+            _DTYPES[settings.dtype],
+        )
         self._slots = asyncio.Semaphore(settings.max_pending)
         owner = os.getpid()
         self._call(lambda: self._engine.collective_rpc("flowzoo_end_with", args=(owner,)))
@@ -87,11 +92,14 @@ class AsyncLLMBackend:
         return [self._loop.start(self._answer(job)) for job in jobs]
 
     def load_weights(self, tensors: Tensors, version: int) -> None:
-        """See `VLLMBackend`. The file holds the engine's number format."""
+        """See `VLLMBackend`. They are sent in the engine's number format."""
         self._check_idle("weights")
-        dtype = _DTYPES[self._settings.dtype]
-        with weights_file(tensors, dtype) as file:
-            self._call(lambda: self._engine.collective_rpc("flowzoo_load_file", args=(str(file),)))
+        self._check_alive()
+        try:
+            self._await(self._sender.send(tensors))
+        except EngineDeadError:
+            self._sender.close()
+            raise
         self.reset_cache()
         self._call(lambda: self._engine.update_weight_version(str(version)))
 
@@ -121,32 +129,42 @@ class AsyncLLMBackend:
         """See `VLLMBackend`."""
         if self._error is None:
             self._error = EngineDeadError("the vLLM engine was closed")
+        self._sender.close()
         with contextlib.suppress(Exception):
             self._engine.shutdown()
         self._loop.close()
         self.__dict__.pop("_engine", None)  # its finalizer fails when the interpreter ends
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Await something of the engine; whatever fails there is the engine's end.
+        """Await something of the engine; whatever fails there is the engine's end."""
+        self._check_alive()
+        return self._await(self._loop.start(work()))
+
+    def _await(self, future: Future[T]) -> T:
+        """What comes of something that the engine does, or that needs it.
 
         vLLM leaves such calls unanswered where the engine's process dies meanwhile.
+
+        Raises:
+            EngineDeadError: it failed, the engine died, or it took longer than `CHANGED_WITHIN_S`.
         """
-        self._check_alive()
-        future, deadline = self._loop.start(work()), time.monotonic() + CHANGED_WITHIN_S
-        while True:
-            try:
-                return future.result(_LOOK_S)
-            except TimeoutError as error:
-                late = time.monotonic() > deadline
-                if self.alive and not late:
-                    continue
-                future.cancel()
-                why = f"it has not answered in {CHANGED_WITHIN_S:.0f} s" if late else "it is gone"
+        deadline = time.monotonic() + CHANGED_WITHIN_S
+        while not wait([future], _LOOK_S).done:
+            late = time.monotonic() > deadline
+            if self.alive and not late:
+                continue
+            future.cancel()
+            if self._error is None:
+                why = f"it has not answered in {CHANGED_WITHIN_S:g} s" if late else "it is gone"
                 self._error = EngineDeadError(f"the vLLM engine died: {why}")
-                raise self._error from error
-            except Exception as error:
-                self._error = engine_error(error)
-                raise self._error from error
+            self._check_alive()
+        try:
+            return future.result()
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            self._error = engine_error(error)
+            raise self._error from error
 
     async def _answer(self, job: GenerationRequest) -> GenerationOutput:
         self._check_alive()

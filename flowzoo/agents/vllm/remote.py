@@ -27,7 +27,7 @@ from flowzoo.agents.vllm.backend import (
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.loop_thread import LoopThread
-from flowzoo.agents.vllm.weights_file import weights_file
+from flowzoo.agents.vllm.weights_file import send_file
 from flowzoo.errors import UsageError, missing_extra
 
 try:
@@ -127,10 +127,20 @@ class ServerBackend:
                 f"the server's weights cannot change while {self._under_way} requests are under "
                 "way: await or cancel them first."
             )
-        with weights_file(tensors) as file:
-            body = {"method": "flowzoo_load_file", "args": [str(file)]}
-            self._post(f"{self._root}/collective_rpc", body)
+        send_file(self, tensors)
         self.reset_cache()
+
+    def start_weight_update(self) -> None:
+        """See `UpdateCalls`."""
+        self._post(f"{self._root}/start_weight_update", {})
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """See `UpdateCalls`."""
+        self._post(f"{self._root}/update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self) -> None:
+        """See `UpdateCalls`."""
+        self._post(f"{self._root}/finish_weight_update", {})
 
     def load_adapter(self, adapter: Adapter) -> None:
         """See `VLLMBackend`."""

@@ -7,6 +7,7 @@ shares the device with the learner; `split` runs in processes of its own, on the
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -18,10 +19,15 @@ from flowzoo.errors import UsageError, check_choice
 
 Placement = Literal["colocated", "split"]
 EngineDType = Literal["float32", "bfloat16", "float16"]
+WeightTransfer = Literal["file", "ipc", "nccl"]
 
 GIB = 2**30
 CPU_KV_GIB = 0.25
 """Of an engine's cache on a CPU, where nobody asks for another size."""
+_RECEIVERS: dict[WeightTransfer, str] = {
+    "file": "flowzoo_file", "ipc": "flowzoo_ipc", "nccl": "nccl",
+}  # fmt: skip
+"""What takes the weights in the engine, by vLLM's names; two are of `agents.vllm.worker`."""
 CPU_BLOCK = 32
 """vLLM's CPU kernels want a multiple of 32; with its default of 128, prompts shorter than that
 would never be found in the prefix cache."""
@@ -66,6 +72,10 @@ class EngineSettings:
     """Largest rank of an adapter: one of 1, 8, 16, 32, 64, 128, 256, 320, 512."""
     sleep: bool = False
     """Give cache (and weights) back while the learner runs; GPUs only."""
+    weight_transfer: WeightTransfer = "file"
+    """How all weights of a model reach a split engine: `file`, in shared memory; `ipc`, memory of
+    the GPU that learner and engine share; `nccl`, from GPU to GPU. A colocated engine gets them in
+    memory, and adapters are files of their own always."""
     load_format: Literal["auto", "dummy"] = "auto"
     """`dummy`: random weights, nothing read but the config; for measuring speed."""
     seed: int = 0
@@ -75,6 +85,7 @@ class EngineSettings:
         """Check every choice."""
         check_choice("placement", self.placement, Placement)
         check_choice("number format of the engine", self.dtype, EngineDType)
+        check_choice("weight transfer", self.weight_transfer, WeightTransfer)
         counts = ("max_batch", "max_step_tokens", "max_pending", "adapter_rank", "tensor_parallel")
         for name in counts:
             if getattr(self, name) < 1:
@@ -88,6 +99,12 @@ class EngineSettings:
             raise UsageError(
                 "`devices` is for a split engine: a colocated one runs where this process does; "
                 "set placement to split or CUDA_VISIBLE_DEVICES before the start."
+            )
+        if self.weight_transfer != "file" and self.placement == "colocated":
+            raise UsageError(
+                f"`weight_transfer` {self.weight_transfer} is for a split engine: a colocated one "
+                "gets its weights in this process's memory; set placement to split, or leave it "
+                "out."
             )
 
 
@@ -128,8 +145,13 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
     """The arguments of vLLM's `EngineArgs` for the model at `path`.
 
     Raises:
-        UsageError: a CPU engine is to sleep.
+        UsageError: a CPU engine is to sleep, or to get its weights from GPU to GPU.
     """
+    if cpu and settings.weight_transfer != "file":
+        raise UsageError(
+            f"`weight_transfer` {settings.weight_transfer} goes from GPU to GPU, and there is none "
+            "here: leave it at file."
+        )
     if cpu and settings.sleep:
         raise UsageError(
             "an engine can only release a GPU's memory (engine_sleep): on a CPU lower the size of "
@@ -151,7 +173,8 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
         "disable_log_stats": True,
         "trust_remote_code": False,
         "use_tqdm_on_load": False,
-        "worker_extension_cls": "flowzoo.agents.vllm.worker.WeightLoader",
+        "worker_extension_cls": "flowzoo.agents.vllm.worker.WorkerExtension",
+        "weight_transfer_config": {"backend": _RECEIVERS[settings.weight_transfer]},
     }
     if settings.kv_gib or cpu:
         usual = max(int(CPU_KV_GIB * GIB), settings.sequence_bytes)
@@ -204,5 +227,5 @@ def serve_command(path: str, settings: EngineSettings, port: int, *, cpu: bool) 
         no = "no-" if value is False else ""
         words.append(f"--{no}{name.replace('_', '-')}")
         if not isinstance(value, bool):
-            words.append(str(value))
+            words.append(json.dumps(value) if isinstance(value, dict) else str(value))
     return words

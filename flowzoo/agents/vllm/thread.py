@@ -102,7 +102,9 @@ class InProcessBackend:
 
         def load() -> None:
             self._check_idle("weights")
-            self._engine.collective_rpc("flowzoo_load", args=(tensors,))
+            self._engine.collective_rpc("start_weight_update")
+            self._engine.collective_rpc("update_weights", args=({"tensors": tensors},))
+            self._engine.collective_rpc("finish_weight_update")
             self._forget_prompts()
             self._engine.set_weight_version(str(version))
 

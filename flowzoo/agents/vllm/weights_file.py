@@ -6,11 +6,36 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import save_file
 
 from flowzoo.agents.vllm.backend import Tensors, shared_memory
+
+
+class UpdateCalls(Protocol):
+    """vLLM's calls around new weights, of an engine or a server."""
+
+    def start_weight_update(self) -> None:
+        """Nothing is sampled from now on."""
+        ...
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Take some weights, or all."""
+        ...
+
+    def finish_weight_update(self) -> None:
+        """These were all."""
+        ...
+
+
+def send_file(engine: UpdateCalls, tensors: Tensors, dtype: torch.dtype | None = None) -> None:
+    """Replace the weights of an engine that sees this machine's files; `dtype` as in the file."""
+    with weights_file(tensors, dtype) as file:
+        engine.start_weight_update()
+        engine.update_weights({"path": str(file)})
+        engine.finish_weight_update()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.baselines.settings.transfer_checks import check_transfer_device
 from flowzoo.errors import UsageError, unknown
 
 MetricRow = dict[str, Any]
@@ -93,11 +94,12 @@ def load_policies(
         needed: those that are to be loaded; None: all.
 
     Raises:
-        UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, or a
-            device that is not there.
+        UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, a
+            device that is not there, or weights that are to go from GPU to GPU without one.
     """
     models = policy_models(config, names, task, frozen)
     device = learner_device(config.device)
+    check_transfer_device(config, device)
     shared: dict[str, tuple[LoraBase, Any]] = {}
     found: dict[str, LoadedPolicy] = {}
     for name, (path, adapter, still) in models.items():

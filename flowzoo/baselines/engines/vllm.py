@@ -72,6 +72,7 @@ def engine_settings(
         adapters=adapters,
         adapter_rank=adapter_rank(config.lora_rank) if adapters else 1,
         sleep=config.engine_sleep,
+        weight_transfer=config.weight_transfer,
         seed=config.seed,
     )
 
@@ -189,14 +190,17 @@ class VLLMEngines(PolicyEngines):
         started = time.perf_counter()
         if self._asleep:
             for engine in self._engines.values():
-                engine.backend.wake()
-            self._asleep = False
+                engine.backend.wake(("weights",))
         for name, learner in self._learners.items():
             if learner.weights.is_adapter:
                 self._of[name].load_adapter(name, learner.weights.save)
             else:
                 self._of[name].load_weights(learner.weights.state())
             self._players[name].version = self._judges[name].version = learner.steps
+        if self._asleep:  # caches come last, when nothing of what was sent is held any more
+            for engine in self._engines.values():
+                engine.backend.wake(("kv_cache",))
+            self._asleep = False
         loaded = time.perf_counter()
         row: MetricRow = {}
         for name, learner in self._learners.items():

@@ -17,7 +17,7 @@ from tyro import conf
 from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.specs import EngineName
-from flowzoo.agents.vllm.settings import EngineDType, Placement
+from flowzoo.agents.vllm.settings import EngineDType, Placement, WeightTransfer
 from flowzoo.baselines.learner.choices import LoraTargets, Truncated
 from flowzoo.sandbox.tier import SandboxName
 
@@ -107,6 +107,10 @@ class EngineOptions:
     engine_devices: str = ""
     """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them; those of rollout workers are what
     Ray gives them (`rollout_gpus`)."""
+    weight_transfer: WeightTransfer = "file"
+    """How all weights of a policy reach a split vLLM engine after an update: `file`, a file in
+    shared memory; `ipc`, memory of the GPU that learner and engine share; `nccl`, from the
+    learner's GPU to another (`engine_devices`). Adapters are files always."""
     engine_dtype: EngineDType = "float32"
     """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
     learner's own weights with `transformers`. What the learner keeps is `weights`."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.transfer_checks import check_transfer
 from flowzoo.errors import UsageError, missing_extra
 
 _OWN = {
@@ -26,7 +27,7 @@ def in_one_process(config: TrainConfig) -> TrainConfig:
     """The settings of a run that does the same in this process alone."""
     usual = {name: default for names in _OWN.values() for name, default in names.items()}
     told: dict[str, Any] = {**usual, "backend": "local", "shard": "none", "max_staleness": 0}
-    return replace(config, **told, engine_devices="")
+    return replace(config, **told, engine_devices="", weight_transfer="file")
 
 
 def check_scale(config: TrainConfig) -> None:
@@ -35,7 +36,8 @@ def check_scale(config: TrainConfig) -> None:
     Raises:
         UsageError: those of another backend; a number of ranks that does not divide the shards of
             a step, or more workers than shards; an engine, an optimiser or a number format that
-            the backend cannot have; more than one batch ahead without rollout workers.
+            the backend cannot have; a way of the weights that it has not (see `check_transfer`);
+            more than one batch ahead without rollout workers.
     """
     for backend, names in _OWN.items():
         for name, default in names.items():
@@ -44,6 +46,7 @@ def check_scale(config: TrainConfig) -> None:
                     f"`{name}` is a setting of `backend` {backend}, and `backend` is "
                     f"{config.backend}: add --backend {backend}, or leave `{name}` out"
                 )
+    check_transfer(config)
     if config.shard != "none" and config.backend != "torchrun" and config.learner_workers == 0:
         raise UsageError(
             f"`shard` {config.shard} spreads a learner over ranks, and this process learns alone: "

@@ -36,6 +36,8 @@ from flowzoo.errors import UsageError
         ({"kv_gib": -1.0}, "`kv_gib` must be at least 0"),
         ({"gpu_share": 1.5}, r"`gpu_share` must be in \(0, 1\], got 1.5"),
         ({"devices": "1"}, "`devices` is for a split engine"),
+        ({"weight_transfer": "icp"}, "Did you mean 'ipc'"),
+        ({"weight_transfer": "ipc"}, "`weight_transfer` ipc is for a split engine"),
     ],
 )
 def test_bad_settings_say_what_is_wrong(fields: dict[str, Any], message: str) -> None:
@@ -96,6 +98,19 @@ def test_a_gpu_engine_takes_its_share_and_may_sleep() -> None:
     )
 
 
+def test_weights_are_taken_by_the_way_that_is_set() -> None:
+    def receiver(way: Any, cpu: bool) -> Any:
+        settings = EngineSettings(placement="split", weight_transfer=way)
+        return engine_fields("model", settings, cpu=cpu)["weight_transfer_config"]
+
+    assert receiver("file", True) == receiver("file", False) == {"backend": "flowzoo_file"}
+    assert receiver("ipc", False) == {"backend": "flowzoo_ipc"}
+    assert receiver("nccl", False) == {"backend": "nccl"}
+    for way in ("ipc", "nccl"):
+        with pytest.raises(UsageError, match=f"`weight_transfer` {way} goes from GPU to GPU"):
+            receiver(way, True)
+
+
 def test_adapters_have_room_for_the_next_version() -> None:
     fields = engine_fields("model", EngineSettings(adapters=3, adapter_rank=8), cpu=True)
     assert (fields["max_loras"], fields["max_lora_rank"]) == (3, 8)
@@ -108,6 +123,7 @@ def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings
     assert words[words.index("--port") + 1] == "8123"
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
     assert {"--enable-lora", "--enforce-eager", "--no-enable-chunked-prefill"} <= set(words)
+    assert words[words.index("--weight-transfer-config") + 1] == '{"backend": "flowzoo_file"}'
     assert "None" not in words
 
 

@@ -1,4 +1,4 @@
-"""What a worker does after new weights, on stand-ins of its model; no vLLM needed."""
+"""What a worker does after new weights, on stand-ins of its model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents.vllm.worker import repack_tied_head
+pytest.importorskip("vllm", reason="it runs in vLLM's workers")
+
+from flowzoo.agents.vllm.receive import repack_tied_head
+
+pytestmark = pytest.mark.vllm
 
 
 def tensor(address: int, device: str) -> Any:

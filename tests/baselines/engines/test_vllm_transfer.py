@@ -1,0 +1,169 @@
+"""Weights on their way to a split engine that stops or dies; in which order memory comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+import torch
+
+from flowzoo.agents import Sampling
+from flowzoo.agents.vllm.backend import EngineDeadError, shared_memory
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.envs import make_workflow
+
+pytestmark = [pytest.mark.vllm, pytest.mark.full]
+
+CHANGES = ["start_weight_update", "update_weights", "finish_weight_update"]
+
+
+def open_engines(**settings: Any) -> tuple[Any, Learner]:
+    """A policy with all weights, its learner and its engine."""
+    from flowzoo.baselines.engines.vllm import VLLMEngines
+
+    config = TrainConfig(
+        model="pocket:xs", device="cpu", threads=1, engine="vllm", max_batch=8, engine_memory=0.06,
+        **settings,
+    )  # fmt: skip
+    trained = load_policies(config, ["solver"], "math")
+    learner = Learner(trained["solver"].weights, LearnerConfig())
+    task = make_workflow("voting", "math").task
+    problems = [task.problem(index, "validation") for index in range(4)]
+    greedy = Sampling(temperature=0.0, max_tokens=16)
+    engines = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)
+    return engines, learner
+
+
+def move(learner: Learner, seed: int) -> None:
+    """Other weights than the engine can have by chance."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in learner.parameters:
+            weight.add_(0.05 * torch.randn_like(weight))
+
+
+def core_of(engines: Any) -> int:
+    """The process that computes."""
+    backend = engines._of["solver"].backend
+    (process,) = backend._engine.engine_core.resources.engine_manager.processes
+    return process.pid
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def files() -> set[Path]:
+    """Weights that are on their way through shared memory."""
+    return set(Path(shared_memory() or "/tmp").glob("flowzoo-weights-*/weights.safetensors"))
+
+
+@pytest.fixture
+def split(forked_engines: None) -> Iterator[tuple[Any, Learner]]:
+    engines, learner = open_engines(placement="split", engine_restarts=1)
+    yield engines, learner
+    engines.close()
+
+
+def test_an_engine_that_dies_or_stops_while_it_takes_weights(
+    split: tuple[Any, Learner],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from flowzoo.agents.vllm import async_engine
+
+    engines, learner = split
+    said: list[str] = []
+    for name in CHANGES:
+        real = getattr(AsyncLLM, name)
+
+        async def told(self: Any, *given: Any, name: str = name, real: Any = real) -> None:
+            await real(self, *given)
+            said.append(name)
+
+        monkeypatch.setattr(AsyncLLM, name, told)
+    before = files()
+    move(learner, 1)
+    assert engines.sync()["sync/gap_max/solver"] < 1e-3
+    assert said == CHANGES
+
+    # Killed when the weights are in the file and the engine cannot have read them.
+    move(learner, 2)
+    first = core_of(engines)
+    os.kill(first, signal.SIGSTOP)
+
+    def kill_in_transfer() -> None:
+        end = time.monotonic() + 60
+        while files() == before and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(first, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_in_transfer)
+    killer.start()
+    found = engines.sync()
+    killer.join()
+    assert found["sync/gap_max/solver"] < 1e-3
+    (line,) = [one for one in caplog.messages if "started again" in one]
+    assert "it is gone" in line or "EngineDeadError" in line
+    assert said == CHANGES * 2, "the first engine was told nothing of the second weights"
+    assert files() == before
+
+    # Stopped: it neither answers nor dies, and no restart is left.
+    move(learner, 3)
+    second = core_of(engines)
+    assert second != first
+    monkeypatch.setattr(async_engine, "CHANGED_WITHIN_S", 3.0)
+    os.kill(second, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(EngineDeadError, match="has not answered in 3 s") as caught:
+        engines.sync()
+    assert 3 <= time.monotonic() - began < 60
+    assert "engine_restarts" in caught.value.__notes__[0]
+    with pytest.raises(EngineDeadError, match="has not answered in 3 s"):
+        engines._of["solver"].load_weights(learner.weights.state())
+    engines.close()
+    end = time.monotonic() + 60
+    while runs(second) or files() != before:  # it holds no memory, and neither do the weights
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_caches_wake_when_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU's engine cannot sleep, so it is only told to wake up; the weights are real."""
+    engines, learner = open_engines()
+    try:
+        backend, order = engines._of["solver"].backend, []
+        load = backend.load_weights
+
+        def loaded(tensors: Any, version: int) -> None:
+            load(tensors, version)
+            order.append("load")
+
+        monkeypatch.setattr(backend, "load_weights", loaded)
+        monkeypatch.setattr(backend, "wake", lambda what=None: order.append(what))
+        assert engines.sync()["sync/gap_max/solver"] < 1e-3
+        assert order == ["load"]
+        engines._asleep = True
+        move(learner, 1)
+        for _ in range(2):  # the second time it is awake
+            assert engines.sync()["sync/gap_max/solver"] < 1e-3
+        assert order == ["load", ("weights",), "load", ("kv_cache",), "load"]
+    finally:
+        engines.close()

@@ -1,0 +1,83 @@
+"""Ways of new weights that cannot work are refused before anything is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.scale_checks import check_scale
+from flowzoo.baselines.settings.transfer_checks import check_transfer, check_transfer_device
+from flowzoo.errors import UsageError
+
+SPLIT: dict[str, Any] = {"engine": "vllm", "placement": "split"}
+NCCL: dict[str, Any] = {**SPLIT, "weight_transfer": "nccl"}
+IPC: dict[str, Any] = {**SPLIT, "weight_transfer": "ipc"}
+RANKS: dict[str, Any] = {"backend": "torchrun", "ranks": 2}
+RAY: dict[str, Any] = {"backend": "ray", "ray_address": "local", "rollout_workers": 1}
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({**IPC, **RAY}, "`backend` ray moves weights through its object store"),
+    ({"weight_transfer": "ipc"}, r"set engine=vllm and placement=split \(got transformers\)"),
+    ({**NCCL, "placement": "colocated"}, r"placement=split \(got vllm, colocated\)"),
+    ({"weight_transfer": "nccl", "engine": "openai", "endpoint": ("http://h/v1",)}, "got openai"),
+    ({**NCCL, "lora_rank": 8, "engine_devices": "1"}, "with `lora_rank` 8 only adapters are sent"),
+    ({**IPC, "device": "cpu"}, "`weight_transfer` ipc goes from GPU to GPU, and the learner is on"),
+    ({**IPC, "engine_devices": "1"}, "engine is to be on GPU 1 while the learner is on GPU 0"),
+    ({**IPC, "device": "cuda:1"}, "to be on GPU 0 while the learner is on GPU 1"),
+    ({**NCCL, "device": "cuda:1", "engine_devices": "1,0"}, "learner and the engine are to be on"),
+    (NCCL, "learner and the engine are to be on GPU 0: name others in `engine_devices`"),
+    ({**NCCL, **RANKS, "engine_devices": "1,2"}, "are to be on GPU 1, 2: name others"),
+    ({**IPC, **RANKS, "engine_devices": "1,0"}, "on GPU 1, 0 while the learner is on GPU 0, 1"),
+]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_scale(TrainConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, SPLIT, {**SPLIT, "device": "cpu", "lora_rank": 8}, IPC, {**IPC, "engine_devices": "0"},
+        {**IPC, "device": "cuda:1", "engine_devices": "1,0"}, {**IPC, **RANKS},
+        {**NCCL, "engine_devices": "1"}, {**NCCL, "device": "cuda:1", "engine_devices": "0,1"},
+        {**NCCL, **RANKS, "engine_devices": "2,3"},
+    ],
+)  # fmt: skip
+def test_ways_that_may_work_are_not(settings: dict[str, Any]) -> None:
+    check_transfer(TrainConfig(**settings))
+
+
+def test_gpus_have_the_names_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    check_transfer(TrainConfig(**IPC))
+    check_transfer(TrainConfig(**IPC, device="cuda:1", engine_devices="5"))
+    check_transfer(TrainConfig(**NCCL, engine_devices="5"))
+    with pytest.raises(UsageError, match="engine is to be on GPU 0 while the learner is on GPU 4"):
+        check_transfer(TrainConfig(**IPC, engine_devices="0"))
+    with pytest.raises(UsageError, match="are to be on GPU 5"):
+        check_transfer(TrainConfig(**NCCL, device="cuda:1", engine_devices="5"))
+
+
+def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -> None:
+    pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+    import torch
+
+    from flowzoo.baselines.engines.hf import load_policies
+
+    config = TrainConfig(**IPC, model="/nowhere")
+    check_transfer_device(config, "cuda:0")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(UsageError, match="learner is on cpu: leave it at file"):
+        load_policies(config, ["solver"], "math")
