@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 
 from flowzoo.agents.vllm.backend import (
+    CHANGED_WITHIN_S,
     Adapter,
     EngineDeadError,
     GenerationOutput,
@@ -44,8 +45,6 @@ from flowzoo.errors import UsageError
 T = TypeVar("T")
 
 _log = logging.getLogger("flowzoo")
-CHANGED_WITHIN_S = 600.0
-"""How long an engine may take to load weights or an adapter, or to sleep or wake."""
 _LOOK_S = 1.0
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

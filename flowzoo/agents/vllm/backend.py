@@ -22,6 +22,10 @@ from flowzoo.errors import FlowzooError
 Tensors = Mapping[str, Any]
 """Name, as in the checkpoint's safetensors -> torch tensor."""
 
+CHANGED_WITHIN_S = 600.0
+"""How long an engine may take to load weights or an adapter and to prove it, or to sleep or wake.
+"""
+
 
 class EngineDeadError(FlowzooError, RuntimeError):
     """An engine failed and answers nothing any more. Restarting it may help."""

@@ -16,11 +16,12 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.vllm.backend import (
     Adapter,
+    EngineDeadError,
     GenerationOutput,
     GenerationRequest,
     Tensors,
@@ -144,6 +145,15 @@ class VLLMEngine:
         if found is None:
             raise unknown("adapter", name, self.adapters)
         return found
+
+    def give_up(self, why: str) -> NoReturn:
+        """End a back-end that neither answers nor dies.
+
+        Raises:
+            EngineDeadError: always; `restart` may help.
+        """
+        self.backend.close()
+        raise EngineDeadError(f"the vLLM engine died: {why}")
 
     def restart(self) -> None:
         """Start a fresh back-end in place of a dead one, which has no weights or adapters yet."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
@@ -122,10 +123,19 @@ class VLLMPolicy(TemplatedPolicy):
             raise
         return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
 
-    def answer(self, requests: Sequence[Request]) -> list[Completion]:
-        """`generate` for callers without an event loop; blocks until all are answered."""
+    def answer(
+        self, requests: Sequence[Request], within_s: float | None = None
+    ) -> list[Completion]:
+        """`generate` for callers without an event loop; blocks until all are answered.
+
+        Raises:
+            EngineDeadError: the engine died, or is given up because it took longer than `within_s`.
+        """
         jobs = self.jobs(requests)
-        samples = [future.result() for future in self.engine.submit(jobs)]
+        futures = self.engine.submit(jobs)
+        if late := wait(futures, within_s).not_done:
+            self.engine.give_up(f"it has not answered {len(late)} requests in {within_s:g} s")
+        samples = [future.result() for future in futures]
         return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
 
     def jobs(self, requests: Sequence[Request]) -> list[GenerationRequest]:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
 
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.chat.prompts import EngineStats
 from flowzoo.agents.policy import Completion
-from flowzoo.agents.vllm.async_engine import CHANGED_WITHIN_S
 from flowzoo.agents.vllm.backend import (
+    CHANGED_WITHIN_S,
     EngineDeadError,
     EngineOutOfMemoryError,
     GenerationOutput,
@@ -169,17 +169,14 @@ class ReplicaEngines(PolicyEngines):
                 for number in those
             ]  # fmt: skip
             for number, future in zip(those, engine.submit(jobs), strict=True):
-                found[number].append(_scored(future))
+                found[number].append(_scored(engine, future))
         return found
 
 
-def _scored(future: Future[GenerationOutput]) -> float:
-    try:
-        score = future.result(CHANGED_WITHIN_S).score
-    except TimeoutError as error:
-        raise EngineDeadError(
-            f"the vLLM engine has not read a prompt in {CHANGED_WITHIN_S:.0f} s"
-        ) from error
+def _scored(engine: VLLMEngine, future: Future[GenerationOutput]) -> float:
+    if wait([future], CHANGED_WITHIN_S).not_done:
+        engine.give_up(f"it has not read a prompt in {CHANGED_WITHIN_S:g} s")
+    score = future.result().score
     assert score is not None
     return score
 

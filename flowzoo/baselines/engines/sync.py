@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowzoo.agents import Request
+from flowzoo.agents.vllm.backend import CHANGED_WITHIN_S
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.baselines.backends.sync_proof import LogprobGap
 from flowzoo.baselines.learner.update import Learner
@@ -37,10 +38,14 @@ def probe_messages(problems: Sequence[Problem]) -> list[list[Message]]:
 def measure(
     policy: VLLMPolicy, learner: Learner, probes: Sequence[Sequence[Message]]
 ) -> LogprobGap:
-    """Sample the probes with `policy` and compare its log-probs with the learner's."""
+    """Sample the probes with `policy` and compare its log-probs with the learner's.
+
+    Raises:
+        EngineDeadError: the engine died, or has not answered within `CHANGED_WITHIN_S`.
+    """
     requests = [
         Request(("probe", number, again), policy.name, policy.name, chat, max_tokens=_TOKENS)
         for again in range(2)
         for number, chat in enumerate(probes)
     ]
-    return LogprobGap.of(learner.gaps(policy.answer(requests)))
+    return LogprobGap.of(learner.gaps(policy.answer(requests, CHANGED_WITHIN_S)))

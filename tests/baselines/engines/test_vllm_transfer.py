@@ -88,6 +88,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from flowzoo.agents.vllm import async_engine
+    from flowzoo.baselines.engines import sync
 
     engines, learner = split
     said: list[str] = []
@@ -125,12 +126,32 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     assert said == CHANGES * 2, "the first engine was told nothing of the second weights"
     assert files() == before
 
+    # Stopped when it has the weights: it cannot prove that, so another one has to.
+    engines.before_learning()  # the restarts of another step
+    move(learner, 4)
+    caplog.clear()
+    second = core_of(engines)
+    load = engines._of["solver"].load_weights
+
+    def load_and_stop(tensors: Any) -> int:
+        done = load(tensors)
+        if core_of(engines) == second:
+            os.kill(second, signal.SIGSTOP)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engines._of["solver"], "load_weights", load_and_stop)
+        patch.setattr(sync, "CHANGED_WITHIN_S", 3.0)
+        assert engines.sync()["sync/gap_max/solver"] < 1e-3
+    (line,) = [one for one in caplog.messages if "started again" in one]
+    assert "has not answered 8 requests in 3 s" in line
+
     # Stopped: it neither answers nor dies, and no restart is left.
     move(learner, 3)
-    second = core_of(engines)
-    assert second != first
+    third = core_of(engines)
+    assert len({first, second, third}) == 3
     monkeypatch.setattr(async_engine, "CHANGED_WITHIN_S", 3.0)
-    os.kill(second, signal.SIGSTOP)
+    os.kill(third, signal.SIGSTOP)
     began = time.monotonic()
     with pytest.raises(EngineDeadError, match="has not answered in 3 s") as caught:
         engines.sync()
@@ -140,7 +161,9 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
         engines._of["solver"].load_weights(learner.weights.state())
     engines.close()
     end = time.monotonic() + 60
-    while runs(second) or files() != before:  # it holds no memory, and neither do the weights
+    while (
+        runs(second) or runs(third) or files() != before
+    ):  # it holds no memory, and neither do the weights
         assert time.monotonic() < end
         time.sleep(0.05)
 
