@@ -29,17 +29,20 @@ _KEPT = {1: linux.MS_RDONLY, 2: linux.MS_NOSUID, 4: linux.MS_NODEV, 8: linux.MS_
 _SEALED = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY
 
 
-def leave_host() -> bool:
+def leave_host(root: bool) -> bool:
     """Enter new namespaces and come back as process 1 of them; the caller stays behind, waiting.
 
     Returns whether users are mapped: without the rights of root the box has one user only.
+
+    Args:
+        root: this process is root, and can become another user.
 
     Raises:
         OSError: namespaces cannot be had here.
     """
     user, group = os.geteuid(), os.getegid()
-    mapped = user != 0
-    if not mapped:
+    mapped = not root
+    if root:
         try:
             linux.unshare(_ALL)
         except OSError:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import linux
@@ -101,7 +102,9 @@ class BoxServer:
         if os.fork():
             jobs[1].close()
             control[1].close()
-            return Zygote(jobs[0], control[0])
+            zygote = Zygote(jobs[0], control[0])
+            zygote.wait_until_ready()
+            return zygote
         jobs[0].close()
         control[0].close()
         if sys.platform == "linux":
@@ -115,6 +118,7 @@ class BoxServer:
         side = ZygoteServer(
             jobs[1], control[1], self._place, self.plan.make_confinement(), self.plan.proc
         )
+        side.say_ready()
         self.channel.close()
         return side
 
@@ -142,7 +146,7 @@ class BoxServer:
         """Become process 1 of a box; whether its only user is the caller's."""
         self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self._uid = FIRST_OWN_USER + os.getpid()
-        mapped = namespaces.leave_host()
+        mapped = namespaces.leave_host(os.geteuid() == 0 and can_do(self._uid))
         self._packages = namespaces.build_root(libraries, self._packages)
         self.plan.own_user = True
         return mapped
@@ -156,7 +160,7 @@ class BoxServer:
             plan.user, plan.drops = (None, True) if single_user else (self._uid, False)
         elif self.mode == "landlock" and os.geteuid() == 0:
             own = FIRST_OWN_USER + os.getpid()
-            plan.own_user = can_read(own, STDLIB)
+            plan.own_user = can_do(own, lambda: os.listdir(STDLIB))
             plan.user, plan.drops = (own, False) if plan.own_user else (None, True)
 
     def _build_confinement(self, libraries: list[str]) -> None:
@@ -200,15 +204,18 @@ class BoxServer:
         }
 
 
-def can_read(user: int, folder: str) -> bool:
-    """Whether a user without any rights can list a folder."""
+def can_do(user: int, work: Callable[[], object] = lambda: None) -> bool:
+    """Whether this process can become a user without any rights, who can do `work`.
+
+    Root of a user namespace may find there no other user to become.
+    """
     pid = os.fork()
     if not pid:
         with contextlib.suppress(BaseException):
             os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
-            os.listdir(folder)
+            work()
             os._exit(0)
         os._exit(1)
     return os.waitpid(pid, 0)[1] == 0

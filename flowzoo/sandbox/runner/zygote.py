@@ -74,6 +74,14 @@ class Zygote:
         self._files_mb = -1
         self._number = 0
 
+    def wait_until_ready(self) -> None:
+        """Wait until the zygote has done what could be refused.
+
+        Raises:
+            OSError: it has died; it has told the host why.
+        """
+        self._receive(b"F")
+
     def start(self, first: int, seconds: int, descriptors: list[int], files_mb: int) -> None:
         """Give the copy that waits its job.
 
@@ -142,6 +150,10 @@ class ZygoteServer:
         self._files_mb = 0
         self._score, self._own_score = open_score(proc)
 
+    def say_ready(self) -> None:
+        """Tell the runner that nothing was refused."""
+        self._control.sendall(END.pack(b"F", 0, 0.0, 0, True))
+
     def serve(self) -> ProcessTask:
         """Make copies until the runner is gone; comes back in a copy that has a task."""
         receive, confinement, private = self._jobs.recvmsg, self._confinement, self._place.private
@@ -153,7 +165,7 @@ class ZygoteServer:
         bytes(_SORTING)
         try:
             self._obey(0)
-            self._control.sendall(END.pack(b"F", 0, 0.0, 0, True))
+            self.say_ready()
             while pid := self._fork():
                 self._follow(pid)
         except BaseException as error:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ NOBODY = 65_534
 TIER = probe()
 SYSTEM_PYTHON = "/usr/bin/python3"
 """What another user can start even where this interpreter lies in somebody's home."""
+ROOTLESS = ("unshare", "--map-root-user")
+"""Before a command: it is root of a user namespace that has no other user."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are made of Linux")
 
@@ -46,9 +49,10 @@ class Driver:
     """The host's side of one box, synchronous and as small as it can be."""
 
     def __init__(
-        self, mode: str, python: str = sys.executable, user: int | None = None, **options: Any
-    ) -> None:
-        command = [python, "-I", "-S", "-B", str(RUNNER), mode]
+        self, mode: str, python: str = sys.executable, user: int | None = None,
+        within: Sequence[str] = (), **options: Any,
+    ) -> None:  # fmt: skip
+        command = [*within, python, "-I", "-S", "-B", str(RUNNER), mode]
         command += [json.dumps(options)] if options else []
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", bufsize=0,
@@ -117,6 +121,12 @@ def text(case: Frame) -> str:
     return case.blobs[0].decode()
 
 
+def has_users() -> bool:
+    """Whether this user can have user namespaces."""
+    command = [*ROOTLESS, "true"]
+    return bool(shutil.which(command[0])) and not subprocess.run(command, check=False).returncode
+
+
 KINDS: dict[str, tuple[bool, Callable[[], Driver]]] = {
     "namespaces": (TIER.namespaces.ok and TIER.seccomp, lambda: Driver("namespaces")),
     "landlock": (TIER.landlock_abi > 0 and TIER.seccomp, lambda: Driver("landlock")),
@@ -124,6 +134,10 @@ KINDS: dict[str, tuple[bool, Callable[[], Driver]]] = {
     "namespaces-nobody": (
         TIER.namespaces.ok and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
         lambda: Driver("namespaces", SYSTEM_PYTHON, NOBODY),
+    ),
+    "namespaces-rootless": (
+        TIER.namespaces.ok and has_users(),
+        lambda: Driver("namespaces", within=ROOTLESS),
     ),
     "landlock-nobody": (
         TIER.landlock_abi > 0 and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
@@ -137,7 +151,7 @@ def make(kind: str) -> Driver:
     if not able:
         pytest.skip(f"this machine or user cannot have {kind} boxes")
     driver = start()
-    if driver.ready.kind != READY and kind.startswith("namespaces-"):
+    if driver.ready.kind != READY and kind == "namespaces-nobody":
         pytest.skip(f"no user namespaces: {driver.ready.head['detail']}")
     assert driver.ready.kind == READY, driver.ready
     return driver
@@ -673,6 +687,20 @@ def test_runner_says_why_it_does_not_start(mode, options, message):
     assert driver.ready.kind == BROKEN
     assert message in driver.ready.head["detail"]
     assert driver.close() == 1
+
+
+@pytest.mark.skipif(not has_users(), reason="needs user namespaces")
+def test_a_zygote_that_is_refused_something_is_said_before_the_box_is_ready():
+    """Its user is none of the namespace's. On one core the runner would have spoken first."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        driver = Driver("docker", within=[*ROOTLESS, "--pid", "--fork"])
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert driver.ready.kind == BROKEN
+    assert "Operation not permitted" in driver.ready.head["detail"]
+    driver.close()
 
 
 def test_runner_refuses_a_broken_stream():
