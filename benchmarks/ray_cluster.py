@@ -40,10 +40,16 @@ _RAY = {
 """Nobody is told, and no process is started that nobody has asked for."""
 
 
-def can_be_apart() -> bool:
-    """Whether this user can have network namespaces."""
-    command = ["unshare", "-rn", "true"]
-    return bool(shutil.which("unshare")) and not subprocess.run(command, check=False).returncode
+def apart() -> list[str]:
+    """What gives a command a network namespace of its own; nothing where that cannot be had.
+
+    Root needs no user namespace for that, in which some things are refused to it.
+    """
+    ways = (["unshare", "-n"], ["unshare", "-rn"]) if shutil.which("unshare") else ()
+    for way in ways:
+        if not subprocess.run([*way, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            return way
+    return []
 
 
 def run_apart(
@@ -56,10 +62,9 @@ def run_apart(
         **os.environ, **_RAY, _APART: "1", "RAY_TMPDIR": scratch,
         "PYTHONPATH": os.pathsep.join(there),
     }  # fmt: skip
-    apart = ["unshare", "-rn"] if can_be_apart() else []
     try:
         return subprocess.run(
-            [*apart, sys.executable, *words], env=variables, text=True, timeout=seconds,
+            [*apart(), sys.executable, *words], env=variables, text=True, timeout=seconds,
             check=False, **given,
         )  # fmt: skip
     finally:
