@@ -223,6 +223,12 @@ class VLLMEngines(PolicyEngines):
         while True:
             if isinstance(error, EngineOutOfMemoryError):
                 raise error
+            if self._config.shard == "full":  # no rank has all weights, and others do other things
+                error.add_note(
+                    "its weights are spread over the ranks, who all end: the same command goes on "
+                    "from the last checkpoint"
+                )
+                raise error
             if self._restarts == 0:
                 error.add_note("it was started again as often as engine_restarts allows")
                 raise error

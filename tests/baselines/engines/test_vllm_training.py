@@ -183,6 +183,17 @@ def test_requests_may_leave_as_they_come(
     assert all(row["learn/logp_gap_max/shared"] < 1e-3 for row in repeated_rows(tmp_path)[1:])
 
 
+def test_the_engine_of_a_rank_that_has_a_part_of_the_weights_is_not_started_again(
+    tmp_path: Path,
+) -> None:
+    """To get them whole it would need ranks that are not there."""
+    engines = VLLMEngines.__new__(VLLMEngines)  # nothing is started: it is refused before
+    engines._config = config(tmp_path, backend="torchrun", ranks=2, shard="full")
+    with pytest.raises(EngineDeadError, match="gone") as caught:
+        engines.recover(EngineDeadError("gone"))
+    assert "spread over the ranks" in caught.value.__notes__[0]
+
+
 def test_an_engine_that_is_not_there_is_an_error_and_not_another_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
