@@ -36,11 +36,14 @@ def played(row: dict[str, Any]) -> dict[str, Any]:
 def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
     tmp_path: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
-    """Its engine, and then the worker; adapters of two policies share the engine."""
+    """Its engine, and then the worker; adapters of two policies share the engine.
+
+    A learner worker learns while the next step is sampled.
+    """
     done = run_apart([str(WORLD), str(tmp_path)], 600, capture_output=True)
     assert done.returncode == 0, done.stderr[-5000:]
     found = json.loads((tmp_path / "vllm.json").read_text(encoding="utf-8"))
-    assert found == {"killed": ["engine", "worker"], "left": 0}
+    assert found == {"killed": ["engine", "worker"], "left": 0, "learners": 1}
     mine, theirs = repeated_rows(tmp_path / "ray"), repeated_rows(tmp_path / "local")
     assert len(mine) == len(theirs) == 4
     for row, other in zip(mine, theirs, strict=True):
@@ -49,5 +52,6 @@ def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
         for policy in ("generator", "aggregator"):
             assert row[f"learn/steps/{policy}"] == 1.0, "else nothing is published"
             assert 0 < row[f"sync/gap_max/{policy}"] < 1e-3
-            assert row[f"learn/logp_gap_max/{policy}"] < 1e-3
+            assert row[f"staleness/{policy}"] == (row["step"] > 1)
+            assert (row[f"learn/logp_gap_max/{policy}"] < 1e-3) == (row["step"] == 1)
     same_files(tmp_path / "local", tmp_path / "ray", 3)

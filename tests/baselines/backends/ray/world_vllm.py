@@ -1,5 +1,5 @@
-"""A rollout worker with vLLM in a cluster on this machine, and a split engine without; run by
-`test_ray_vllm.py`.
+"""A rollout worker with vLLM and a learner worker in a cluster on this machine, and a split engine
+without; run by `test_ray_vllm.py`.
 
     world_vllm.py FOLDER
 
@@ -30,6 +30,7 @@ SMALL: dict[str, Any] = {
     "eval_every": 3, "checkpoint_every": 3, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
     "microbatch_tokens": 1000, "max_tokens": 24, "steps": 3, "engine": "vllm", "placement": "split",
     "max_batch": 32, "engine_memory": 0.03, "sharing": ("isolated",), "lora_rank": 4, "lr": 1e-3,
+    "max_staleness": 1, "old_logp": "recomputed",
 }  # fmt: skip
 
 
@@ -40,13 +41,15 @@ def engine_cores() -> list[psutil.Process]:
 
 
 def run(folder: Path, address: str) -> dict[str, Any]:
-    """Three steps; the engine is killed after the first, and the worker after the second."""
+    """Three steps, one ahead; the engine is killed after the first, the worker after the second."""
     from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.trainer import train
 
     killed: list[str] = []
+    learners: set[int] = set()
 
     def kill(row: dict[str, Any]) -> None:
+        learners.update(one.pid for one in workers_now("LearnerWorker"))
         if row["step"] == 1:
             (core,) = engine_cores()
             core.kill()
@@ -58,10 +61,12 @@ def run(folder: Path, address: str) -> dict[str, Any]:
             core.wait(60)  # it ends with its worker
             killed.append("worker")
 
-    there = {"backend": "ray", "ray_address": address, "rollout_workers": 1}
+    there = {
+        "backend": "ray", "ray_address": address, "rollout_workers": 1, "learner_workers": 1,
+    }  # fmt: skip
     train(TrainConfig(**SMALL, **there, out=str(folder / "ray")), kill)
     _, left = psutil.wait_procs(engine_cores(), 60)
-    return {"killed": killed, "left": len(left)}
+    return {"killed": killed, "left": len(left), "learners": len(learners)}
 
 
 def engines_as_forks() -> None:
@@ -82,7 +87,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     raise_loopback()
     engines_as_forks()
-    with cluster_of(NODE) as cluster:
+    with cluster_of({**NODE, "num_cpus": 2}) as cluster:
         try:
             found = run(folder, cluster.address)
         except BaseException:
