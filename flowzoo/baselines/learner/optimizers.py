@@ -159,6 +159,11 @@ class MuonAdamW(torch.optim.Optimizer):
         return loss
 
 
+_AT_ONCE = 2**22
+"""Weights that are moved at a time: what is computed in float32 of an embedding of 152k words would
+else take more than all weights."""
+
+
 class StochasticAdamW(torch.optim.Optimizer):
     """AdamW (arXiv 1711.05101) whose weights and moments are kept in bfloat16.
 
@@ -198,7 +203,7 @@ class StochasticAdamW(torch.optim.Optimizer):
                     seed = key_int("rounding", number, group["steps"]) >> 1
                     noise[device] = torch.Generator(device).manual_seed(seed)
                 if parameter.grad is not None:
-                    self._move(parameter, parameter.grad.float(), group, noise[device])
+                    self._move(parameter, parameter.grad, group, noise[device])
         return loss
 
     def _move(
@@ -210,18 +215,29 @@ class StochasticAdamW(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
-        (beta1, beta2), lr = group["betas"], group["lr"]
-        first = state["exp_avg"].float().lerp_(grad, 1 - beta1)
-        second = state["exp_avg_sq"].float().mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        size = (second / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
-        moved = parameter.float().mul_(1 - lr * group["weight_decay"])
-        moved.addcdiv_(first, size, value=-lr / (1 - beta1 ** state["step"]))
-        for kept, exact in (
-            (parameter, moved),
-            (state["exp_avg"], first),
-            (state["exp_avg_sq"], second),
-        ):
-            kept.copy_(stochastic_bfloat16(exact, noise))
+        all_of = [
+            torch.atleast_1d(one)
+            for one in (parameter, grad, state["exp_avg"], state["exp_avg_sq"])
+        ]
+        rows = max(1, _AT_ONCE * len(all_of[0]) // max(1, parameter.numel()))
+        for part in zip(*(one.split(rows) for one in all_of), strict=True):
+            _move_part(*part, state["step"], group, noise)
+
+
+def _move_part(
+    weight: Tensor, grad: Tensor, mean: Tensor, square: Tensor, step: int, group: dict[str, Any],
+    noise: torch.Generator,
+) -> None:  # fmt: skip
+    """Move some rows of a parameter and of its moments."""
+    (beta1, beta2), lr = group["betas"], group["lr"]
+    slope = grad.float()
+    first = mean.float().lerp_(slope, 1 - beta1)
+    second = square.float().mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
+    size = (second / (1 - beta2**step)).sqrt_().add_(group["eps"])
+    moved = weight.float().mul_(1 - lr * group["weight_decay"])
+    moved.addcdiv_(first, size, value=-lr / (1 - beta1**step))
+    for kept, exact in ((weight, moved), (mean, first), (square, second)):
+        kept.copy_(stochastic_bfloat16(exact, noise))
 
 
 def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:

@@ -231,6 +231,32 @@ def test_small_steps_count_that_rounding_to_the_nearest_would_lose() -> None:
     assert seconds == pytest.approx(1 - 0.999**200, rel=0.02)
 
 
+@pytest.mark.parametrize("shape", [(24, 8), (8, 24), (192,), ()], ids=str)
+def test_large_weights_are_moved_in_parts(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ends beside where AdamW in float32 puts it, whichever part it is in."""
+    monkeypatch.setattr("flowzoo.baselines.learner.optimizers._AT_ONCE", 48)
+    start, pull = torch.rand(shape).bfloat16() + 1, torch.randn(shape).bfloat16()
+    weights = [torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.float())]
+    choices: dict[str, Any] = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+    optimizers = [
+        StochasticAdamW(weights[:1], **choices),
+        torch.optim.AdamW(weights[1:], **choices),
+    ]
+    for weight, optimizer in zip(weights, optimizers, strict=True):
+        weight.grad = pull.to(weight.dtype)
+        optimizer.step()
+    names = ("exp_avg", "exp_avg_sq")
+    own, exact = (
+        [weight.detach(), *(optimizer.state[weight][name] for name in names)]
+        for weight, optimizer in zip(weights, optimizers, strict=True)
+    )
+    for one, other in zip(own, exact, strict=True):
+        assert torch.all((one.float() - other).abs() <= other.abs() / 128), "a neighbour"
+        assert torch.any(other != 0)
+
+
 def test_in_bfloat16_a_learner_goes_where_float32_goes(tiny_model: Make, role_rows: Make) -> None:
     """The loss of the same rows, with and without; and the memory, a half of it."""
     calls, ends = role_rows(), []
