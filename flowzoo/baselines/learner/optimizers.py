@@ -221,14 +221,14 @@ class StochasticAdamW(torch.optim.Optimizer):
         ]
         rows = max(1, _AT_ONCE * len(all_of[0]) // max(1, parameter.numel()))
         for part in zip(*(one.split(rows) for one in all_of), strict=True):
-            _move_part(*part, state["step"], group, noise)
+            _move_part(part, state["step"], group, noise)
 
 
 def _move_part(
-    weight: Tensor, grad: Tensor, mean: Tensor, square: Tensor, step: int, group: dict[str, Any],
-    noise: torch.Generator,
-) -> None:  # fmt: skip
-    """Move some rows of a parameter and of its moments."""
+    part: Sequence[Tensor], step: int, group: dict[str, Any], noise: torch.Generator
+) -> None:
+    """Move some rows of a parameter: its weights, by their gradient, and both moments."""
+    weight, grad, mean, square = part
     (beta1, beta2), lr = group["betas"], group["lr"]
     slope = grad.float()
     first = mean.float().lerp_(slope, 1 - beta1)
