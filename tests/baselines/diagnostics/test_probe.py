@@ -71,7 +71,7 @@ def test_groups_add_up_to_the_gradient_of_the_update(tiny_model: Make, voters: M
     for group in plain.optimizer.param_groups:
         group["lr"] = 1.0
     before = flat([p.detach().clone() for p in plain.parameters])
-    plain.config = replace(plain.config, lr=1.0)
+    plain.gradient.config = replace(plain.config, lr=1.0)
     plain.update(calls, advantages)
     whole = before - flat([p.detach() for p in plain.parameters])
     added = np.sum([flat(part) for part in parts], axis=0)
