@@ -7,13 +7,12 @@ grader that Ray has started again on a node with another sandbox refuses.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.nodes import check_grading
-from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer, node_facts
-from flowzoo.baselines.backends.told import tell
+from flowzoo.baselines.backends.ray.worker import AnsweringActor, Failed, OpenPlayer
 from flowzoo.envs.episode.effects import PendingEffect
 from flowzoo.envs.script import EffectResult
 
@@ -45,8 +44,8 @@ class Resolved(NamedTuple):
 GraderReply = Ready | Resolved | Failed
 
 
-class GraderWorker:
-    """The actor. Every method answers, errors too; Ray raises only for what has died."""
+class GraderWorker(AnsweringActor):
+    """The actor."""
 
     def __init__(self, number: int, open_grader: OpenPlayer, folder: str, cores: int) -> None:
         """Cheap: whatever is heavy is made when it is first needed, and again after a restart.
@@ -57,16 +56,11 @@ class GraderWorker:
             folder: the driver's working directory.
             cores: those that are this grader's; a sandbox starts its boxes by them.
         """
-        self._number, self._open, self._folder = number, open_grader, folder
+        super().__init__(f"grader {number}", folder)
+        self._open = open_grader
         self._grader: Grader | None = None
         self._grading: Mapping[str, Any] = {}
         os.environ["FLOWZOO_CORES"] = str(cores)
-        if os.path.isdir(folder):
-            os.chdir(folder)
-
-    def facts(self, token: str) -> NodeFacts:
-        """What is to be compared; `token` is a file in the folder of the run."""
-        return node_facts(self._folder, token)
 
     def open(self) -> GraderReply:
         """Make the task, and its sandbox."""
@@ -95,9 +89,3 @@ class GraderWorker:
             self._grading = grader.grading()
             self._grader = grader
         return self._grader
-
-    def _answer(self, work: Callable[[], GraderReply]) -> GraderReply:
-        try:
-            return work()
-        except Exception as error:
-            return Failed(tell(f"grader {self._number}", error))

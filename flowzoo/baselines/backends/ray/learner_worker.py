@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer, node_facts
-from flowzoo.baselines.backends.told import tell
+from flowzoo.baselines.backends.ray.worker import AnsweringActor, Failed, OpenPlayer
 from flowzoo.garbage import uncollected
 
 if TYPE_CHECKING:
@@ -64,8 +63,8 @@ class Sent(NamedTuple):
 LearnerReply = Meeting | Joined | Done | Sent | Failed
 
 
-class LearnerWorker:
-    """The actor. Every method answers, errors too; Ray raises only for what has died."""
+class LearnerWorker(AnsweringActor):
+    """The actor."""
 
     def __init__(
         self, rank: int, world: int, open_learners: OpenPlayer, folder: str, of: str = ""
@@ -79,16 +78,10 @@ class LearnerWorker:
             folder: the driver's working directory.
             of: what errors call its gang by, if there are others: ` of POLICY`.
         """
-        self._rank, self._world, self._folder, self._of = rank, world, folder, of
-        self._open = open_learners
+        super().__init__(f"learner worker {rank}{of}", folder)
+        self._rank, self._world, self._open = rank, world, open_learners
         self._learners: Mapping[str, Learner] = {}
         self._store: TCPStore | None = None
-        if os.path.isdir(folder):
-            os.chdir(folder)
-
-    def facts(self, token: str) -> NodeFacts:
-        """What is to be compared; `token` is a file in the folder of the run."""
-        return node_facts(self._folder, token)
 
     def meeting(self) -> LearnerReply:
         """Open a place to meet at; of the first rank."""
@@ -168,12 +161,6 @@ class LearnerWorker:
             store=store, rank=self._rank, world_size=self._world, timeout=WAIT,
         )  # fmt: skip
         return Sharded() if shard == "full" else Replicas()
-
-    def _answer(self, work: Callable[[], LearnerReply]) -> LearnerReply:
-        try:
-            return work()
-        except Exception as error:
-            return Failed(tell(f"learner worker {self._rank}{self._of}", error))
 
 
 def _state(learner: Learner) -> LearnerState:

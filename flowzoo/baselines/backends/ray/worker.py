@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from flowzoo.agents.policy import Completion
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.told import tell
 from flowzoo.garbage import uncollected
+
+T = TypeVar("T")
 
 LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 """Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
@@ -151,8 +153,33 @@ def node_facts(folder: str, token: str) -> NodeFacts:
     )  # fmt: skip
 
 
-class RolloutWorker:
-    """The actor. Every method answers, errors too; Ray raises only for what has died."""
+class AnsweringActor:
+    """Every method answers, errors too; Ray raises only for what has died."""
+
+    def __init__(self, who: str, folder: str) -> None:
+        """Be in the driver's working directory, where it is there.
+
+        Args:
+            who: what its errors call it.
+            folder: the driver's working directory.
+        """
+        self._who, self._folder = who, folder
+        if os.path.isdir(folder):
+            os.chdir(folder)
+
+    def facts(self, token: str) -> NodeFacts:
+        """What is to be compared; `token` is a file in the folder of the run."""
+        return node_facts(self._folder, token)
+
+    def _answer(self, work: Callable[[], T]) -> T | Failed:
+        try:
+            return work()
+        except Exception as error:
+            return Failed(tell(self._who, error))
+
+
+class RolloutWorker(AnsweringActor):
+    """The actor."""
 
     def __init__(
         self,
@@ -171,16 +198,11 @@ class RolloutWorker:
             cores: those that are this worker's; a sandbox starts its boxes by them.
             variables: of the driver's environment, which Ray does not bring here.
         """
-        self._number, self._open, self._folder = number, open_player, folder
+        super().__init__(f"rollout worker {number}", folder)
+        self._open = open_player
         self._versions: dict[str, int] = {}
         self._player: ShardPlayer | None = None
         os.environ |= {**variables, "FLOWZOO_CORES": str(cores)}
-        if os.path.isdir(folder):
-            os.chdir(folder)
-
-    def facts(self, token: str) -> NodeFacts:
-        """What is to be compared; `token` is a file in the folder of the run."""
-        return node_facts(self._folder, token)
 
     def open(self) -> Reply:
         """Make the player."""
@@ -222,9 +244,3 @@ class RolloutWorker:
             with uncollected(freeze=True):
                 self._player = self._open()
         return self._player
-
-    def _answer(self, work: Callable[[], Reply]) -> Reply:
-        try:
-            return work()
-        except Exception as error:
-            return Failed(tell(f"rollout worker {self._number}", error))
