@@ -227,7 +227,9 @@ def make_judge(config: TrainConfig, algorithm: Algorithm, budgets: Budgets, hook
     if config.truncated == "shape":
         limits = {name: one.reply or budgets.reply for name, one in budgets.roles.items()}
         shaping = LengthShaping(limits, config.length_cache, config.truncation_penalty)
-    return Judge(algorithm.advantage, shaping, hooks.advantages)
+    # A grader pays nothing for nothing; the 0 of a function may stand anywhere on its scale.
+    origin = 0.0 if hooks.reward is None else None
+    return Judge(algorithm.advantage, shaping, hooks.advantages, origin)
 
 
 def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:

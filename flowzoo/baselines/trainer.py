@@ -138,7 +138,10 @@ class Trainer:
         # Not before: what is drawn may depend on the running means.
         self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
         played = [call for record in sampled.records for call in record.calls]
-        row |= role_metrics(sampled.records) | form_metrics(played)
+        scores = role_metrics(sampled.records)
+        if plan.hooks.reward:  # of such scores 1 does not mean right
+            scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
+        row |= scores | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if config.refill:
             row |= gathered.counts

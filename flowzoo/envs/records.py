@@ -145,6 +145,8 @@ class Call:
     share: float | None = None
     """The team's share of `reward`, where that is not `reward` less `immediate`: an environment
     that pays at every step makes `reward` the whole return and `immediate` a step's part of it."""
+    abstained: bool = False
+    """The reply could not be read, and its team's outcome was withheld from it (strict preset)."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of its fields, as `asdict` makes it.
@@ -176,7 +178,7 @@ class EpisodeRecord:
     score: float
     answer: str | None
     truncated: bool
-    """The episode was cut off by `max_cycles`; its score is 0."""
+    """The episode was cut off by `max_cycles`; its score is that of no answer."""
     facts: Mapping[str, Any]
     returns: Mapping[str, float]
     """Per agent, what the AEC environment pays it over the episode."""

@@ -66,7 +66,11 @@ class FinishedEpisode:
 
 
 EpisodeReward = Callable[[FinishedEpisode], float]
-"""A custom reward: from a finished episode to its score."""
+"""A custom reward: from a finished episode to its score, any finite number.
+
+It is asked twice of an episode with a reply that abstained: the second time with `answer` None and
+`score` 0, for what that reply is paid.
+"""
 
 
 def plain_setting(value: Any) -> Any:

@@ -7,12 +7,13 @@ neither team nor local is known, there is nothing to compare by: an error, never
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.agents.rollout.drivers import OpenTurn
 from flowzoo.envs import Episode, Workflow
-from flowzoo.envs.episode.credit import reward_parts
+from flowzoo.envs.episode.credit import abstains, reward_parts
 from flowzoo.errors import UsageError
 
 
@@ -54,16 +55,32 @@ def immediate_values(
     return [sum(weights.get(name, 0.0) * x for name, x in part.items()) for part in parts]
 
 
+def held_down(
+    values: Sequence[float], shares: Sequence[float], abstained: Sequence[bool]
+) -> list[float]:
+    """The values of one decision's candidates, those that abstained no better paid than the rest.
+
+    Of `values`, `shares` are what the team's outcome brought. A candidate that abstained has the
+    lowest share of those that were read, or its own where that is lower.
+    """
+    read = [share for share, silent in zip(shares, abstained, strict=True) if not silent]
+    lowest = min(read, default=math.inf)
+    rows = zip(values, shares, abstained, strict=True)
+    return [value - max(0.0, share - lowest) if silent else value for value, share, silent in rows]
+
+
 def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, Any]:
     """The fields of the `Call` of a candidate that was not executed: what its branch knows."""
     turn = branch.turns[call]
+    readable = turn.reply is not None and turn.reply.strict is not None
     parts = known_parts(workflow, branch, call)
     return {
         "reply": turn.said,
-        "strict": turn.reply is not None and turn.reply.strict is not None,
+        "strict": readable,
         "lenient": turn.reply is not None and turn.reply.lenient is not None,
         "truth": branch.truths.get(call),
         "parts": parts,
         "reward": value,
         "immediate": parts.get("local", 0.0) + parts.get("format", 0.0),
+        "abstained": abstains(workflow, readable),
     }

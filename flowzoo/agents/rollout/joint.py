@@ -30,6 +30,7 @@ from flowzoo.agents.rollout.branches import (
     resolve_effects,
     sample_phase,
 )
+from flowzoo.agents.rollout.candidates import held_down
 from flowzoo.agents.rollout.drivers import engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
@@ -178,13 +179,25 @@ def values_of(tree: JointNode | JointLeaf) -> dict[RowKey, float]:
     for child in tree.children:
         found |= values_of(child)
     for slot, turn in enumerate(tree.phase.turns):
+        values: list[float] = []
+        shares: list[float] = []
+        silent: list[bool] = []
         for candidate in range(len(tree.phase.answers[slot])):
-            worth = [
-                sum(weight * leaf.returns[turn.call] for weight, leaf in weighted_leaves(child))
+            below = [
+                list(weighted_leaves(child))
                 for choice, child in zip(tree.choices, tree.children, strict=True)
                 if choice[slot] == candidate
             ]
-            found[tree.path, turn.call, candidate] = sum(worth) / len(worth)
+            worth = [sum(w * leaf.returns[turn.call] for w, leaf in leaves) for leaves in below]
+            paid = [
+                sum(w * leaf.record.calls[turn.call].team_share for w, leaf in leaves)
+                for leaves in below
+            ]
+            values.append(sum(worth) / len(worth))
+            shares.append(sum(paid) / len(paid))
+            silent.append(below[0][0][1].record.calls[turn.call].abstained)
+        for candidate, value in enumerate(held_down(values, shares, silent)):
+            found[tree.path, turn.call, candidate] = value
     return found
 
 

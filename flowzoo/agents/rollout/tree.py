@@ -38,7 +38,7 @@ from flowzoo.agents.rollout.branches import (
     resolve_effects,
     sample_phase,
 )
-from flowzoo.agents.rollout.candidates import call_fields, immediate_values
+from flowzoo.agents.rollout.candidates import call_fields, held_down, immediate_values
 from flowzoo.agents.rollout.drivers import EpisodeDriver, OpenTurn, drive, engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
@@ -185,13 +185,13 @@ class TreePlay:
                 for turn, row in zip(phase.turns, rows, strict=True)
             ]
         ends = yield from self.play_out(phase, branches)
-        return [
-            [
-                sum(end.calls[turn.call].reward for end in ends[choice]) / len(ends[choice])
-                for choice in row
-            ]
-            for turn, row in zip(phase.turns, rows, strict=True)
-        ]
+        found: list[list[float]] = []
+        for turn, row in zip(phase.turns, rows, strict=True):
+            calls = [[end.calls[turn.call] for end in ends[choice]] for choice in row]
+            values = [sum(call.reward for call in own) / len(own) for own in calls]
+            shares = [sum(call.team_share for call in own) / len(own) for own in calls]
+            found.append(held_down(values, shares, [own[0].abstained for own in calls]))
+        return found
 
     def play_out(
         self, phase: Phase, branches: Mapping[Choice, Episode]

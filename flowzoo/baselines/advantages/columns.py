@@ -51,11 +51,6 @@ def team_part(call: Call) -> float:
     return call.parts.get("team", math.nan)
 
 
-def abstained(call: Call) -> bool:
-    """Whether the reply abstained: it could not be read, and its team's outcome was withheld."""
-    return not call.strict and call.parts.get("team") == 0.0
-
-
 def candidate_value(call: Call) -> float:
     """What tree sampling found the call to be worth, NaN where nothing was valued."""
     return math.nan if call.value is None else call.value
@@ -71,11 +66,10 @@ def _append(stored: array[Any], values: Iterable[Any], rows: int) -> None:
 
 _READERS: dict[str, Callable[[Call], Any]] = {
     **{name: attrgetter(field) for name, field in COLUMNS.items()},
-    **{name: attrgetter(name) for name in ("reward", "immediate", "executed")},
+    **{name: attrgetter(name) for name in ("reward", "immediate", "abstained", "executed")},
     "share": attrgetter("team_share"),
     "team": team_part,
     "value": candidate_value,
-    "abstained": abstained,
 }
 
 

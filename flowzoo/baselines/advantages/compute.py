@@ -32,7 +32,12 @@ from flowzoo.baselines.advantages.kernels import (
 from flowzoo.baselines.advantages.roles import RoleStat, RoleStats, role_stats
 from flowzoo.baselines.advantages.running import RunningMean
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec, Weight, named_spec
-from flowzoo.baselines.advantages.targets import columns_for, own_values, targets_of
+from flowzoo.baselines.advantages.targets import (
+    columns_for,
+    lowest_outcome,
+    own_values,
+    targets_of,
+)
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
@@ -74,6 +79,7 @@ def compute(
     returns: Mapping[str, float] | None = None,
     state: RunningMean | None = None,
     extra: Floats | None = None,
+    origin: float | None = 0.0,
 ) -> Advantages:
     """Advantages of `calls` under `spec` (or the preset of that name).
 
@@ -84,6 +90,9 @@ def compute(
             the reward part `team` of its calls.
         state: the means of earlier batches, for `mean="running"`; this batch moves them.
         extra: (rows,), added to what each row is judged by (a punishment of its length).
+        origin: what a reward counts from where it has no baseline (`mean="none"`, a raw group of
+            one, a running mean's first batch). None: from the lowest outcome of the batch, for
+            rewards whose 0 means nothing.
 
     Raises:
         UsageError: an unknown preset, an episode without a return, a reward not finite, a target
@@ -94,14 +103,17 @@ def compute(
     groups = Groups(columns)
     targets = targets_of(groups, spec, returns)
     own = own_values(groups, spec, targets)
+    start = lowest_outcome(groups, spec, own) if origin is None else origin
     if extra is not None:
         targets, own = targets + extra, own + extra
     pools = scaled = GroupedTargetsCache(groups, targets, own=spec.mean == "loo")
     values, judge = own, None
     single, alone = (np.zeros(len(own), np.bool_) for _ in range(2))
     if spec.mean == "running":
-        values = _less_running(own, pools, spec, state)
-    elif spec.mean != "none":
+        values = _less_running(own, pools, spec, state, start)
+    elif spec.mean == "none":
+        values = own - start
+    else:
         judge, single = _pool(pools, spec, spec.mean_group, spec.mean_weight)
         alone = judge.rows(judge.segments.counts < 2)
         values = _less_baseline(own, judge, spec)
@@ -113,16 +125,13 @@ def compute(
         freedom = 1 if spec.std == "sample" else 0
         if spec.std_of == "difference":
             values = subtract(values, judge.codes, judge.segments.mean)
-        out = None if values is own else values
-        values = normalise(values, judge.codes, judge.segments, freedom, spec.eps, out)
+        values = normalise(values, judge.codes, judge.segments, freedom, spec.eps, values)
     if alone.any():
         # A group of one has neither baseline nor deviation: what it gets is a choice.
-        values = np.where(alone, own if spec.singleton == "raw" else 0.0, values)
+        values = np.where(alone, own - start if spec.singleton == "raw" else 0.0, values)
     constant = np.zeros(len(own), np.bool_)
     if judge is not None:
         constant = judge.rows(constants(judge.segments))
-    if values is targets:
-        values = values.copy()  # it may be a view of the columns
     return Advantages(values, constant, single, *_counts(scaled, spec), role_stats(pools))
 
 
@@ -147,16 +156,20 @@ def _less_baseline(own: Floats, pool: GroupedTargets, spec: AdvantageSpec) -> Fl
 
 
 def _less_running(
-    own: Floats, pools: GroupedTargetsCache, spec: AdvantageSpec, state: RunningMean | None
-) -> Floats:
-    """What each row has earned, less the mean of earlier batches; this batch moves the means."""
+    own: Floats, pools: GroupedTargetsCache, spec: AdvantageSpec, state: RunningMean | None,
+    start: float,
+) -> Floats:  # fmt: skip
+    """What each row has earned, less the mean of earlier batches; this batch moves the means.
+
+    Without earlier batches the mean is `start`.
+    """
     if state is None:
         raise UsageError(
             'mean="running" remembers earlier batches: pass state=RunningMean(), the same at every '
             "batch."
         )
     pool, keys = pools.of(spec.mean_group, spec.mean_weight), pools.groups.keys(spec.mean_group)
-    baselines = state.before(spec.mean_group, keys)
+    baselines = state.before(spec.mean_group, keys, start)
     state.update(spec.mean_group, keys, pool.segments.mean, spec.decay)
     return subtract(own, pool.codes, baselines)
 

@@ -16,8 +16,9 @@ class RunningMean:
 
     A batch is judged by the means from before it, and then moves them:
     mean = decay * mean + (1 - decay) * mean of the batch. A group that is met for the first time
-    has baseline 0, and its first batch sets its mean. Every batch moves the means, so compute each
-    once. The trainer keeps one of these with its checkpoints.
+    has the baseline that its batch names, 0 unless it says otherwise, and its first batch sets its
+    mean. Every batch moves the means, so compute each once. The trainer keeps one of these with its
+    checkpoints.
     """
 
     def __init__(self) -> None:
@@ -32,8 +33,10 @@ class RunningMean:
         other.columns, other.means = self.columns, dict(self.means)
         return other
 
-    def before(self, columns: Sequence[str], keys: Sequence[tuple[Hashable, ...]]) -> Floats:
-        """The baselines of groups `keys` from earlier batches, (groups,).
+    def before(
+        self, columns: Sequence[str], keys: Sequence[tuple[Hashable, ...]], start: float = 0.0
+    ) -> Floats:
+        """The baselines of groups `keys` from earlier batches, (groups,); `start` without any.
 
         Raises:
             UsageError: earlier batches had other columns.
@@ -43,7 +46,7 @@ class RunningMean:
                 f"this running mean is one over {', '.join(self.columns)} and cannot be the "
                 f"baseline over {', '.join(columns)}: start a new RunningMean."
             )
-        return np.array([self.means.get(key, 0.0) for key in keys], np.float64)
+        return np.array([self.means.get(key, start) for key in keys], np.float64)
 
     def update(
         self,

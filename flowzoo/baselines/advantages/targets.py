@@ -16,8 +16,8 @@ _SAMPLING = {"candidate": "tree", "node": "joint"}
 """Targets that read `Call.value` -> the sampling that fills it."""
 
 _READ: dict[str, tuple[str, ...]] = {
-    "row": ("reward",),
-    "return_to_go": ("share", "immediate", "executed", "agent", "turn"),
+    "row": ("reward", "share", "abstained"),
+    "return_to_go": ("share", "immediate", "abstained", "executed", "agent", "turn"),
     "episode": ("team", "abstained"),
     "node": ("value",),
     "candidate": ("value",),
@@ -41,9 +41,9 @@ def targets_of(
     """
     columns = groups.columns
     if spec.target == "row":
-        values = columns.numbers("reward")
+        values = own_rewards(groups, spec)
     elif spec.target == "return_to_go":
-        values = returns_to_go(groups, spec.gamma)
+        values = returns_to_go(groups, spec)
     elif spec.target == "episode":
         values = team_returns(groups) if returns is None else given_returns(groups, returns)
     else:
@@ -58,16 +58,56 @@ def targets_of(
 
 
 def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:
-    """What each row has earned of its target, (rows,): 0 for a reply that abstained.
+    """What each row has earned of its target, (rows,): a reply that abstained not the outcome.
 
-    Only an episode's return is shared by rows that may not have earned it. Baseline and scale are
-    still those of the episodes; only the row's own value differs, so an unreadable reply is never
-    paid for its team's success.
+    It has earned its own part `team`, what no answer is paid, and at most the lowest outcome that
+    its group has. Only an episode's return is shared by rows that may not have earned it: baseline
+    and scale are still those of the episodes, and only the row's own value differs.
     """
-    if spec.target != "episode":
+    if spec.target != "episode" or not groups.columns.flags("abstained").any():
         return targets
-    abstained = groups.columns.flags("abstained")
-    return np.where(abstained, 0.0, targets) if abstained.any() else targets
+    lowest = lowest_read(groups, spec, targets)
+    return np.where(
+        groups.columns.flags("abstained"),
+        np.fmin(groups.columns.numbers("team"), lowest),
+        targets,
+    )
+
+
+def lowest_read(groups: Groups, spec: AdvantageSpec, values: Floats) -> Floats:
+    """The lowest of `values` among the replies of each row's group that did not abstain, (rows,).
+
+    The group is that of the baseline; infinite where all of it abstained.
+    """
+    codes, first = groups.by(spec.mean_group)
+    read = ~groups.columns.flags("abstained")
+    found = np.full(len(first), np.inf)
+    np.minimum.at(found, codes[read], values[read])
+    return take(codes, found)
+
+
+def team_shares(groups: Groups, spec: AdvantageSpec) -> Floats:
+    """Each row's share of its team's outcome, (rows,): of one that abstained the lowest at most."""
+    columns = groups.columns
+    shares, abstained = columns.numbers("share"), columns.flags("abstained")
+    if not abstained.any():
+        return shares
+    return np.where(abstained, np.minimum(shares, lowest_read(groups, spec, shares)), shares)
+
+
+def own_rewards(groups: Groups, spec: AdvantageSpec) -> Floats:
+    """The row's own reward, (rows,), with its share of the outcome as `team_shares` has it."""
+    columns = groups.columns
+    rewards, shares = columns.numbers("reward"), columns.numbers("share")
+    held = team_shares(groups, spec)
+    return rewards if held is shares else np.where(held < shares, rewards - shares + held, rewards)
+
+
+def lowest_outcome(groups: Groups, spec: AdvantageSpec, own: Floats) -> float:
+    """The lowest outcome of the batch: of what rows have earned, their team's share alone."""
+    shared = spec.target in ("row", "return_to_go")
+    outcomes = team_shares(groups, spec) if shared else own
+    return float(outcomes.min()) if len(outcomes) else 0.0
 
 
 def given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
@@ -83,7 +123,7 @@ def given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
 def team_returns(groups: Groups) -> Floats:
     """The `team` part of each row's episode, (rows,); replies that abstained do not say it.
 
-    An episode in which every reply abstained has return 0.
+    An episode in which every reply abstained has the return of no answer.
     """
     columns = groups.columns
     team, abstained = columns.numbers("team"), columns.flags("abstained")
@@ -97,7 +137,7 @@ def team_returns(groups: Groups) -> Floats:
     if not abstained.any():
         found, known = team[first], slice(None)
     else:
-        found, known = np.zeros(len(first)), np.flatnonzero(~abstained)
+        found, known = team[first], np.flatnonzero(~abstained)
         found[codes[known]] = team[known]
     values = take(codes, found)
     differs = np.flatnonzero(values[known] != team[known])
@@ -110,7 +150,7 @@ def team_returns(groups: Groups) -> Floats:
     return values
 
 
-def returns_to_go(groups: Groups, gamma: float) -> Floats:
+def returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
     """What each row's agent earns from that call on, (rows,).
 
     `immediate` rewards are summed with gamma per turn. The row's share of the team's outcome (its
@@ -131,9 +171,9 @@ def returns_to_go(groups: Groups, gamma: float) -> Floats:
         where = columns.where(int(places.first[twice]))
         raise UsageError(f"two calls have one place in their episode: {where}.")
     immediate = columns.numbers("immediate")
-    shares = columns.numbers("share")
+    shares = team_shares(groups, spec)
     order = np.argsort(turns, kind="stable")
-    return to_go(immediate, shares, turns, order, grouping, gamma)
+    return to_go(immediate, shares, turns, order, grouping, spec.gamma)
 
 
 def node_values(columns: CallColumns, target: str) -> Floats:

@@ -70,6 +70,8 @@ class Judge:
     shaping: LengthShaping | None = None
     function: AdvantageFunction | None = None
     """Has the last word: see `flowzoo.baselines.hooks`."""
+    origin: float | None = 0.0
+    """What rewards without a baseline count from; see `compute`."""
 
     def __call__(self, sampled: RolloutBatch, state: RunningMean) -> Advantages:
         """Advantages of the rows of `sampled`; a running mean in `state` moves.
@@ -80,7 +82,7 @@ class Judge:
         """
         calls, returns = sampled.rows, episode_returns(sampled.records)
         extra = None if self.shaping is None else self.shaping.of(calls)
-        found = compute(calls, self.spec, returns, state, extra)
+        found = compute(calls, self.spec, returns, state, extra, self.origin)
         if self.function is None:
             return found
         return replace(found, values=self.function(calls, found.values.copy(), returns))

@@ -5,7 +5,9 @@ episodes are sampled, which loss is taken, and which map from roles to policies 
 follows holds for all of them and is not repeated in `differs`: one scalar advantage for every
 sampled token of a call; end-of-turn tokens are trained and pads never are; statistics are taken
 before any filter, padding or truncation rule; a reply that abstained (strict preset) is not paid
-for its team's success; a constant group gets 0; a loss that is not finite stops the run.
+for its team's success, and never more than the worst that was read; a reward function of the user's
+counts from the batch's lowest outcome where there is no baseline; a constant group gets 0; a loss
+that is not finite stops the run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Who is paid what at the end of an episode (pure functions).
 
-Reward parts of a call: `team` (the episode's score; 0 for a reply that abstained under the strict
-preset), `local` (readability, or the form where the workflow recorded one, and own truth; absent
-where it recorded no truth) and `format` (minus the penalty for an unreadable reply). The credit
-rule combines them. An agent's return is the mean reward of its calls: the outcome is paid once,
+Reward parts of a call: `team` (the episode's score; for a reply that abstained under the strict
+preset, what an episode without an answer is paid: 0, or what a reward of one's own says),
+`local` (readability, or the form where the workflow recorded one, and own truth; absent where it
+recorded no truth) and `format` (minus the penalty for an unreadable reply). The credit rule
+combines them. An agent's return is the mean reward of its calls: the outcome is paid once,
 however often an agent was asked. Where an environment paid the agents (`Payoffs`), `local` is the
 agent's return of the whole episode.
 """
@@ -16,16 +17,32 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 
 
+def abstains(workflow: Workflow, readable: bool) -> bool:
+    """Whether a reply is withheld its team's outcome, because it could not be read."""
+    return workflow.preset == "strict" and not readable
+
+
 def reward_parts(
     workflow: Workflow,
     score: float,
     readable: bool,
     truth: float | None,
     form: float | None = None,
+    unanswered: float = 0.0,
 ) -> dict[str, float]:
-    """The parts of one call; see the module docstring."""
-    abstained = workflow.preset == "strict" and not readable
-    parts = {"team": 0.0 if abstained else score}
+    """The parts of one call; see the module docstring.
+
+    Args:
+        workflow: whose rules hold.
+        score: the episode's.
+        readable: whether the reply was.
+        truth: how well the reply did its own job.
+        form: in place of `readable`, in the local part.
+        unanswered: the score of an episode without an answer. A reply that abstained gets it, and
+            never more than its team.
+    """
+    team = min(unanswered, score) if abstains(workflow, readable) else score
+    parts = {"team": team}
     if truth is not None:
         for_form, for_truth = workflow.local_weights
         parts["local"] = for_form * (readable if form is None else form) + for_truth * truth

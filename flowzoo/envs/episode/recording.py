@@ -9,11 +9,17 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flowzoo.envs.episode.credit import agent_returns, combine, immediate, reward_parts
+from flowzoo.envs.episode.credit import (
+    abstains,
+    agent_returns,
+    combine,
+    immediate,
+    reward_parts,
+)
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import Call, EpisodeRecord, make_call
-from flowzoo.envs.script import Outcome, Reply
+from flowzoo.envs.script import Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
@@ -75,26 +81,32 @@ def answered_turns(episode: Episode) -> list[tuple[Turn, Reply]]:
 
 
 def episode_rewards(episode: Episode) -> EpisodeRewards:
-    """The rewards of a finished episode; a truncated one pays nothing.
+    """The rewards of a finished episode; a truncated one pays what no answer does.
 
     Raises:
         UsageError: the episode is not finished.
     """
     outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
-    score = 0.0 if cut else _score(episode, outcome)
+    score = _score(episode, outcome.answer, float(outcome.score or 0.0))
     turns, payoffs = answered_turns(episode), outcome.payoffs
     truths, forms = episode.truths, episode.forms
+    unanswered = 0.0
+    if workflow.episode_reward and any(
+        abstains(workflow, reply.strict is not None) for _, reply in turns
+    ):
+        unanswered = _score(episode, None, 0.0)
     agents: list[str] = []
     parts: list[dict[str, float]] = []
     for turn, reply in turns:
         call, readable = turn.call, reply.strict is not None
         agents.append(turn.agent)
-        parts.append(reward_parts(workflow, score, readable, truths.get(call), forms.get(call)))
+        truth, form = truths.get(call), forms.get(call)
+        parts.append(reward_parts(workflow, score, readable, truth, form, unanswered))
     if payoffs is not None:
         for agent, part in zip(agents, parts, strict=True):
             part["local"] = payoffs.returns[agent]
     if cut:
-        rewards = [0.0] * len(turns)
+        rewards = [score] * len(turns)
     elif payoffs is None and workflow.credit == "team":  # as `combine` does it, without calls
         rewards = [part["team"] + part.get("format", 0.0) for part in parts]
     else:
@@ -125,15 +137,14 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
     return earned
 
 
-def _score(episode: Episode, outcome: Outcome) -> float:
-    """What the episode came to, by its grader or by the workflow's own reward."""
-    score, reward = float(outcome.score or 0.0), episode.workflow.episode_reward
+def _score(episode: Episode, answer: str | None, score: float) -> float:
+    """What the episode pays for that answer and its score: the score, or what a function says."""
+    reward = episode.workflow.episode_reward
     if reward is None:
         return score
     replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
-    found = reward(
-        FinishedEpisode(episode.problem, outcome.answer, score, dict(outcome.facts), replies)
-    )
+    facts = dict(episode.finished().facts)
+    found = reward(FinishedEpisode(episode.problem, answer, score, facts, replies))
     if not (isinstance(found, Real) and math.isfinite(found)):
         raise UsageError(
             f"{episode.workflow.name}, problem {episode.problem.id}: episode_reward must return a "
@@ -183,6 +194,7 @@ def record(
             immediate=alone,
             name=trajectory(turn.agent),
             share=share,
+            abstained=abstains(workflow, reply.strict is not None),
             **engine.get(turn.call, nothing),
         )
         calls.append(made)

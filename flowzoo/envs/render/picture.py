@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.recording import episode_rewards
 from flowzoo.envs.render.remarks import remarks
 from flowzoo.envs.render.transcript import COLOURS, SHORT, facts_line, printable, verdict
 from flowzoo.errors import missing_extra
@@ -101,7 +100,7 @@ def picture_lines(episode: Episode) -> list[TextLine]:
     if episode.done:
         if episode.turns:
             lines += _remarks(episode, episode.turns[-1].phase)
-        colour = "green" if episode_rewards(episode).score > 0 else "red"
+        colour = "green" if (episode.finished().score or 0.0) > 0 else "red"
         lines += [TextLine("", "plain"), *_all(verdict(episode), colour)]
         lines += _all(printable(facts_line(episode)), "dim")
     return lines

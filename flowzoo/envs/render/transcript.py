@@ -121,7 +121,8 @@ def _print_end(episode: Episode, out: Console) -> None:
     settled = episode_rewards(episode)
     if settled.calls:
         _print_remarks(episode, settled.calls[-1][0].phase, out)
-    out.print(Text(verdict(episode), style="bold green" if settled.score > 0 else "bold red"))
+    good = (episode.finished().score or 0.0) > 0  # whatever a reward of one's own makes of it
+    out.print(Text(verdict(episode), style="bold green" if good else "bold red"))
     if episode.finished().facts:
         out.print(Text(printable(facts_line(episode)), style="dim"))
 

@@ -254,7 +254,7 @@ def test_mistakes_raise(action: Any, text: str) -> None:
 
 def test_an_abstaining_reply_is_not_paid_for_its_teams_success() -> None:
     good = make_call("a", "generator", 1.0)
-    mute = make_call("a", "aggregator", 0.0, parts={"team": 0.0}, strict=False)
+    mute = make_call("a", "aggregator", 0.0, strict=False, abstained=True)
     lost = [make_call("b", "generator", 0.0), make_call("b", "aggregator", 0.0)]
     got = compute([good, mute, *lost], "grpo", {"a": 1.0, "b": 0.0})
     # Episodes 1 and 0: mean .5, sample deviation .7071. The mute reply's own value is 0.
@@ -263,7 +263,7 @@ def test_an_abstaining_reply_is_not_paid_for_its_teams_success() -> None:
 
 def test_returns_are_those_of_the_replies_that_did_not_abstain() -> None:
     """Without `returns`: a reply that abstained says nothing about its episode's outcome."""
-    mute = make_call("a", "aggregator", 0.0, parts={"team": 0.0}, strict=False)
+    mute = make_call("a", "aggregator", 0.0, strict=False, abstained=True)
     calls = [mute, make_call("a", "generator", 1.0), make_call("b", "generator", 0.0)]
     assert compute(calls, "dr_grpo").values.tolist() == [-0.5, 0.5, -0.5]
 

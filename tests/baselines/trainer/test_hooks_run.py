@@ -102,3 +102,35 @@ def test_a_run_that_a_callback_stopped_is_finished(tmp_path: Path) -> None:
         Trainer(settings(tmp_path / "tree", mine, algorithm="at_grpo", reward=f"{mine}:watch"))
     with pytest.raises(UsageError, match="`clip_high` is a setting of the clipped objective"):
         Trainer(settings(tmp_path / "clip", mine, clip_high=0.3, loss=f"{mine}:watch"))
+
+
+SHIFTED = """
+def watch(step):
+    pass
+
+def minus(episode):
+    return episode.score - 1.0
+
+def plus(episode):
+    return episode.score + 7.0
+"""
+
+
+def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path: Path) -> None:
+    """Without a baseline, too, and with replies that were cut off before they could be read."""
+    mine = tmp_path / "mine.py"
+    mine.write_text(SHIFTED, encoding="utf-8")
+    found: dict[str, list[float]] = {}
+    for name in ("", "minus", "plus"):
+        config = settings(
+            tmp_path / f"_{name}", mine, workflow="voting", steps=1, algorithm="reinforce",
+            max_tokens=16, reward=name and f"{mine}:{name}",
+        )  # fmt: skip
+        trainer = Recorder(config)
+        trainer.train()
+        found[name] = trainer.__dict__["given"]
+        (first,) = rows(tmp_path / f"_{name}")[1:]
+        assert first["strict/generator"] < 1
+        assert ("pass@8" in first) == (not name)
+    assert found["minus"] == found["plus"] == found[""]
+    assert set(found[""]) == {0.0, 1.0}

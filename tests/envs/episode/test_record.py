@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from flowzoo.agents.evaluation.evaluate import record_from_json
 from flowzoo.envs import make_workflow
 from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.workflow import FinishedEpisode
 
 
 def played(name: str, task: str | None = None) -> WorkflowEnv:
@@ -66,3 +68,40 @@ def test_a_hash_is_of_all_that_was_said_behind_kinds_and_lengths():
     lengths = [turn.logged for turn in episode.turns]
     assert [call.state_hash for call in record.calls] == [found[length] for length in lengths]
     assert len(set(lengths)) == 2
+
+
+def minus(episode: FinishedEpisode) -> float:
+    """A reward of one's own: 3 for a right answer, -2 for a wrong one and -2.5 without any."""
+    return 5.0 * episode.score - 2.0 - 0.5 * (episode.answer is None)
+
+
+def test_what_could_not_be_read_is_paid_what_no_answer_is():
+    env = WorkflowEnv(make_workflow("voting_v0", "math", episode_reward=minus))
+    env.reset(seed=3)
+    task, problem = env.workflow.task, env.episode.problem
+    right = task.solve(problem, random.Random(0), True)
+    for reply in (right, right, "who knows", "\\boxed{1}"):
+        env.step(reply)
+    record = env.record()
+    assert record.score == 3.0
+    assert [call.reward for call in record.calls] == [3.0, 3.0, -2.5, 3.0]
+    assert [call.parts["team"] for call in record.calls] == [3.0, 3.0, -2.5, 3.0]
+    assert [call.abstained for call in record.calls] == [False, False, True, False]
+    assert list(record.returns.values()) == [3.0, 3.0, -2.5, 3.0]
+    kept = WorkflowEnv(make_workflow("voting_v0", "math", preset="paper", episode_reward=minus))
+    kept.reset(seed=3)
+    for reply in (right, right, "who knows", "\\boxed{1}"):
+        kept.step(reply)
+    assert [call.reward for call in kept.record().calls] == [3.0] * 4
+    assert not any(call.abstained for call in kept.record().calls)
+
+
+def test_an_episode_that_was_cut_off_is_paid_what_no_answer_is():
+    env = WorkflowEnv(make_workflow("eval_opt_v0", "math", episode_reward=minus), max_cycles=1)
+    env.reset(seed=3)
+    while not all(env.truncations.values()):
+        env.step("#### 0\nREJECT")
+    record = env.record()
+    assert (record.truncated, record.score) == (True, -2.5)
+    assert {call.reward for call in record.calls} == {-2.5}
+    assert set(record.returns.values()) == {-2.5}
