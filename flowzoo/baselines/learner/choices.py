@@ -63,8 +63,9 @@ class LossConfig:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
     kl_estimate: KlEstimate = "corrected"
-    """How the KL divergence to the reference is estimated from sampled tokens. `corrected`: r k3,
-    with the gradient of the divergence also where the policy has moved away from the sampler.
+    """How the KL divergence to the reference is estimated from sampled tokens. `corrected`: r k3
+    (times the importance weight, where there is one), with the gradient of the divergence also
+    where the policy has moved away from the sampler.
     `plain`: k3 alone, whose gradient is another one even on the sampler's own weights."""
 
     clipping: Clipping = "objective"

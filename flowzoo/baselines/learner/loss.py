@@ -20,10 +20,11 @@ whatever the rows weigh, so a batch gives one gradient however it is cut into mi
 
 With d = reference - logp, k3 = exp(d) - d - 1 estimates the KL divergence to a reference from
 tokens of the current policy (http://joschu.net/blog/kl-approx.html; GRPO, arXiv 2402.03300, eq. 4).
-The tokens are those of the policy that sampled, so `kl` is r k3, whose expectation over them is the
-divergence and whose gradient, r (logp - reference) times that of logp, is the divergence's
-(DeepSeek-V3.2, arXiv 2512.02556, section 3.1; TRL's from 1.16 on). Without the factor a token that
-a step made a million times less likely than the reference has it weighs a million times as much.
+The tokens are those of the policy that sampled, so `kl` is importance * r k3, whose expectation
+over them is the divergence and whose gradient, importance * r (logp - reference) times that of
+logp, is the divergence's (DeepSeek-V3.2, arXiv 2512.02556, section 3.1; TRL's from 1.16 on), but
+for tokens whose importance the cap lowered, which weigh less. Without the factor r a token that a
+step made a million times less likely than the reference has it weighs a million times as much.
 
 Nothing is replaced: a loss that is not finite raises and names the rows.
 """
@@ -145,8 +146,9 @@ def policy_loss(
         row_weights: (rows,), factors of the rows' losses, all terms included; the counts that
             means divide by stay those of rows and tokens. Default: 1.
         kl_coefs: (rows,), weight of each row's KL term in place of `config.kl_coef`.
-        importance: (rows, tokens), constant factors of the surrogate: the truncated importance
-            weights min(exp(old - sampler), cap) where `behaviour_logps` are recomputed.
+        importance: (rows, tokens), constant factors of the surrogate and of the corrected KL term:
+            the truncated importance weights min(exp(old - sampler), cap) where `behaviour_logps`
+            are recomputed.
 
     Raises:
         UsageError: a term misses its tensor, or shapes differ.
@@ -169,9 +171,12 @@ def policy_loss(
         clipped = dual_clipped = torch.zeros_like(mask)
     else:
         loss, clipped, dual_clipped = _surrogate(weight.exp(), now, advantages[:, None], config)
-    if importance is not None:
-        loss = loss * torch.where(mask, importance.detach(), 0.0)
     kl = _reference_kl(logps, log_ratio, reference_logps, mask, config, kl_coefs)
+    if importance is not None:
+        weights = torch.where(mask, importance.detach(), 0.0)
+        loss = loss * weights
+        if kl is not None and config.kl_estimate == "corrected":
+            kl = kl * weights
     if kl is not None:
         loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl
     if entropies is not None:

@@ -78,6 +78,7 @@ def reference_token(token: Token, config: LossConfig) -> tuple[float, float, flo
     distance = token.reference - token.logp
     k3, k3_slope = np.exp(distance) - distance - 1, 1 - np.exp(distance)
     if config.kl_estimate == "corrected":
+        own *= token.importance
         k3, k3_slope = own * k3, own * k3 + own * k3_slope  # the product rule
     loss = -token.importance * objective + token.kl_coef * k3 - config.entropy_coef * token.entropy
     of_row = -token.importance * slope if config.ratio == "sequence" else 0.0
@@ -333,10 +334,17 @@ def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
     assert expected == pytest.approx(exact)
 
 
+@pytest.mark.parametrize("old", [None, [0.5, 0.4, 0.1], [0.3, 0.2, 0.5]])
 @pytest.mark.parametrize("estimate", ["corrected", "plain"])
-def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(estimate: Any) -> None:
-    """Over the sampler's tokens, a policy that has moved, and a reference: exact expectations."""
+def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(
+    estimate: Any, old: list[float] | None
+) -> None:
+    """Over the sampler's tokens, a policy that has moved, and a reference: exact expectations.
+
+    With recomputed log-probs `old` is what ratios are to, and not what tokens were drawn from.
+    """
     sampler = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    before = sampler if old is None else torch.tensor(old, dtype=torch.float64)
     reference = torch.tensor([0.55, 0.25, 0.2], dtype=torch.float64)
     scores = torch.tensor([-2.0, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
     logps = scores.log_softmax(-1)
@@ -346,9 +354,10 @@ def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(estima
     found: Any = 0.0
     for token in range(3):
         loss, _ = policy_loss(
-            logps[token].reshape(1, 1), sampler[token].log().reshape(1, 1), torch.zeros(1),
+            logps[token].reshape(1, 1), before[token].log().reshape(1, 1), torch.zeros(1),
             torch.ones(1, 1, dtype=torch.bool), config,
             reference_logps=reference[token].log().reshape(1, 1),
+            importance=None if old is None else (before / sampler)[token].reshape(1, 1),
         )  # fmt: skip
         found = found + sampler[token] * loss
     wanted, got = (torch.autograd.grad(one, scores, retain_graph=True)[0] for one in (exact, found))
