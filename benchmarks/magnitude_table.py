@@ -40,8 +40,8 @@ def read(root: Path) -> dict[Key, RunData]:
 
 
 def first_step(run: RunData, metric: str) -> float:
-    """A metric of the first training step."""
-    return float(next(row[metric] for row in run.rows if metric in row))
+    """A metric of the first training step; NaN where it was not measured."""
+    return float(next((row[metric] for row in run.rows if metric in row), math.nan))
 
 
 def growth(n: int, log_ratio: Interval) -> str:
@@ -79,6 +79,8 @@ def spread(values: Sequence[float]) -> Interval:
 
 def times(interval: Interval) -> str:
     """A ratio of which the logarithm has this interval."""
+    if math.isnan(interval[0]):
+        return "not measured"
     mean, low, high = map(math.exp, interval)
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 

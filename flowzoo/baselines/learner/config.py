@@ -98,6 +98,8 @@ class LearnerConfig:
     role_gradients: bool = False
     """Measure the gradient of each role: `grad/` metrics. Micro-batches are then cut within roles,
     which changes results by rounding only."""
+    update_effect: bool = True
+    """Measure how far every update moved the policy; see `UpdateEffect`."""
     layout: LayoutChoice = "packed"
     """Of micro-batches: `packed` computes common prefixes once and has no fillers; `padded` is for
     models with layers other than full attention; `auto` is packed where the family allows it."""

@@ -133,7 +133,8 @@ class Learner:
         `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
         changes a weight; `learn/trained_entropy`, of the trained tokens; `learn/sampled_entropy`,
         `sampled_entropy/ROLE`, `signal/ROLE` (see `row_counts`); `learn/update_kl` and
-        `learn/update_ratio_max`, what all the steps together did (see `UpdateEffect`); `learn/ess`,
+        `learn/update_ratio_max`, what all the steps together did (with `update_effect`, see
+        `UpdateEffect`); `learn/ess`,
         effective sample size of the ratios as a fraction; `learn/importance` and
         `learn/importance_capped`, mean importance weight and fraction at the cap (`recomputed`);
         `learn/outside_kept`, fraction of tokens that the learner would not have kept
@@ -246,7 +247,9 @@ class Learner:
     def _effect(
         self, rows: Sequence[TrainingRow], parts: Sequence[Sequence[TrainingRow]]
     ) -> UpdateEffect | None:
-        """What this update will be measured by; None where it will change nothing."""
+        """What this update will be measured by; None without that, or where nothing will change."""
+        if not self.config.update_effect:
+            return None
         first = next((part for part in parts if any(row.trained for row in part)), None)
         if first is None:
             return None

@@ -17,9 +17,9 @@ from flowzoo.baselines.sizing.activations import Activations
 from flowzoo.baselines.sizing.shape import ModelShape, Shape, numbers
 
 GIB = 2**30
-_CHUNKS = 3
-"""Chunks of logits that are in memory at once: scores, their gradient, and the sample of
-distributions that an update is measured by (`learn/update_kl`)."""
+_CHUNKS = 2
+"""Chunks of logits that are in memory at once: scores and their gradient. The sample of
+distributions that an update is measured by (`update_effect`) is a further one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def learner_memory(
 def head_bytes(shape: ModelShape, config: LearnerConfig, *, trained: bool) -> int:
     """Logits of a few chunks, the gradient of the head's weight, and its copy in bfloat16."""
     chunk = min(chunk_of(shape.vocabulary, config.vocabulary_chunk), config.microbatch_tokens)
-    found = _CHUNKS * chunk * shape.vocabulary * 4
+    found = (_CHUNKS + config.update_effect) * chunk * shape.vocabulary * 4
     lower = config.compute == "bfloat16" and config.weights == "float32"
     if trained:
         found += shape.head * (4 if config.weights == "float32" else 2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,6 +71,23 @@ def test_a_tiny_step_has_a_tiny_divergence_and_not_the_noise_of_rounding(
 
     assert divergence(1e-6) == pytest.approx(1e-4 * divergence(1e-4), rel=0.5)
     assert 0 < divergence(1e-6) < 1e-8
+
+
+def test_without_the_measurement_no_row_goes_through_the_model_again(
+    tiny_model: Callable[..., Any], rows: list[Call]
+) -> None:
+    found: dict[bool, tuple[int, set[str], list[Any]]] = {}
+    for effect in (True, False):
+        model, passes = tiny_model(), Counter[str]()
+        count = partial(passes.update, ["pass"])
+        model.get_input_embeddings().register_forward_hook(lambda *_, count=count: count())
+        metrics = Learner(model, replace(CONFIG, update_effect=effect)).update(rows, ADVANTAGES)
+        found[effect] = passes["pass"], set(metrics), list(model.parameters())
+    with_it, without = found[True], found[False]
+    assert (with_it[0], without[0]) == (2, 1)
+    assert with_it[1] - without[1] == {"learn/update_kl", "learn/update_ratio_max"}
+    assert not without[1] - with_it[1]
+    assert all(map(torch.equal, with_it[2], without[2]))
 
 
 @pytest.mark.parametrize("changes", [{}, {"updates_per_iteration": 3, "role_gradients": True}])

@@ -385,6 +385,21 @@ def test_the_matrix_prints_every_claim_with_its_rule(open_page: Callable[..., An
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("effect", [True, False])
+def test_a_run_that_did_not_measure_its_updates_says_so(
+    browser: Any, make_run: MakeRun, tmp_path: Path, *, effect: bool
+) -> None:
+    run = make_run(tmp_path / "run", items=10)
+    record = json.loads((run / "run.json").read_text("utf-8"))
+    record["settings"]["update_effect"] = effect
+    (run / "run.json").write_text(json.dumps(record))
+    write_report([run], tmp_path / "page.html")
+    browser.get((tmp_path / "page.html").as_uri())
+    wait_for(browser, "return document.querySelectorAll('h2').length")
+    assert ("was not measured (--no-update-effect)" in text_of(browser, "#learner")) != effect
+
+
+@pytest.mark.full
 def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[..., Any]) -> None:
     browser = open_page("fallen")
     browser.execute_script(

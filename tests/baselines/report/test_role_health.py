@@ -159,6 +159,10 @@ def test_how_far_a_policy_moved_is_told(plain: RunData) -> None:
     assert (row["largest"], row["step"], row["median"], row["updates"]) == (0.4, 7, 0.01, 50)
     (finding,) = distance_moved(run)
     assert "0.4 nats a token at step 7" in finding.text
+    silent = [{key: x for key, x in row.items() if "update_" not in key} for row in rows]
+    assert (
+        distances(replace(plain, rows=silent)) == distance_moved(replace(plain, rows=silent)) == []
+    )
     calm = [row | {"learn/update_kl/shared": 0.01} for row in rows]
     assert distance_moved(replace(plain, rows=calm)) == []
 

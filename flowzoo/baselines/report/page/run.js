@@ -263,7 +263,7 @@ const distanceTable = (run) => (run.distances.length ? table("How far each polic
   ["largest", (row) => [smallNumber(row.largest), h("small", null, `step ${row.step}`)]],
   ["sum", (row) => smallNumber(row.total)],
   ["largest change of a token's probability", (row) => (known(row.ratio) ? `× ${number(row.ratio)}` : "–")],
-], run.distances) : null);
+], run.distances) : run.settings.update_effect === false ? h("p", { class: "muted" }, "How far each policy moved in an iteration was not measured (--no-update-effect).") : null);
 
 const learnerSection = (run) => section("learner", "Learner and speed", `From ${trainWords(run)}.`,
   distanceTable(run),
