@@ -57,7 +57,7 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
         role_kl=("aggregator=0.5",), coherence=0.5, role_gradients=False, microbatch_tokens=99,
         compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,
         entropy=0.125, clip_low=0.375, clip_high=0.75, aggregation="seq-mean-token-sum",
-        dual_clip=2.0, kl_estimate="plain",
+        dual_clip=2.0, kl_estimate="plain", update_effect=False,
         optimizer="adafactor", decay="all", role_loss="sum",
     )  # fmt: skip
     adam = {"beta1": 0.5, "beta2": 0.75, "adam_eps": 1e-3, "weights": "bfloat16"}

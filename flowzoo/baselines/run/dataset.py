@@ -69,7 +69,7 @@ EPISODES = (
     Column("text", "text", "the problem"),
     Column("gold", "text", "its reference answer"),
     Column("answer", "text", "the team's answer; null: none"),
-    Column("score", "number", "the episode's score, 0 to 1"),
+    Column("score", "number", "the episode's score: 0 to 1, or what `--reward` pays"),
     Column("truncated", "flag", "it was cut off by `max_cycles`"),
     Column("facts", "text", "the workflow's facts, as JSON"),
     Column("replies", "whole", "number of replies"),
