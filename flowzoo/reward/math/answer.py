@@ -58,9 +58,9 @@ def _read_cached(answer: str) -> ParsedAnswer | None:
     return _read(answer)
 
 
-def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
+def _read(answer: str, thousands: bool = True, as_written: bool = False) -> ParsedAnswer | None:
     answer = answer.strip()
-    if _PLAIN.fullmatch(answer):
+    if not as_written and _PLAIN.fullmatch(answer):
         return ParsedAnswer("scalar", answer, num(int(answer)))
     if len(answer) > MAX_CHARS or _DIGITS.search(answer):
         return None
@@ -80,7 +80,7 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
         with Bounded():
-            found = _Reader(source).read(0, len(source.tokens))
+            found = _Reader(source._replace(as_written=as_written)).read(0, len(source.tokens))
     except AnswerSyntaxError:
         return ParsedAnswer("text", text)
     except (AnswerTooLargeError, RecursionError):
@@ -91,6 +91,11 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
 def read_as_list(answer: str) -> ParsedAnswer | None:
     """The meaning with `1,234` read as the list of 1 and 234."""
     return _read(answer, thousands=False)
+
+
+def read_as_written(answer: str) -> ParsedAnswer | None:
+    """The meaning with numbers as symbols: no operation between them is carried out."""
+    return _read(answer, as_written=True)
 
 
 def is_list_like(answer: str) -> bool:

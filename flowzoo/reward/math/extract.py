@@ -247,6 +247,11 @@ def _last_item(sentence: str) -> str | None:
     return f"{body}\\%" if percent and body[-1:].isdigit() else body
 
 
+def formulas_of(text: str) -> list[str]:
+    """What stands between the math marks of `text`."""
+    return [next(filter(None, match.groups())).strip() for match in _MATH.finditer(text)]
+
+
 def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:
     """Whether a number behind a formula belongs to the word before it, as in `part 2`."""
     before = _WORDS.findall(sentence[start : match.start()])

@@ -7,7 +7,7 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.binders import Binders
-from flowzoo.reward.math.cursor import AnswerSyntaxError
+from flowzoo.reward.math.cursor import WRITTEN, AnswerSyntaxError
 from flowzoo.reward.math.matrices import determinant
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
@@ -140,7 +140,12 @@ class Functions(Binders):
         name: str = symbol.args[0]
         letter = name.partition("_")[0].rstrip("'")
         close_at = self.partner[self.at]
-        if letter in self.bound or not letter or close_at < 0 or close_at >= self.end:
+        if (
+            letter in self.bound
+            or letter[:1] in ("", WRITTEN)
+            or close_at < 0
+            or close_at >= self.end
+        ):
             return False
         if self.commas(self.at + 1, close_at):
             return True

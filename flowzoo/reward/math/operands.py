@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.cursor import AnswerSyntaxError, number
+from flowzoo.reward.math.cursor import AnswerSyntaxError
 from flowzoo.reward.math.functions import Functions
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
@@ -15,7 +15,6 @@ from flowzoo.reward.math.tree import (
     const,
     divide,
     mul,
-    num,
     sym,
 )
 from flowzoo.reward.math.vocabulary import (
@@ -60,7 +59,7 @@ class Operands(Functions):
             raise AnswerSyntaxError
         if token.kind == "n":
             self.at += 1
-            return self.subscripted(num(number(token.text)), token.text)
+            return self.subscripted(self.number(token.text), token.text)
         if token.kind == "w":
             return self.word(token.text)
         if token.kind == "t":
@@ -208,7 +207,7 @@ class Operands(Functions):
             return self.choose() or self.group()
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = MathToken("n", token.text[1:], 0)
-            return num(int(token.text[0]))
+            return self.number(token.text[0])
         if token.kind == "w" and len(token.text) > 1 and not is_name(token.text):
             self.tokens[self.at] = MathToken("w", token.text[1:], 0)
             return self.single(token.text[0])
@@ -219,7 +218,7 @@ class Operands(Functions):
         token = self.peek()
         if token is not None and token.kind == "n":
             self.at += 1
-            return num(number(token.text))
+            return self.number(token.text)
         return self.argument()
 
     def fraction(self, kind: str) -> ExprNode:

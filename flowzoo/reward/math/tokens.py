@@ -45,6 +45,8 @@ class MathTokens(NamedTuple):
 
     tokens: list[MathToken]
     partner: list[int]
+    as_written: bool = False
+    """Numbers are read as symbols, so that no operation between them is carried out."""
 
 
 def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
