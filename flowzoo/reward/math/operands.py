@@ -50,7 +50,17 @@ class Operands(Functions):
             return self.bars == 0
         if token.kind == "p":
             return token.text in ("(", "[", "{", "\\{") or ord(token.text[0]) > 127
-        return token.text not in ("bmod", "rfloor", "rceil", "rangle", "end", "pm", "mp", "choose")
+        return token.text not in (
+            "bmod",
+            "rfloor",
+            "rceil",
+            "rangle",
+            "end",
+            "pm",
+            "mp",
+            "choose",
+            "over",
+        )
 
     def atom(self) -> ExprNode:
         """One operand."""
@@ -77,14 +87,19 @@ class Operands(Functions):
         raise AnswerSyntaxError
 
     def choose(self) -> ExprNode | None:
-        r"""`{n \choose k}`."""
+        r"""`{n \choose k}` or `{a \over b}`."""
         close_at = self.partner[self.at]
-        for idx in range(self.at + 1, close_at):
-            if self.tokens[idx].kind == "c" and self.tokens[idx].text == "choose":
+        idx = self.at + 1
+        while idx < close_at:
+            token = self.tokens[idx]
+            if token.kind == "c" and token.text in ("choose", "over"):
                 self.at += 1
                 top = self.inside(idx)
                 bottom = self.inside(close_at)
-                return call("binom", [top, bottom])
+                return (
+                    call("binom", [top, bottom]) if token.text == "choose" else divide(top, bottom)
+                )
+            idx = max(self.partner[idx], idx) + 1
         return None
 
     def absolute(self) -> ExprNode:
