@@ -80,8 +80,8 @@ def _is_command(text: str, start: int) -> bool:
 
 def _joined_boxes(text: str, start: int, inside: str) -> str | None:
     """The list of the boxes joined to the one at `start`, or None if it stands alone."""
-    parts = [_labelled(text, start, inside)]
-    while len(parts) < _MAX_JOINED:
+    boxes = [(start, inside)]
+    while len(boxes) < _MAX_JOINED:
         close_at = text.rfind("}", max(start - _JOINT, 0), start)
         if close_at < 0 or text.rfind("\n", close_at, start) >= 0 or not inside:
             break
@@ -89,10 +89,11 @@ def _joined_boxes(text: str, start: int, inside: str) -> str | None:
         if before is None:
             break
         start, inside = before
-        parts.append(_labelled(text, start, inside))
-    parts.reverse()
-    distinct = list(dict.fromkeys(part for part in parts if part))
-    return ", ".join(distinct) if len(parts) > 1 and distinct else None
+        boxes.append(before)
+    if len(boxes) == 1:
+        return None
+    parts = [_labelled(text, *box) for box in reversed(boxes)]
+    return ", ".join(dict.fromkeys(part for part in parts if part)) or None
 
 
 def _labelled(text: str, start: int, inside: str) -> str:

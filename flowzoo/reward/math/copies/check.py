@@ -49,7 +49,7 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
     not how the gold is written, perhaps with something around it that changes nothing. Numbers,
     letters and choices are answers wherever they come from.
     """
-    if _OPERATION.search(answer) is None:
+    if answer == gold or _OPERATION.search(answer) is None:
         return False
     found, wanted, value = read_as_written(answer), read_as_written(gold), read_answer(gold)
     if found is None or wanted is None or value is None:

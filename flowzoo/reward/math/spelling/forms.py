@@ -11,11 +11,6 @@ import re
 from typing import Final
 
 _FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_ANY = re.compile(
-    r"\\(?:text|mathrm|mathbf|bar|dot|color|over|not|vec|hat|mathbb|boldsymbol|bm|big[cu]|Bbb|l?dots"
-    r"|therefore|overline|infty|setminus|\\)|^=|[)\]}\d.]\.\.|[∴…]|[\])]\s*\[|^\]|\[$|\(|_| to |C"
-)
-"""What one of the rewritings begins with."""
 _COLOR = re.compile(r"\\(?:text)?color\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*")
 _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
 _THUS = re.compile(r"(?:=(?!=)>?|∴|\\therefore(?![A-Za-z]))\s*(?=\S)")
@@ -54,7 +49,7 @@ _UNIT_VECTOR = re.compile(
 )
 _RATIO = re.compile(r"(\d{1,12})\s*(?:\\(?:text|mathrm)\s*\{\s*to\s*\}|\sto\s)\s*(\d{1,12})")
 _WHOLE = r"\\in\s*(?:\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))|ℤ)"
-_GAP = r"(?:\\[ ,;:]|\\q?quad(?![A-Za-z])|[\s,;~])*"
+_GAP = r"(?:\\[ ,;:]|\\q?quad(?![A-Za-z])|[\s,;~]){0,6}"
 _TEXT_OPEN = r"\\(?:text|textrm|mbox|mathrm)\s*\{\s*,?\s*"
 _FAMILY = (
     re.compile(
@@ -71,9 +66,9 @@ _FAMILY = (
     ),
 )
 _BUILT = re.compile(r"\\\{|\\lbrace|\\left\s*\\\{")
-_OUTWARD = re.compile(r"(?P<open>[\[\](])(?P<inside>[^\[\]()]*[,;][^\[\]()]*)(?P<close>[\[\])])")
+_OUTWARD = re.compile(r"(?P<open>[\[\](])(?P<inside>[^\[\](),;]*[,;][^\[\]()]*)(?P<close>[\[\])])")
 _OUTWARDS = re.compile(
-    r"(?:\w\s*\\in\s*)?(?:[\[\](][^\[\]()]*[,;][^\[\]()]*[\[\])]\s*(?:\\(?:big)?cup|∪)?\s*)+"
+    r"(?:\w\s*\\in\s*)?(?:[\[\](][^\[\](),;]*[,;][^\[\]()]*[\[\])]\s*(?:\\(?:big)?cup|∪)?\s*)+"
 )
 _EXCEPT = re.compile(
     r"(\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z])))\s*(?:-|−)\s*(?=\\\{|\\left\s*\\\{|\\lbrace)"
@@ -88,10 +83,9 @@ def plain_width(text: str) -> str:
 
 def respelled(text: str) -> str:
     """`text` with the rewritings of this module."""
-    if _ANY.search(text) is None:
-        return text
-    thus = _THUS.match(text)
-    text = _introduced(text[thus.end() :] if thus else text)
+    if text[0] in "=∴\\AaFf":
+        thus = _THUS.match(text)
+        text = _introduced(text[thus.end() :] if thus else text)
     if "\\" in text:
         text = _commands(text)
     if "C" in text:
@@ -102,7 +96,7 @@ def respelled(text: str) -> str:
         text = _decimals(text)
     if "_" in text and (base := _BASE.fullmatch(text)):
         return _in_base(base)
-    if ratio := _RATIO.fullmatch(text):
+    if "to" in text and (ratio := _RATIO.fullmatch(text)):
         return f"{ratio[1]}:{ratio[2]}"
     if ("[" in text or "]" in text) and "sqrt" not in text:
         text = _inward(text)
@@ -122,10 +116,11 @@ def _commands(text: str) -> str:
     text = _ROW_GAP.sub(r"\\\\", text) if "\\\\" in text else text
     if "\\not" in text:
         text = _NOT_IN.sub(r"\\notin ", _NOT.sub(r"\\neq ", text))
-    if "R" in text:
+    if "R" in text and "{" in text:
         text = _EXCEPT.sub(r"\1\\setminus ", text)
-    vectors = {next(filter(None, match.groups())) for match in _UNIT_VECTOR.finditer(text)}
-    if vectors & {"j", "k"}:
+    is_vector = "hat" in text or "vec" in text or "b" in text
+    vectors = _UNIT_VECTOR.findall(text) if is_vector else []
+    if any("j" in letters or "k" in letters for letters in vectors):
         text = _UNIT_VECTOR.sub(lambda m: f"\\hat{{{m[1] or m[2] or m[3]}}}", text)
     if ("Z" in text or "ℤ" in text or "integer" in text or "whole" in text) and not _BUILT.match(
         text
@@ -157,14 +152,13 @@ def _is_outside(text: str) -> bool:
 
 def _decimals(text: str) -> str:
     """Repeating decimals with a bar over their period."""
-    if "\\" in text:
+    if "overline" in text or "bar" in text or "dot" in text:
         text = _DOTTED.sub(r"\1\\overline{\2\3\4}", text)
         text = _BARRED.sub(lambda m: f"{m[1]}\\overline{{{m[2] or m[3]}}}", text)
         text = _BARRED_ON.sub(r"\1", text)
-    whole = _PERIOD.fullmatch(text)
-    if whole:
+    if text[-1] == ")" and (whole := _PERIOD.fullmatch(text)):
         return f"{whole[1]}\\overline{{{whole[2]}}}"
-    whole = _GOES_ON.fullmatch(text)
+    whole = _GOES_ON.fullmatch(text) if text[-1] in "s.…" else None
     return f"{whole[1]}\\overline{{{whole[2] or whole[3]}}}" if whole else text
 
 
