@@ -280,7 +280,7 @@ class _Scorer:
         self, status: MathStatus, row: MathStatus | tuple[str, str], problem: str
     ) -> MathStatus:
         """`copied` where an answer that is equal is only a formula of its problem."""
-        if status != "equal" or not isinstance(row, tuple):
+        if status != "equal" or not isinstance(row, tuple) or row[0] == row[1]:
             return status
         key = (*row, problem)
         if key not in self.copies:
