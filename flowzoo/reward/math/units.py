@@ -171,7 +171,9 @@ def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
     if tokens[cut].text not in ("°", "%") or tokens[cut - 1].text in (")", "}", "]"):
         return True
     # The degrees in `\sin 30°` are those of the argument.
-    return not any(t.kind in "wct" and t.text in _NO_UNITS for t in tokens[:cut])
+    return not any(
+        t.kind in "wct" and len(t.text) > 1 and t.text in _NO_UNITS for t in tokens[:cut]
+    )
 
 
 def _is_known(word: str) -> bool:
