@@ -15,12 +15,14 @@ from itertools import pairwise
 from typing import Final
 
 from flowzoo.reward.math.clean import clean, text_form
-from flowzoo.reward.math.equations import rows_of, split_relations
+from flowzoo.reward.math.equations import pieces_of, rows_of, split_relations
+from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.numeric.probe import same_function
 from flowzoo.reward.math.numeric.work import Bounded
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.relations import RELATIONS, RelationReader
+from flowzoo.reward.math.same.families import is_over_integers
 from flowzoo.reward.math.tokens import MathToken, significant, tokenize
 from flowzoo.reward.math.tree import (
     ZERO,
@@ -58,9 +60,9 @@ def _read_cached(answer: str) -> ParsedAnswer | None:
     return _read(answer)
 
 
-def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
+def _read(answer: str, thousands: bool = True, as_written: bool = False) -> ParsedAnswer | None:
     answer = answer.strip()
-    if _PLAIN.fullmatch(answer):
+    if not as_written and _PLAIN.fullmatch(answer):
         return ParsedAnswer("scalar", answer, num(int(answer)))
     if len(answer) > MAX_CHARS or _DIGITS.search(answer):
         return None
@@ -74,13 +76,16 @@ def _read(answer: str, thousands: bool = True) -> ParsedAnswer | None:
             if date:
                 return ParsedAnswer("text", date)
             cleaned = spelled_out(cleaned)
+        if "cases" in cleaned and (rows := pieces_of(cleaned)):
+            read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
+            return ParsedAnswer("set", text, items=tuple(read))
         source = tokenize(
             rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands
         )
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
         with Bounded():
-            found = _Reader(source).read(0, len(source.tokens))
+            found = _Reader(source._replace(as_written=as_written)).read(0, len(source.tokens))
     except AnswerSyntaxError:
         return ParsedAnswer("text", text)
     except (AnswerTooLargeError, RecursionError):
@@ -93,6 +98,11 @@ def read_as_list(answer: str) -> ParsedAnswer | None:
     return _read(answer, thousands=False)
 
 
+def read_as_written(answer: str) -> ParsedAnswer | None:
+    """The meaning with numbers as symbols: no operation between them is carried out."""
+    return _read(answer, as_written=True)
+
+
 def is_list_like(answer: str) -> bool:
     """Whether commas in `answer` may separate items although they could group thousands."""
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
@@ -100,11 +110,18 @@ def is_list_like(answer: str) -> bool:
 
 def decimal_comma(answer: str) -> ParsedAnswer | None:
     """The number that `0,5` or `1.000,99` is where the comma is the decimal mark, or None."""
-    match = re.fullmatch(r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.strip(), re.ASCII)
+    match = re.fullmatch(
+        r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.replace("{,}", ",").strip(), re.ASCII
+    )
     if match is None or len(match[1]) + len(match[2]) > 40:
         return None
     value = Fraction(f"{match[1].replace('.', '')}.{match[2]}")
     return ParsedAnswer("scalar", answer, num(value))
+
+
+def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
+    """Value and condition of a piece of a function."""
+    return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
 
 class _Reader(RelationReader):
@@ -156,8 +173,9 @@ class _Reader(RelationReader):
             raise AnswerTooLargeError
         found = _listed([self.read(a, b) for a, b in parts], flat=True)
         words = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        is_both = words == {"and"} and all(item.is_range for item in found.items)
-        return found._replace(shape="and") if is_both else found
+        if words in ({"and"}, {""}) and all(map(_is_condition, found.items)):
+            return found._replace(shape="and" if words == {"and"} else ",")
+        return found
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """Non-empty slices between cuts; only an Oxford comma may leave an empty one."""
@@ -217,12 +235,9 @@ class _Reader(RelationReader):
                 return ParsedAnswer("set")
             raise AnswerSyntaxError
         cuts = [idx for idx in top if self.tokens[idx].text in (",", ";")]
-        if opening == "\\{" and len(top) > 2 and self.tokens[top[1]].text in ("|", ":"):
-            condition = self.read(start + 3, end - 1)
-            if condition.kind != "seq" or condition.label != self.tokens[start + 1].text:
-                raise AnswerSyntaxError
-            return condition
-        if any(self.tokens[idx].text == "choose" for idx in top):
+        if opening == "\\{" and (bar := self.such_that(top)):
+            return self.built(start + 1, bar, end - 1)
+        if any(self.tokens[idx].text in ("choose", "over") for idx in top):
             return self.scalar(start, end)
         if opening in ("{", "\\{"):
             inner = self.read(start + 1, end - 1)
@@ -240,6 +255,25 @@ class _Reader(RelationReader):
         shape = "()" if opening == "langle" else opening + closing
         return ParsedAnswer("seq", items=tuple(self.read(a, b) for a, b in parts), shape=shape)
 
+    def such_that(self, top: Sequence[int]) -> int:
+        r"""Index of the bar or colon of `\{x \mid ...\}` among the tokens `top`; 0 for none."""
+        bars = [idx for idx in top[1:] if self.tokens[idx].text in ("|", ":")]
+        is_one = len(bars) == 1 or (bars and bars[0] == top[1]) or (len(bars) % 2 == 1)
+        return bars[0] if is_one else 0
+
+    def built(self, start: int, bar: int, end: int) -> ParsedAnswer:
+        r"""`\{x \mid x > 1\}` as its condition, `\{2k \mid k \in \mathbb{Z}\}` as a family."""
+        condition = self.read(bar + 1, end)
+        parts = condition.items if condition.kind == "list" else (condition,)
+        head = self.read(start, bar)
+        if is_over_integers(condition):
+            return ParsedAnswer("list", items=(head, condition))
+        name = head.label if head.is_range else self.tokens[start].text
+        is_named = head.is_range or bar == start + 1
+        if not is_named or not all(_is_condition(part) and part.label == name for part in parts):
+            raise AnswerSyntaxError
+        return condition
+
     def scalar(self, start: int, end: int) -> ParsedAnswer:
         quantity = read_unit(self.tokens, start, end)
         start, end = quantity.start, quantity.end
@@ -249,7 +283,7 @@ class _Reader(RelationReader):
             signs = [parse_scalar(self.source, start, end, sign) for sign in (1, -1)]
             both = [ParsedAnswer("scalar", node=node, unit=quantity.unit) for node in signs]
             return ParsedAnswer("list", items=tuple(both))
-        node = parse_scalar(self.source, start, end)
+        node = in_components(parse_scalar(self.source, start, end))
         if quantity.factor != 1:
             node = mul((num(quantity.factor), node))
         digits = significant(self.tokens[start:end])
@@ -279,6 +313,11 @@ def _separator(token: MathToken) -> str:
         if word in ("and", "or") or (token.kind == "t" and word == "" and token.text):
             return "and" if word else ","
     return ""
+
+
+def _is_condition(item: ParsedAnswer) -> bool:
+    """Whether an item was written as a condition on one letter."""
+    return item.is_range or (item.kind in ("setminus", "cap", "union") and bool(item.label))
 
 
 def _leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:

@@ -15,6 +15,9 @@ PERCENT_AFTER = re.compile(r"\s?\$?\s?(?:\\?%|pct\b|percent)")
 _JOINT_NOISE = re.compile(
     r"\\text\{([^{}]*)\}|\\(?:quad|qquad|,|;|:| |\(|\)|\[|\])|for part \(?\w\)?|[$\s.+&~(){}\[\]]"
 )
+_LABEL = r"(?:[A-Za-z]|\\[a-z]{2,10})(?:_(?:\w|\{\w{1,8}\}))?(?:\([A-Za-z]\))?\s*="
+_LABEL_BEFORE = re.compile(rf"(?<![A-Za-z\\\d)]){_LABEL}\s*$")
+_LABEL_IN = re.compile(rf"(?:(?<=[\s$,;(])|^){_LABEL}\s*(?=[\s$]*$)")
 _JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 
 
@@ -77,8 +80,8 @@ def _is_command(text: str, start: int) -> bool:
 
 def _joined_boxes(text: str, start: int, inside: str) -> str | None:
     """The list of the boxes joined to the one at `start`, or None if it stands alone."""
-    parts = [inside]
-    while len(parts) < _MAX_JOINED:
+    boxes = [(start, inside)]
+    while len(boxes) < _MAX_JOINED:
         close_at = text.rfind("}", max(start - _JOINT, 0), start)
         if close_at < 0 or text.rfind("\n", close_at, start) >= 0 or not inside:
             break
@@ -86,10 +89,18 @@ def _joined_boxes(text: str, start: int, inside: str) -> str | None:
         if before is None:
             break
         start, inside = before
-        parts.append(inside)
-    parts.reverse()
-    distinct = list(dict.fromkeys(part for part in parts if part))
-    return ", ".join(distinct) if len(parts) > 1 and distinct else None
+        boxes.append(before)
+    if len(boxes) == 1:
+        return None
+    parts = [_labelled(text, *box) for box in reversed(boxes)]
+    return ", ".join(dict.fromkeys(part for part in parts if part)) or None
+
+
+def _labelled(text: str, start: int, inside: str) -> str:
+    r"""The content of the box at `start` with the left-hand side that stands before it."""
+    begin = text.rfind("\\", max(start - 6, 0), start + 1)
+    label = _LABEL_BEFORE.search(text, max(begin - 30, 0), max(begin, 0))
+    return f"{label[0].strip()} {inside}" if label and inside and "=" not in inside else inside
 
 
 def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
@@ -102,6 +113,7 @@ def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | No
     if closed > close_at or len(joint) > _JOINT or "\n" in joint:
         return None
     joint = joint.removesuffix("\\").removesuffix("\\")
+    joint = _LABEL_IN.sub("", joint)
     plain = _JOINT_NOISE.sub(lambda match: (match[1] or "").replace(" ", ""), joint)
     plain = re.sub(r"forpart\w|forpart\(\w\)", "", plain)
     if _JOINT_WORDS.fullmatch(plain) is None:

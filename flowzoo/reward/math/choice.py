@@ -11,6 +11,7 @@ LETTERS: Final = "ABCDEFGHIJ"
 _ALONE = re.compile(r"[(\[]?\s?([A-Ja-j])\s?[)\]]?[.:]?")
 _LED = re.compile(r"(?:\(([A-J])\)|([A-J])[).:])\s?(?![A-J]\b).*", re.DOTALL)
 _LABELLED = re.compile(r"\(([A-J])\)[\w$\\]")
+_NAMED = re.compile(r"([A-J]) [A-Z][a-z]{2,}")
 _STANDING = re.compile(r"(?<![A-Za-z\d'\\$_^{=+*/-])\(?([A-J])\)?(?![A-Za-z\d'_^=+*/-])")
 _LEADING = re.compile(r"\(?([A-J])\)?(?=[^\x00-\x7f])")
 _ARTICLE = re.compile(r"\b[AI] (?=[a-z])")
@@ -28,13 +29,13 @@ _SCANNED = 400
 
 
 def choice_of(gold: str) -> str:
-    """The letter of a gold that is a choice: `C`, `(c)`, `(C) Cecile`; empty for other golds."""
+    """The letter of a gold that is a choice: `C`, `(c)`, `(C) Cecile`, `C Cecile`; else empty."""
     cleaned = text_form(clean(gold))
     alone = _ALONE.fullmatch(cleaned)
     if alone:
         is_bare = len(cleaned) == 1
         return alone[1].upper() if not is_bare or cleaned in LETTERS else ""
-    led = _LABELLED.match(cleaned)
+    led = _LABELLED.match(cleaned) or _NAMED.fullmatch(clean(gold))
     return led[1] if led else ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from flowzoo.reward.listed import names
+from flowzoo.reward.math.spelling.forms import plain_width, respelled
 from flowzoo.reward.math.vocabulary import COMMANDS
 
 
@@ -21,7 +22,8 @@ def table(pairs: str) -> dict[str, str]:
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
 _DROPPED = table(
     "left right mleft mright middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr "
-    "displaystyle textstyle scriptstyle limits nolimits ! ( ) [ ] bf rm it boldmath"
+    "displaystyle textstyle scriptstyle limits nolimits ! ( ) [ ] bf rm it boldmath "
+    "tiny small normalsize large Large LARGE huge Huge"
 )
 _RENAMED = table(
     "dfrac:frac tfrac:frac cfrac:frac nicefrac:frac le:leq ge:geq ne:neq leqslant:leq geqslant:geq "
@@ -31,7 +33,8 @@ _RENAMED = table(
     "wedge:text{and} lor:text{or} vee:text{or} implies:Rightarrow iff:Rightarrow "
     "Longrightarrow:Rightarrow Leftrightarrow:Rightarrow "
     "lgroup:( rgroup:) lcub:{ rcub:} textdegree:degree approxeq:approx simeq:approx "
-    "thickapprox:approx "
+    "thickapprox:approx ldots dots:ldots dotsc:ldots dotsb:ldots dotso:ldots cdots:ldots "
+    "bigcup:cup bigcap:cap "
     "operatorname*:operatorname Pr:P hbox:text textpi:pi colon:: degrees:degree euro:€ pounds:£"
 )
 _PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
@@ -63,7 +66,7 @@ _SIGNS = (
     "≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
-    "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow"
+    "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow …:ldots"
 )
 _SUPER: dict[str, str] = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
 _FRACTIONS = table("½:1/2 ⅓:1/3 ⅔:2/3 ¼:1/4 ¾:3/4 ⅕:1/5 ⅙:1/6 ⅛:1/8 ⅜:3/8 ⅝:5/8 ⅞:7/8")
@@ -107,7 +110,10 @@ def clean(text: str) -> str:
     Outer boxes, `$...$`, `**...**`, `\text{...}` and a final full stop go; `\left`, `\!`,
     `\displaystyle` go; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
     """
+    if not text.isascii():
+        text = plain_width(text)
     text = unwrap(text.strip())
+    text = respelled(text) if text else text
     if _SPECIAL.search(text):
         text = _undouble(text)
         text = _GROUPED.sub(",", text)
@@ -117,6 +123,8 @@ def clean(text: str) -> str:
         text = _DEGREES.sub("°", text)
     if "''" in text:
         text = _INCHES.sub('"', text)
+    if "..." in text:
+        text = text.replace("...", "\\ldots ")
     if ".m" in text or ".M" in text:
         text = _CLOCK.sub(r" \1m", text)
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
@@ -200,7 +208,7 @@ _TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}
 _NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
-_ARTICLE = re.compile(r"^(?:an?|the) (?=[a-z]{3})", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:an?|the|on) (?=[a-z]{3})", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
 
 

@@ -6,10 +6,12 @@ from fractions import Fraction
 from typing import Final
 
 from flowzoo.reward.math.tokens import MathToken, MathTokens
-from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode, const, sym
+from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode, const, num, sym
 from flowzoo.reward.math.words import number_in_words
 
 MAX_EXPONENT: Final = 400
+WRITTEN: Final = "="
+"""First character of the symbol that a number is in a tree as written; 0 and 1 stay numbers."""
 
 
 class AnswerSyntaxError(Exception):
@@ -39,9 +41,18 @@ class TokenCursor:
 
     def __init__(self, source: MathTokens, start: int, end: int, sign: int) -> None:
         self.tokens, self.partner = list(source.tokens), source.partner
+        self.as_written = source.as_written
         self.at, self.end, self.plus_minus = start, end, sign
         self.bars = self.depth = self.integrals = 0
         self.bound: tuple[str, ...] = ()
+
+    def number(self, text: str) -> ExprNode:
+        """The node of a number token."""
+        return self.literal(number(text))
+
+    def literal(self, value: Fraction) -> ExprNode:
+        """The node of a number that is written: itself, or a symbol in a tree as written."""
+        return sym(f"{WRITTEN}{value}") if self.as_written and value not in (0, 1) else num(value)
 
     def peek(self, ahead: int = 0) -> MathToken | None:
         """The token `ahead` of the next one, if the bracket does not end before."""

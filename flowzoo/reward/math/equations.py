@@ -34,6 +34,28 @@ def rows_of(cleaned: str) -> str | None:
     return "\\\\".join(rows).replace("&", " ").strip()
 
 
+_PIECES: Final = re.compile(
+    r"(?:[^=\\]{1,24}=)?\s*\\begin\s?\{cases\}(?P<rows>.*)\\end\s?\{cases\}", re.DOTALL
+)
+_LED_BY = re.compile(
+    r"(?:\\text\s?\{\s*,?\s*(?:if|for|when|where)?\s*\}|\b(?:if|for|when)\b)", re.IGNORECASE
+)
+
+
+def pieces_of(cleaned: str) -> list[tuple[str, str]] | None:
+    """Value and condition of each piece of a function that is defined in pieces, or None."""
+    found = _PIECES.fullmatch(cleaned)
+    if found is None or "&" not in found["rows"] or "\\begin" in found["rows"]:
+        return None
+    rows = [row.split("&") for row in found["rows"].split("\\\\") if row.strip()]
+    if len(rows) < 2 or not all(len(row) == 2 and row[1].strip() for row in rows):
+        return None
+    return [
+        (value.strip(" ,.;\n"), _LED_BY.sub(" ", condition, count=1).strip(" ,.;\n"))
+        for value, condition in rows
+    ]
+
+
 def split_relations(
     tokens: Sequence[MathToken],
     top: Sequence[int],

@@ -13,6 +13,7 @@ gives no answer. Boxes side by side on one line, joined by commas or and/or only
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -36,9 +37,17 @@ _SHORT: Final = 200
 """A text up to this long may be a bare answer."""
 
 _PHRASE = re.compile(
-    r"(?:answer|réponse|respuesta|antwort|答案)(?:\s{0,3}(?:is|est|es|ist|是|为)\b|\s?[::])",
+    r"(?:answer|réponse|respuesta|antwort|odpowiedź|risposta|resposta|ответ)"
+    r"(?:\s{0,3}(?:is|est|es|ist|to|è|é)\b|\s?[:：])"
+    r"|答(?:案|え)?\s{0,3}(?:[是为為は]\s?[:：]?|[:：])|답\s?(?:은|[:：])",
     re.IGNORECASE,
 )
+_INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
+_EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_HEADED = re.compile(r"\**(?:the )?(?:final )?answer(?: is)?\s*[:：]?\**[\s:]*", re.IGNORECASE)
+_TAG = "<answer>"
+_ANSWER_KEY = re.compile(r"\"(?:final[_ ]?)?answer\"\s*:\s*", re.IGNORECASE)
+_OBJECT = re.compile(r"(?:```\w*\s*)?\{\s*\"\w[^\n{}]{0,60}\"\s*:.*\}\s*(?:```)?", re.DOTALL)
 _SENTENCE_END = re.compile(r"(?<!\d)\.(?:\s|\*|$)|\.\s+(?=[A-Z])|\.\s*$|。")
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])-|(?<=\s)-)?[$€£]?(?:\d{1,3}(?:,\d{3})+(?![\d]|,\d)|\d+)(?:\.\d+)?(?:/\d+)?"
@@ -110,12 +119,39 @@ def extract(
         if found or len(chosen) == 1:
             return answer
         chosen = chosen[1:]
-    tail = _without_marks(tail)
+    tail = _stated(_without_marks(tail))
+    if tail is None:
+        return None
     for source in chosen:
         answer = _from_source(tail, source)
         if answer:
             return answer
     return None
+
+
+def _stated(tail: str) -> str | None:
+    """The last `<answer>`, or what the last `"answer"` of an object says; else the text itself.
+
+    None where an object has no such entry, or nothing in it.
+    """
+    close_at = tail.rfind("</answer>")
+    open_at = tail.rfind(_TAG, 0, close_at) if close_at >= 0 else -1
+    if open_at >= 0:
+        return tail[open_at + len(_TAG) : close_at].strip()
+    if '":' not in tail and '" :' not in tail:
+        return tail
+    keys = list(_ANSWER_KEY.finditer(tail))
+    if not keys:
+        return None if _OBJECT.fullmatch(tail[-TAIL:].strip()) else tail
+    try:
+        value, end = json.JSONDecoder().raw_decode(
+            tail[: keys[-1].end() + 4 * _SHORT], keys[-1].end()
+        )
+    except (ValueError, RecursionError):
+        return tail
+    if value is None or isinstance(value, str):
+        return value or None
+    return tail[keys[-1].end() : end]
 
 
 def _from_source(tail: str, source: AnswerSource) -> str | None:
@@ -164,18 +200,25 @@ def answer_phrase(text: str) -> str | None:
         end = match.end()
     if end < 0:
         return None
-    line = _first_line(text[end : end + 4 * _SHORT].lstrip(" :*\n\t"))
+    line = _first_line(text[end : end + 4 * _SHORT].lstrip(" :：*\n\t"))
     stop = _SENTENCE_END.search(line)
     sentence = (line[: stop.start()] if stop else line).lstrip(" *").rstrip(" *.")
+    if (aside := _INSTEAD.search(sentence)) and aside.start() > 0:
+        sentence = sentence[: aside.start()]
+    if _EAST_ASIAN.search(sentence):
+        return _last_item(sentence) or sentence
     return _whole(sentence) or _last_item(sentence) or sentence or None
 
 
 def _after_hashes(text: str) -> str | None:
     """The rest of the line after the last `####`, GSM8K's mark."""
     at = text.rfind("####")
-    return (
-        (_first_line(text[at + 4 : at + 4 + 4 * _SHORT].lstrip(" ")) or None) if at >= 0 else None
-    )
+    if at < 0:
+        return None
+    rest = text[at + 4 : at + 4 + 4 * _SHORT].lstrip(" ")
+    if headed := _HEADED.match(rest):
+        rest = rest[headed.end() :]
+    return _first_line(rest) or None
 
 
 def _first_line(text: str) -> str:
@@ -245,6 +288,11 @@ def _last_item(sentence: str) -> str | None:
     body = next(group for group in last.groups() if group is not None).strip()
     percent = PERCENT_AFTER.match(sentence, last.end())
     return f"{body}\\%" if percent and body[-1:].isdigit() else body
+
+
+def formulas_of(text: str) -> list[str]:
+    """What stands between the math marks of `text`."""
+    return [next(filter(None, match.groups())).strip() for match in _MATH.finditer(text)]
 
 
 def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:

@@ -7,13 +7,14 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.binders import Binders
-from flowzoo.reward.math.cursor import AnswerSyntaxError
+from flowzoo.reward.math.cursor import WRITTEN, AnswerSyntaxError
 from flowzoo.reward.math.matrices import determinant
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
     HALF,
     MINUS_ONE,
     ExprNode,
+    add,
     call,
     const,
     divide,
@@ -48,6 +49,19 @@ def _exact_log(value: ExprNode, base: ExprNode) -> ExprNode | None:
     if reached != target:
         return None
     return num(count if number_ >= 1 else -count)
+
+
+def _part(value: ExprNode, is_imaginary: bool) -> ExprNode | None:
+    """The real or imaginary part of a sum of numbers and multiples of i."""
+    parts: tuple[list[ExprNode], list[ExprNode]] = ([], [])
+    for term in value.args if value.op == "add" else (value,):
+        factors = [f for f in (term.args if term.op == "mul" else (term,)) if f.key != "#i"]
+        count = (len(term.args) if term.op == "mul" else 1) - len(factors)
+        rest = mul(factors)
+        if count > 1 or rational(rest) is None:
+            return None
+        parts[count].append(rest)
+    return add(parts[is_imaginary])
 
 
 class Functions(Binders):
@@ -140,7 +154,12 @@ class Functions(Binders):
         name: str = symbol.args[0]
         letter = name.partition("_")[0].rstrip("'")
         close_at = self.partner[self.at]
-        if letter in self.bound or not letter or close_at < 0 or close_at >= self.end:
+        if (
+            letter in self.bound
+            or letter[:1] in ("", WRITTEN)
+            or close_at < 0
+            or close_at >= self.end
+        ):
             return False
         if self.commas(self.at + 1, close_at):
             return True
@@ -210,6 +229,10 @@ class Functions(Binders):
             return determinant([row.args[1:] for row in rows]) or call("det", rows)
         if len(args) != 1 and not (name == "log" and len(args) == 2 and base is None):
             raise AnswerSyntaxError
+        if name == "cis":
+            return add((call("cos", args), mul((const("i"), call("sin", args)))))
+        if name in ("Re", "Im"):
+            return _part(args[0], name == "Im") or call(name, args)
         if name == "exp":
             return power(const("e"), args[0])
         if name in ("log", "lg"):

@@ -19,6 +19,8 @@ from flowzoo.reward.math.tree import (
     num,
     power,
     rational,
+    substitute,
+    sym,
     symbols,
 )
 
@@ -144,3 +146,22 @@ def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
             return None
         terms.append(mul((num((-1) ** column), cells[0][column], inner)))
     return add(terms)
+
+
+_UNIT_VECTORS: Final = ("hat(i)", "hat(j)", "hat(k)")
+
+
+def in_components(node: ExprNode) -> ExprNode:
+    r"""`\hat{i} + 2\hat{j}` as a column; other expressions as they are."""
+    if "hat(" not in node.key:
+        return node
+    used = symbols(node) & frozenset(_UNIT_VECTORS)
+    if not used:
+        return node
+    nothing = dict.fromkeys(_UNIT_VECTORS, ZERO)
+    if substitute(node, nothing).key != "0":
+        return node
+    count = 3 if "hat(k)" in used else 2
+    cells = [substitute(node, {**nothing, name: ONE}) for name in _UNIT_VECTORS[:count]]
+    rebuilt = add(mul((cell, sym(name))) for cell, name in zip(cells, _UNIT_VECTORS, strict=False))
+    return _built([[cell] for cell in cells]) if rebuilt.key == node.key else node

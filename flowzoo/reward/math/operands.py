@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.cursor import AnswerSyntaxError, number
+from flowzoo.reward.math.cursor import AnswerSyntaxError
 from flowzoo.reward.math.functions import Functions
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.tree import (
@@ -15,7 +15,6 @@ from flowzoo.reward.math.tree import (
     const,
     divide,
     mul,
-    num,
     sym,
 )
 from flowzoo.reward.math.vocabulary import (
@@ -51,7 +50,17 @@ class Operands(Functions):
             return self.bars == 0
         if token.kind == "p":
             return token.text in ("(", "[", "{", "\\{") or ord(token.text[0]) > 127
-        return token.text not in ("bmod", "rfloor", "rceil", "rangle", "end", "pm", "mp", "choose")
+        return token.text not in (
+            "bmod",
+            "rfloor",
+            "rceil",
+            "rangle",
+            "end",
+            "pm",
+            "mp",
+            "choose",
+            "over",
+        )
 
     def atom(self) -> ExprNode:
         """One operand."""
@@ -60,7 +69,7 @@ class Operands(Functions):
             raise AnswerSyntaxError
         if token.kind == "n":
             self.at += 1
-            return self.subscripted(num(number(token.text)), token.text)
+            return self.subscripted(self.number(token.text), token.text)
         if token.kind == "w":
             return self.word(token.text)
         if token.kind == "t":
@@ -78,14 +87,19 @@ class Operands(Functions):
         raise AnswerSyntaxError
 
     def choose(self) -> ExprNode | None:
-        r"""`{n \choose k}`."""
+        r"""`{n \choose k}` or `{a \over b}`."""
         close_at = self.partner[self.at]
-        for idx in range(self.at + 1, close_at):
-            if self.tokens[idx].kind == "c" and self.tokens[idx].text == "choose":
+        idx = self.at + 1
+        while idx < close_at:
+            token = self.tokens[idx]
+            if token.kind == "c" and token.text in ("choose", "over"):
                 self.at += 1
                 top = self.inside(idx)
                 bottom = self.inside(close_at)
-                return call("binom", [top, bottom])
+                return (
+                    call("binom", [top, bottom]) if token.text == "choose" else divide(top, bottom)
+                )
+            idx = max(self.partner[idx], idx) + 1
         return None
 
     def absolute(self) -> ExprNode:
@@ -208,7 +222,7 @@ class Operands(Functions):
             return self.choose() or self.group()
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = MathToken("n", token.text[1:], 0)
-            return num(int(token.text[0]))
+            return self.number(token.text[0])
         if token.kind == "w" and len(token.text) > 1 and not is_name(token.text):
             self.tokens[self.at] = MathToken("w", token.text[1:], 0)
             return self.single(token.text[0])
@@ -219,7 +233,7 @@ class Operands(Functions):
         token = self.peek()
         if token is not None and token.kind == "n":
             self.at += 1
-            return num(number(token.text))
+            return self.number(token.text)
         return self.argument()
 
     def fraction(self, kind: str) -> ExprNode:

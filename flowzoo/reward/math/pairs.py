@@ -81,6 +81,8 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
         letter = chosen(answer)
         if letter:
             return "equal" if letter == gold.choice else "different"
+    elif (letter_before := _LETTERED.match(answer)) and not _LETTERED.match(gold.source):
+        answer = answer[letter_before.end() :]
     found = read_answer(answer)
     if found is None:
         return "too_big"
@@ -131,6 +133,12 @@ def _other_readings(
     return False
 
 
+_LETTERED = re.compile(
+    r"\s*(?:\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{\s*)?\([A-J]\)[:.]?\s*\}?"
+    r"(?:\\[ ,;:]|\s|~|:)*"
+    r"(?=[\d$\\.(\[{-])"
+)
+"""The letter in front of the value of a choice."""
 _EQUATION = re.compile(r"[^=]{1,40}=[^=.]{1,80}")
 
 # What the parser here does not read and the judge might: bars inside bars, relations, set notation.

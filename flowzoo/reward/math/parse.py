@@ -135,10 +135,12 @@ class _Parser(Operands):
         if following.kind == "c" and following.text == "frac":
             start = self.at
             self.at += 1
+            as_written, self.as_written = self.as_written, False
             part = rational(self.power())
+            self.as_written = as_written
             literal = all(t.kind == "n" or t.text in "{}frac" for t in self.tokens[start : self.at])
             if part is not None and literal and 0 < part < 1:
-                return num(int(whole.text) + part)
+                return self.literal(int(whole.text) + part)
             self.at = start
             return None
         slash, bottom = self.peek(2), self.peek(3)
@@ -149,7 +151,7 @@ class _Parser(Operands):
         if not bottom.text.isdigit() or not 0 < int(following.text) < int(bottom.text):
             return None
         self.at += 4
-        return num(int(whole.text) + Fraction(int(following.text), int(bottom.text)))
+        return self.literal(int(whole.text) + Fraction(int(following.text), int(bottom.text)))
 
     def power(self) -> ExprNode:
         return self.postfix(self.atom())

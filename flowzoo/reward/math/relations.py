@@ -11,7 +11,7 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.numeric.probe import constant, same_function
 from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
-from flowzoo.reward.math.same.ranges import solved_range
+from flowzoo.reward.math.same.ranges import between, solved_range
 from flowzoo.reward.math.tokens import MathTokens
 from flowzoo.reward.math.tree import ExprNode, add, call, const, neg, symbols
 from flowzoo.reward.math.vocabulary import is_function
@@ -132,7 +132,7 @@ class RelationReader(ABC):
         while idx < end:
             token = self.tokens[idx]
             if token.text in ("_", "^") and idx + 1 < end:
-                is_power = token.text == "^"
+                is_power = token.text == "^" and not self._is_of_matrix(idx)
                 idx = max(self.partner[idx + 1], idx + 1) + 1
                 if is_power and (idx >= end or self.tokens[idx].text != "("):
                     return ""
@@ -150,6 +150,14 @@ class RelationReader(ABC):
             else:
                 return ""
         return text
+
+    def _is_of_matrix(self, idx: int) -> bool:
+        """Whether the power at `idx` is an inverse or a transpose beside an explicit matrix."""
+        exponent = (
+            "".join(t.text for t in self.tokens[idx + 1 : idx + 5]).partition("}")[0].strip("{")
+        )
+        is_matrix = self.tokens[idx - 1].text.isupper() and exponent[:2] in ("-1", "T", "T=")
+        return is_matrix and any(token.text == "begin" for token in self.tokens)
 
     def _node(self, start: int, end: int) -> ExprNode | None:
         try:
@@ -262,6 +270,8 @@ class RelationReader(ABC):
         falling = [op for op in ops if op in ("<", "<=")]
         rising = [op for op in ops if op in (">", ">=")]
         name = self._label(*sides[1])
+        if len(sides) == 3 and not name and (inside := between(nodes, ops)):
+            return inside
         if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
             raise AnswerSyntaxError
         low, high = self.read(*sides[0]), self.read(*sides[2])

@@ -15,16 +15,20 @@ from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean, text_form
 from flowzoo.reward.math.compare import same
+from flowzoo.reward.math.copies.check import is_copied
 from flowzoo.reward.math.extract import AnswerSource, ExtractMode, boxed_percent, extract
 from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
 from flowzoo.reward.math.pairs import ParsedGold, compare, read_gold, sentence_choice
 from flowzoo.reward.math.same.rules import ListRule, PercentRule, Rules, UnitRule
 
-MathStatus = Literal["equal", "different", "no_answer", "too_big", "timeout", "crashed", "bad_gold"]
+MathStatus = Literal[
+    "equal", "different", "copied", "no_answer", "too_big", "timeout", "crashed", "bad_gold"
+]
 """`too_big`: the answer is over the bounds of `math_answer`. `bad_gold`: the gold answer is blank
 or over them, so that the row says nothing about the reply and can be masked. `timeout`, `crashed`:
-the judge ran out of time or memory, or died; the score is 0."""
+the judge ran out of time or memory, or died; the score is 0. `copied`: equal, but only a formula
+copied from the problem; the score is 0."""
 MathReading = Literal["auto", "answer", "strict", "lenient"]
 Judging = Literal["pool", "none"]
 
@@ -98,22 +102,28 @@ class Scores(_Rows):
 
 
 def score_batch(
-    preds: Sequence[str | None], golds: Sequence[str], options: MathOptions | None = None
+    preds: Sequence[str | None],
+    golds: Sequence[str],
+    options: MathOptions | None = None,
+    problems: Sequence[str] | None = None,
 ) -> Scores:
     r"""Compare `preds[i]`, a reply or an answer, with `golds[i]`, the reference answer.
+
+    With the texts of the problems, an answer that is only a formula of its problem, with its
+    operations still to be done, is `copied` and not `equal`.
 
     The order of the arguments matters. A prediction that is no string (None) has no answer. Never
     raises on text. The same rows get the same result, but for pairs that need the judge and are
     close to its deadline.
 
     Raises:
-        UsageError: the two differ in length, or a gold is not a string.
+        UsageError: the sequences differ in length, or a gold or a problem is not a string.
 
     Example:
         >>> score_batch([r"so \boxed{\frac{1}{2}}", "3"], ["0.5", "4"]).statuses
         ['equal', 'different']
     """
-    _check(preds, golds)
+    _check(preds, golds, problems)
     options = options or MathOptions()
     scorer = _Scorer(options)
     if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(_is_digits, golds)):
@@ -125,7 +135,7 @@ def score_batch(
             scorer.add(pred if isinstance(pred, str) else None, gold)
         else:
             scorer.rows.append(status)
-    return Scores.of(scorer.finish(), options)
+    return Scores.of(scorer.finish(problems), options)
 
 
 def _is_digits(gold: str) -> bool:
@@ -212,6 +222,7 @@ class _Scorer:
         self.golds: dict[str, ParsedGold] = {}
         self.pairs: dict[tuple[str, str], MathStatus | Literal["open"]] = {}
         self.rows: list[MathStatus | tuple[str, str]] = []
+        self.copies: dict[tuple[str, str, str], bool] = {}
 
     def add(self, pred: str | None, gold_text: str) -> None:
         """Add a row."""
@@ -248,7 +259,7 @@ class _Scorer:
             return sentence_choice(gold, pred) or extract(pred, "auto")
         return extract(pred, "auto")
 
-    def finish(self) -> list[MathStatus]:
+    def finish(self, problems: Sequence[str] | None) -> list[MathStatus]:
         """The statuses of all rows, after the judge was asked about the open pairs."""
         open_pairs = [pair for pair, status in self.pairs.items() if status == "open"]
         if open_pairs and self.options.judge == "pool":
@@ -259,14 +270,31 @@ class _Scorer:
         for pair, status in self.pairs.items():
             if status != "open":
                 settled[pair] = status
-        return [settled[row] if isinstance(row, tuple) else row for row in self.rows]
+        statuses = [settled[row] if isinstance(row, tuple) else row for row in self.rows]
+        if problems is None:
+            return statuses
+        rows = zip(statuses, self.rows, problems, strict=True)
+        return [self.uncopied(status, row, problem) for status, row, problem in rows]
+
+    def uncopied(
+        self, status: MathStatus, row: MathStatus | tuple[str, str], problem: str
+    ) -> MathStatus:
+        """`copied` where an answer that is equal is only a formula of its problem."""
+        if status != "equal" or not isinstance(row, tuple) or row[0] == row[1]:
+            return status
+        key = (*row, problem)
+        if key not in self.copies:
+            self.copies[key] = is_copied(*key)
+        return "copied" if self.copies[key] else status
 
 
 def _has_box(text: str) -> bool:
     return "boxed" in text or "\\fbox" in text
 
 
-def _check(preds: Sequence[str | None], golds: Sequence[str]) -> None:
+def _check(
+    preds: Sequence[str | None], golds: Sequence[str], problems: Sequence[str] | None
+) -> None:
     if isinstance(preds, str) or isinstance(golds, str) or len(preds) != len(golds):
         sizes = [repr(x) if isinstance(x, str) else f"{len(x)} entries" for x in (preds, golds)]
         raise UsageError(
@@ -276,3 +304,11 @@ def _check(preds: Sequence[str | None], golds: Sequence[str]) -> None:
     for idx, gold in enumerate(golds):
         if not isinstance(gold, str):
             raise UsageError(f"gold {idx}: expected a string, got {type(gold).__name__}: {gold!r}.")
+    if problems is None:
+        return
+    if isinstance(problems, str) or len(problems) != len(golds):
+        size = repr(problems) if isinstance(problems, str) else f"{len(problems)} entries"
+        raise UsageError(f"problems: expected a text for each of {len(golds)} rows, got {size}.")
+    for idx, problem in enumerate(problems):
+        if not isinstance(problem, str):
+            raise UsageError(f"problem {idx}: expected a string, got {type(problem).__name__}.")

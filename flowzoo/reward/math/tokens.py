@@ -20,7 +20,7 @@ MAX_TOKENS: Final = 1500
 _TOKEN = re.compile(
     r"(?P<s>\s+)"
     r"|(?P<n>\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?"
-    r"|(?:\d+(?:\.\d*)?|\.\d+)\\overline\s?\{\d{1,40}\}"
+    r"|(?:\d+(?:\.\d*)?|\.\d*)\\overline\s?\{\d{1,40}\}"
     r"|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,9}(?![\w.]))?|\d+\.(?!\w))"
     r"|\\(?P<c>[A-Za-z]+\*?)|(?P<e>\\.)|(?P<w>[A-Za-z]+)|(?P<p>\*\*|[<>!=:]=|=<|=>|.)",
     re.DOTALL | re.ASCII,
@@ -45,6 +45,8 @@ class MathTokens(NamedTuple):
 
     tokens: list[MathToken]
     partner: list[int]
+    as_written: bool = False
+    """Numbers are read as symbols, so that no operation between them is carried out."""
 
 
 def tokenize(text: str, thousands: bool = True) -> MathTokens | None:

@@ -32,7 +32,8 @@ class AnswerTooLargeError(Exception):
 
 def num(value: Fraction | int) -> ExprNode:
     """A rational number."""
-    value = Fraction(value)
+    if type(value) is not Fraction:
+        value = Fraction(value)
     return ExprNode("num", (value,), str(value))
 
 
@@ -46,6 +47,7 @@ def const(name: str) -> ExprNode:
     return ExprNode("const", (name,), f"#{name}")
 
 
+_NOTHING, _UNIT = Fraction(0), Fraction(1)
 ZERO, ONE, MINUS_ONE, HALF = num(0), num(1), num(-1), num(Fraction(1, 2))
 
 
@@ -56,7 +58,7 @@ def rational(node: ExprNode) -> Fraction | None:
 
 def add(terms: Iterable[ExprNode]) -> ExprNode:
     """The sum of `terms`."""
-    total, rest = Fraction(0), []
+    total, rest = _NOTHING, []
     for term in _flat("add", terms):
         if term.op == "num" and _fits(total, term.args[0]):
             total += term.args[0]
@@ -69,7 +71,7 @@ def add(terms: Iterable[ExprNode]) -> ExprNode:
 
 def mul(factors: Iterable[ExprNode]) -> ExprNode:
     """The product of `factors`."""
-    total, rest = Fraction(1), []
+    total, rest = _UNIT, []
     for factor in _flat("mul", factors):
         if factor.op == "num" and _fits(total, factor.args[0]):
             total *= factor.args[0]

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import table
 from flowzoo.reward.math.tokens import MathToken
+from flowzoo.reward.math.words import number_in_words
 
 _NAMES: Final = table(
     "centimeter:cm centimetre:cm millimeter:mm millimetre:mm kilometer:km kilometre:km meter:m "
@@ -33,7 +34,7 @@ _NO_UNITS: Final = names(
     "base inf infinity half halves third thirds quarter quarters root cube remainder "
     "approximately fold negative theta alpha beta gamma delta phi lambda sigma omega abs max "
     "min gcd lcm maybe perhaps possibly probably yes no none minimum maximum least most tens "
-    "ones where with for when while then so because since"
+    "ones where with for when while then so because since cis bn mn k"
 )
 _JOINED: Final = {"mi h": "mph", "p m": "pm", "a m": "am"}
 _SCALES: Final = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
@@ -44,6 +45,8 @@ _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
 _ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
 _LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
 """Single letters that are units where they are set as text; `\\mathrm{i}` is a number."""
+_COUNT = re.compile(r"(?<![mtn])\d|\d(?!\b)|[014-9]")
+"""A digit in a text that is no power of a unit, as in `m2`."""
 _VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
 
@@ -159,10 +162,23 @@ def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
     words = _words(tokens[cut:end])
     if not 0 < len(words) <= 5 or any(w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in words):
         return False
+    if any(t.kind == "t" and _COUNT.search(t.text) for t in tokens[cut:end]):
+        return False  # another number
+    if any(number_in_words(part) is not None for word in words for part in word.split("-")):
+        return False
+    if not any(token.kind in "nc" for token in tokens[:cut]) and not all(map(_is_known, words)):
+        return False  # a name, and another one
     if tokens[cut].text not in ("°", "%") or tokens[cut - 1].text in (")", "}", "]"):
         return True
     # The degrees in `\sin 30°` are those of the argument.
-    return not any(t.kind in "wc" and t.text in _NO_UNITS for t in tokens[:cut])
+    return not any(
+        t.kind in "wct" and len(t.text) > 1 and t.text in _NO_UNITS for t in tokens[:cut]
+    )
+
+
+def _is_known(word: str) -> bool:
+    """Whether a word is one of the units listed here."""
+    return word in _SHORT or word in _PERCENT or word.removesuffix("s") in _NAMES
 
 
 def _is_unit_word(token: MathToken, before: MathToken) -> bool:

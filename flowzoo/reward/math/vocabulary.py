@@ -17,7 +17,7 @@ SAME: Final = {
     "cosec": "csc", "lb": "log2", "sgn": "sign", "arsech": "arcsech", "Tr": "tr",
     "trace": "tr",
 }  # fmt: skip
-CALLED: Final = names("abs floor ceil max min gcd lcm det binom sign tr rank dim arg")
+CALLED: Final = names("abs floor ceil max min gcd lcm det binom sign tr rank dim arg cis Re Im")
 KNOWN: Final = {"Gamma": "gamma", "zeta": "zeta", "Phi": "normal"}
 """Letters that are functions with values where a bracket follows at once."""
 GREEK: Final = names(

@@ -108,7 +108,6 @@ DIFFERENT = [
     ("x4 2", "x42"),
     ("AB", "A"),
     ("\\text{odd}", "\\text{even}"),
-    ("\uff14\uff12", "42"),
     ("__import__('os')", "0"),
     ("'; DROP", "1"),
 ]

@@ -6,6 +6,17 @@ import flowzoo.reward.math.score as scoring
 from flowzoo.reward import MathOptions, score_batch
 from flowzoo.reward.math import judge as math_judge
 
+# Functions that are the gold at every point within the usual reach.
+BEYOND = [
+    ("x", r"\boxed{\max(x,-10^{30})}"),
+    ("x", r"\boxed{x+\lfloor|x|/10^{50}\rfloor}"),
+    ("x", r"\boxed{\ln e^x+\max(0,x-10^6)}"),
+    ("x", r"\boxed{\sinh^{-1}(\sinh x)+\max(0,x-500)}"),
+    ("x", r"\boxed{x\frac{|x^2-10^{20}|}{10^{20}-x^2}}"),
+    ("n!", r"\boxed{(n-1)!\,n+\binom n{200}}"),
+    (r"\frac{n(n+1)}{2}", r"\boxed{\sum_{k=1}^n k+\binom n{250}}"),
+    ("x", r"\boxed{x+0^{|x|}}"),
+]
 # Several equations in one answer: none of them is the answer, and a hedge is never right.
 SEVERAL = [
     ("3", r"\boxed{x=1 \lor x=2 \lor x=3}"),
@@ -214,7 +225,8 @@ UNKNOWNS = [("6", "x(x+1)=6"), ("6", "p(p-1)=6"), ("6", "2(x+1)=6"), ("6", "a(b+
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer"), [*SEVERAL, *PIECES, *FUNCTIONS, *WHOLE, *NEAR, *SIDES, *UNKNOWNS, *ABSORBED]
+    ("gold", "answer"),
+    [*SEVERAL, *PIECES, *FUNCTIONS, *WHOLE, *NEAR, *SIDES, *UNKNOWNS, *ABSORBED, *BEYOND],
 )
 def test_is_not_paid(gold: str, answer: str) -> None:
     boxed = answer if "boxed" in answer else rf"so \boxed{{{answer}}}."

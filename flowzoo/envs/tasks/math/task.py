@@ -6,7 +6,7 @@ r"""The task `math`: problems with one final answer, generated or from a file.
 | Problems | endless in five levels (`math_levels`), or the rows of a file (`files`) |
 | Prompt | the statement, then `Put the final answer in \boxed{}.` |
 | Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
-| Score | 1 if equal to the reference answer by `flowzoo.reward.score_batch`, else 0 |
+| Score | 1 if equal to the reference by `score_batch` and not copied from the problem, else 0 |
 
 Version history: v0, first release.
 """
@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed, plain_integers
@@ -27,10 +27,12 @@ from flowzoo.envs.tasks.math.files import MathLayout, MathRow, math_rows
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
 from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
+from flowzoo.errors import check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
+CopiesRule = Literal["refused", "paid"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
 _AS_GIVEN = MathOptions(read="answer")
@@ -90,6 +92,9 @@ class MathTask(DataTask[MathRow]):
     """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
     seed: int = 0
     """Seed of the generator. Files: only part of the problems' ids."""
+    copies: CopiesRule = "refused"
+    """Whether an answer that is equal to the reference, but only a formula copied from the problem
+    with its operations still to be done, is refused (status `copied`) or paid."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     digest: str = field(default="", repr=False)
@@ -100,6 +105,7 @@ class MathTask(DataTask[MathRow]):
         object.__setattr__(self, "columns", read_columns(self.columns))
         plain_integers(self)
         check_seed(self.seed)
+        check_choice("copies", self.copies, CopiesRule)
         check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
@@ -151,8 +157,13 @@ class MathTask(DataTask[MathRow]):
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[Graded]:
-        """1.0 for an answer equal to the reference, else 0.0, with the status of `score_batch`."""
-        result = score_batch(answers, [problem.gold for problem in problems], _AS_GIVEN)
+        """1.0 for an answer equal to the reference, else 0.0, with the status of `score_batch`.
+
+        An answer that is only a formula of the problem's text has the status `copied`.
+        """
+        golds = [problem.gold for problem in problems]
+        texts = [problem.text for problem in problems] if self.copies == "refused" else None
+        result = score_batch(answers, golds, _AS_GIVEN, texts)
         return [Graded(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:

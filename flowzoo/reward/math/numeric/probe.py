@@ -28,6 +28,7 @@ from flowzoo.reward.math.numeric.points import (
     whole_points,
 )
 from flowzoo.reward.math.numeric.precise import precise
+from flowzoo.reward.math.numeric.reach import is_nothing, may_reach_far, points_beyond
 from flowzoo.reward.math.numeric.work import Bounded, UnreliableValueError, is_spent
 from flowzoo.reward.math.tree import (
     ExprNode,
@@ -82,10 +83,22 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
     is_stepped = mentions(a, _STEPPED) or mentions(b, _STEPPED)
     verdict = None if is_stepped else _agree(a, b, _points(a, b))
     if verdict is not True and (is_stepped or (whole and (_is_counted(a) or _is_counted(b)))):
-        return _agree_in_steps(a, b, letters, whole)
-    if verdict is None and (_is_counted(a) or _is_counted(b)):  # a sum to x
-        return _agree_in_steps(a, b, letters, letters)
-    return verdict
+        verdict = _agree_in_steps(a, b, letters, whole)
+    elif verdict is None and (_is_counted(a) or _is_counted(b)):  # a sum to x
+        verdict = _agree_in_steps(a, b, letters, letters)
+    return _agree_beyond(a, b) if verdict else verdict
+
+
+def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
+    """Agreement of functions that agree within the reach of the probes, beyond it."""
+    if not may_reach_far(a.key + b.key):
+        return True
+    if is_nothing(a, b):
+        return None
+    verdicts = [_at(a, b, point) for point in points_beyond(a, b)]
+    if False in verdicts:
+        return False
+    return True if all(verdicts[:1]) else None  # the second may leave the real numbers
 
 
 def _is_matrix(node: ExprNode) -> bool:

@@ -25,14 +25,15 @@ def _family(answer: ParsedAnswer) -> _Family | None:
     """The letter over the whole numbers and the members, or None."""
     if answer.kind != "list":
         return None
-    letters = [item.label for item in answer.items if _is_over_integers(item)]
-    members = tuple(item for item in answer.items if not _is_over_integers(item))
+    letters = [item.label for item in answer.items if is_over_integers(item)]
+    members = tuple(item for item in answer.items if not is_over_integers(item))
     if len(letters) != 1 or not members or any(item.node is None for item in members):
         return None
     return _Family(letters[0], members)
 
 
-def _is_over_integers(item: ParsedAnswer) -> bool:
+def is_over_integers(item: ParsedAnswer) -> bool:
+    """Whether an item says that a letter is a whole number."""
     if not item.label or item.kind != "scalar" or item.node is None or not item.is_range:
         return False
     return item.node.key in ("Z", "ZZ", "integers")

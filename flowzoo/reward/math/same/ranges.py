@@ -2,6 +2,7 @@ r"""Inequalities in one letter that are sets of real numbers: `|x - 3| > 1`, `2x
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from flowzoo.reward.math.meaning import ParsedAnswer
@@ -63,6 +64,21 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
         )
         return ParsedAnswer("union", items=rays, label=name)
     return None
+
+
+def between(nodes: Sequence[ExprNode | None], ops: Sequence[str]) -> ParsedAnswer | None:
+    """The set of `1 <= |x| <= 3`; None where it is not solved."""
+    low, middle, high = nodes
+    if low is None or middle is None or high is None:
+        return None
+    if all(op in (">", ">=") for op in ops):
+        low, high, ops = high, low, [op.replace(">", "<") for op in reversed(ops)]
+    if not all(op in ("<", "<=") for op in ops):
+        return None
+    parts = solved_range(low, middle, ops[0]), solved_range(middle, high, ops[1])
+    if parts[0] is None or parts[1] is None:
+        return None
+    return ParsedAnswer("cap", items=(parts[0], parts[1]), label=parts[0].label)
 
 
 def punctured(points: list[ExprNode], label: str) -> ParsedAnswer:

@@ -27,12 +27,26 @@ def is_real_set(answer: ParsedAnswer) -> bool:
     if answer.kind in _OPERATIONS or answer.is_range:
         return True
     if answer.kind == "list" and answer.items:
-        return all(item.is_range or item.kind == "union" for item in answer.items)
+        return all(item.is_range or item.kind in _OPERATIONS for item in answer.items)
     return answer.kind == "seq" and answer.shape in ("[)", "(]")
 
 
 def same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     """Whether two answers are one set of real numbers; None if that is not decided here."""
+    if "," in (a.shape, b.shape):  # conditions side by side: all of them hold, or one
+        first, second = ((x, x._replace(shape="and")) if x.shape == "," else (x,) for x in (a, b))
+        verdicts = [
+            _same_real_set(
+                x._replace(shape=x.shape.strip(",")), y._replace(shape=y.shape.strip(","))
+            )
+            for x in first
+            for y in second
+        ]
+        return True if True in verdicts else None if None in verdicts else False
+    return _same_real_set(a, b)
+
+
+def _same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     try:
         ends = _ordered([*_ends(a), *_ends(b)])
     except _NoRealSet:

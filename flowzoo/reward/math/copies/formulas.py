@@ -1,0 +1,158 @@
+"""The formulas of a problem's text, as trees in which nothing is computed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from flowzoo.reward.listed import names
+from flowzoo.reward.math.answer import read_as_written
+from flowzoo.reward.math.cursor import WRITTEN
+from flowzoo.reward.math.extract import formulas_of
+from flowzoo.reward.math.meaning import ParsedAnswer
+from flowzoo.reward.math.tree import MINUS_ONE, ExprNode, rational
+
+_MOST_TEXT: Final = 20_000
+_MOST_PIECES: Final = 400
+_MOST_PIECE: Final = 600
+_DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_BOUNDS = re.compile(
+    r"\\(?:begin|end)\s?\{(?:align|aligned|cases|gather|gathered|array|split|eqnarray)\*?\}"
+    r"|\\(?:text|textrm|mbox|mathrm)\s?\{[^{}]*\}"
+    r"|\\(?:leq?|geq?|neq?|l[et]|g[et]|approx|equiv|to|in|mid|quad|qquad|implies|Rightarrow|iff)"
+    r"(?![A-Za-z])|\\\\|[=<>,;&:\n]"
+)
+_WORD = re.compile(r"[A-Za-z]{2,}|[?;:,]\s|\.(?:\s|$)|\n")
+_READ_WORDS: Final = names("sin cos tan cot sec csc log ln exp sqrt mod gcd lcm pi max min abs")
+_LONE = re.compile(r"^(?:[A-Za-z]\s+)+|(?:\s+[A-Za-z])+$")
+_NUMBER = re.compile(r"\d{1,256}(?:\.\d{1,256})?", re.ASCII)
+_SIGN = re.compile(r"[-+*/^!=<>|%×÷·√]")
+
+
+class Formulas(NamedTuple):
+    """The formulas of a problem, as written."""
+
+    parts: frozenset[str]
+    """Keys of the expressions with operations left, of the parts of such, and of fractions and
+    decimals that stand by themselves."""
+    joined: tuple[tuple[str, Counter[ExprNode]], ...]
+    """`add` or `mul` with the members of sums and products, of which several may be copied."""
+    wholes: frozenset[str]
+    """Keys of what stands by itself: relations, sets, fractions and decimals."""
+    numbers: frozenset[str]
+    """Keys of all numbers."""
+
+
+@lru_cache(maxsize=1024)
+def formulas_in(problem: str) -> Formulas:
+    """The formulas of a problem's text: what stands in dollar signs, and runs of signs in prose."""
+    text = _DRAWING.sub(" ", problem[:_MOST_TEXT])
+    parts: dict[str, ExprNode] = {}
+    wholes: set[str] = set()
+    for piece in list(dict.fromkeys(_pieces(text)))[:_MOST_PIECES]:
+        read = read_as_written(piece) if len(piece) <= _MOST_PIECE else None
+        if read is None or read.shape == "broken":
+            continue
+        if read.node is None:
+            wholes.add(written_key(read))
+        elif is_value(read.node) and (whole := whole_key(read)):
+            wholes.add(whole)
+            parts[read.node.key] = read.node
+        trees = [leaf.node for leaf in leaves_of(read) if leaf.node is not None]
+        trees += [read.relation[1]] if read.relation is not None else []
+        for part in (part for tree in trees for part in subtrees(tree)):
+            if not is_value(part):
+                parts[part.key] = part
+    joined = tuple((p.op, Counter(p.args)) for p in parts.values() if p.op in ("add", "mul"))
+    numbers = (f"{WRITTEN}{Fraction(text)}" for text in _NUMBER.findall(text.replace(",", "")))
+    return Formulas(frozenset(parts), joined, frozenset(wholes - {""}), frozenset(numbers))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Formulas, what stands between the relations in them, and runs of signs outside."""
+    for formula in formulas_of(text):
+        yield formula
+        yield from (piece.strip() for piece in _BOUNDS.split(formula) if piece.strip())
+    start = 0
+    text = text.replace("$", " ")
+    cuts = [m for m in _WORD.finditer(text) if m[0].lower() not in _READ_WORDS]
+    for cut in (*(m.span() for m in cuts), (len(text), len(text))):
+        run = _LONE.sub("", text[start : cut[0]].strip()).strip()
+        start = cut[1]
+        if _SIGN.search(run) and any(char.isdigit() or char.isalpha() for char in run):
+            yield run
+            yield from (piece.strip() for piece in _BOUNDS.split(run) if piece.strip())
+
+
+def is_value(node: ExprNode) -> bool:
+    """Whether nothing is left to be done: a number, a letter, a fraction in lowest terms."""
+    if node.op in ("num", "sym", "const"):
+        return True
+    if node.op == "call" and node.args[0] in ("matrix", "row"):
+        return all(is_value(arg) for arg in node.args[1:])
+    factors = [
+        f for f in (node.args if node.op == "mul" else (node,)) if f.op not in ("num", "const")
+    ]
+    below = [f for f in factors if f.op == "pow"]
+    above = [f for f in factors if f.op == "sym"]
+    if len(above) > 1 or len(below) > 1 or len(above) + len(below) != len(factors):
+        return False
+    if not below:
+        return True
+    top = _written_value(above[0]) if above else Fraction(1)
+    bottom = _written_value(below[0].args[0]) if below[0].args[1] == MINUS_ONE else None
+    if top is None or bottom is None or {top.denominator, bottom.denominator} != {1}:
+        return False
+    return bottom != 0 and (top / bottom).denominator == abs(bottom)
+
+
+def _written_value(node: ExprNode) -> Fraction | None:
+    """The number that is written at a node."""
+    if is_written_number(node):
+        return Fraction(node.args[0].removeprefix(WRITTEN))
+    return rational(node)
+
+
+def is_written_number(node: ExprNode) -> bool:
+    """Whether a node of a tree as written is a number."""
+    return node.op == "sym" and node.args[0].startswith(WRITTEN)
+
+
+def leaves_of(answer: ParsedAnswer) -> Iterator[ParsedAnswer]:
+    """The scalars of an answer, at any depth."""
+    if answer.node is not None:
+        yield answer
+    for item in answer.items:
+        yield from leaves_of(item)
+
+
+def written_key(answer: ParsedAnswer) -> str:
+    """Text that is equal for answers that are written alike; names on the left do not matter."""
+    if answer.node is not None:
+        return answer.node.key
+    if answer.relation is not None and not answer.items:
+        return f"{answer.relation[0]} {answer.relation[1].key}"
+    if answer.kind in ("text", "relation"):
+        return answer.text
+    return f"{answer.kind}{answer.shape}[{', '.join(written_key(item) for item in answer.items)}]"
+
+
+def whole_key(leaf: ParsedAnswer) -> str:
+    """Key of a value that stands by itself: a fraction, a decimal, an angle; whole numbers none."""
+    assert leaf.node is not None
+    if leaf.unit == "degree":
+        return f"° {leaf.node.key}"
+    is_broken = leaf.unit != "%" and ("/" in leaf.node.key or "(^" in leaf.node.key)
+    return f"value {leaf.node.key}" if is_broken else ""
+
+
+def subtrees(node: ExprNode) -> Iterator[ExprNode]:
+    """A tree and all trees in it."""
+    yield node
+    for arg in node.args:
+        if isinstance(arg, ExprNode):
+            yield from subtrees(arg)

@@ -1,0 +1,1 @@
+"""Other spellings of one answer, brought to the one that is read."""
