@@ -50,13 +50,15 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
     total = summarise(records)
     row: MetricRow = {
         f"{prefix}reward/mean": total["accuracy"],
-        f"{prefix}tokens/mean": total["tokens"],
         f"{prefix}calls/mean": total["calls"],
     }
+    if total["tokens"] is not None:
+        row[f"{prefix}tokens/mean"] = total["tokens"]
     for role, values in total["roles"].items():
         for name in _OF_ROLE:
-            if not math.isnan(values[name]):  # a role without a truth of its own has none to report
-                row[f"{prefix}{name}/{role}"] = values[name]
+            value = values[name]  # no truth of its own, or tokens that nobody counted: no metric
+            if value is not None and not math.isnan(value):
+                row[f"{prefix}{name}/{role}"] = value
     for name, value in total["facts"].items():
         row[f"{prefix}fact/{name}"] = value
     for name, one in total["shares"].items():

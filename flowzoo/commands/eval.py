@@ -159,14 +159,14 @@ def measure(
 
 def votes(options: Options, play: Any) -> int:
     """How many votes cost what an episode of the evaluation to be matched does."""
-    from flowzoo.agents.evaluation.majority import read_summary, votes_for
+    from flowzoo.agents.evaluation.majority import cost_of, read_summary, votes_for
     from flowzoo.agents.evaluation.protocol import check_comparable
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes, and tells what a vote costs.
     _, one, protocol = play(1)
     check_comparable(protocol, budget["protocol"], str(options.like))
-    return votes_for(budget, options.match, one[options.match])
+    return votes_for(budget, options.match, cost_of(one, options.match))
 
 
 def json_settings(options: Options) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
             role,
             f"{row['calls']:,.0f}",
             *(percent(share) for share in shares),
-            f"{row['tokens']:.1f}",
+            tokens(row["tokens"]),
             percent(row["truncated"]),
         )
     console = Console()
@@ -238,11 +238,15 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
     if summary.get("ungraded"):
         told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
         console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)
-    console.print(
-        f"per episode: {summary['calls']:.2f} calls, {summary['tokens']:.1f} output tokens, "
-        f"{summary['prompt_tokens']:.1f} prompt tokens",
-        highlight=False,
-    )
+    counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
+    console.print(f"per episode: {summary['calls']:.2f} calls, {counts} tokens", highlight=False)
+    if summary["uncounted"] and summary["tokens"] is not None:
+        console.print(f"calls whose tokens nobody counted: {summary['uncounted']:,}")
+
+
+def tokens(count: float | None) -> str:
+    """A mean number of tokens; n/a where nobody counted."""
+    return "n/a" if count is None else f"{count:.1f}"
 
 
 def percent(share: float) -> str:

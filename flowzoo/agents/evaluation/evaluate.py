@@ -17,6 +17,7 @@ from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
+from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
@@ -26,6 +27,8 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     """The inverse of `Call.to_json` after a round trip through JSON."""
     lists = ("messages", "prompt_ids", "output_ids", "logps")
     values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
+    if row.get("usage") is not None:
+        values["usage"] = Usage(**row["usage"])
     return Call(**values)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
+from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr, tokens_per
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.workflows.voting import majority
 from flowzoo.errors import DataError, UsageError, check_choice
@@ -36,7 +36,7 @@ def vote(
         `samples` (votes per problem), `accuracy` (mean score of the chosen answers), `stderr`,
         `scores` (of the chosen answers, in the order of `problems`), `right` (problems whose chosen
         answer scored 1), `problems`, `abstained` (problems of which no episode had an answer),
-        `calls` and `tokens` per problem.
+        `calls` and `tokens` per problem (None: not counted).
     """
     groups = attempts_of(records)
     order = [problem for problem in problems if problem.id in groups]
@@ -62,7 +62,7 @@ def vote(
         "problems": len(order),
         "abstained": sum(pick is None for pick in chosen),
         "calls": len(calls) / len(order),
-        "tokens": sum(len(call.output_ids) for call in calls) / len(order),
+        "tokens": tokens_per((call.output_tokens for call in calls), len(order)),
     }
 
 
@@ -89,22 +89,28 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def votes_for(budget: Mapping[str, Any], match: Match, cost: float) -> int:
+def cost_of(summary: Mapping[str, Any], match: Match) -> float | None:
+    """The cost of an episode; None: tokens that nobody counted, or not all of them."""
+    return None if match == "tokens" and summary.get("uncounted") else summary.get(match)
+
+
+def votes_for(budget: Mapping[str, Any], match: Match, cost: float | None) -> int:
     """How many votes cost about what one episode of another evaluation does; at least one.
 
     Args:
         budget: the summary of the other evaluation.
         match: what is to be equal, `calls` or output `tokens`.
-        cost: what one vote costs, in the same unit.
+        cost: what one vote costs, in the same unit; None: it was not counted.
 
     Raises:
         UsageError: an unknown unit, or one of the two reports none of it.
     """
     check_choice("budget", match, Match)
-    theirs = float(budget[match])
-    if not (theirs > 0 and cost > 0):
+    theirs = cost_of(budget, match)
+    if not (theirs and cost and theirs > 0 and cost > 0):
+        said = " and ".join(f"{one:g}" if one else "not counted" for one in (theirs, cost))
         raise UsageError(
-            f"the {match} of the two evaluations cannot be compared: {theirs:g} and {cost:g} per "
-            "episode. Policies that report no tokens are matched by calls."
+            f"the {match} of the two evaluations cannot be compared: {said}, per episode. Policies "
+            "that report no tokens are matched by calls."
         )
     return max(1, round(theirs / cost))

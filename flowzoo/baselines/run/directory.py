@@ -58,10 +58,10 @@ _PLACE = (
 def plain(record: EpisodeRecord) -> dict[str, Any]:
     """An episode for people: everything but token ids and log-probs."""
     row = record.to_json()
-    for call in row["calls"]:
-        call["output_tokens"] = len(call.pop("output_ids"))
-        call["prompt_tokens"] = len(call.pop("prompt_ids"))
-        del call["logps"]
+    for call, saved in zip(record.calls, row["calls"], strict=True):
+        saved["output_tokens"], saved["prompt_tokens"] = call.output_tokens, call.prompt_tokens
+        for name in ("output_ids", "prompt_ids", "logps", "usage"):
+            del saved[name]
     return row
 
 
