@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.summary import role_summary
 from flowzoo.baselines.advantages.compute import PRESETS, compute
 from flowzoo.baselines.metrics import (
@@ -19,7 +20,7 @@ from flowzoo.baselines.metrics import (
     role_metrics,
     spike,
 )
-from flowzoo.baselines.stats import interval, paired_gain
+from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError

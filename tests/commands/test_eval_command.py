@@ -93,7 +93,7 @@ def test_an_evaluation_grows_and_does_not_shrink(
     last = capsys.readouterr().out.splitlines()[-1]
     assert main([*words, "--out", whole]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == last
-    assert last.endswith("/80)")
+    assert "/80), 95 % interval " in last
     assert main([*SINGLE, "--out", grown]) == 2
     assert "holds an evaluation with n 40, which is more than 30" in capsys.readouterr().err
     assert len((tmp_path / "grown" / "episodes.jsonl").read_text().splitlines()) == 80

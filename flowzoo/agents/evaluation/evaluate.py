@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -127,6 +128,8 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
+    The summary is that of `summarise`, with `intervals` (see `evaluation_intervals`).
+
     Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
     and a store has them played again by the next call.
 
@@ -160,7 +163,7 @@ def evaluate(
     for record in rollout.run([job for job in jobs if job.key not in done]):
         done[record.episode] = record
     records = [done[job.key] for job in jobs if job.key in done]
-    summary = summarise(records)
+    summary = {**summarise(records), "intervals": evaluation_intervals(records)}
     ungraded = [job.key for job in jobs if job.key not in done]
     if ungraded:
         summary["ungraded"] = ungraded

@@ -8,10 +8,14 @@ programs with the same results on the public inputs.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+
+from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr, tokens_per
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.workflows.voting import majority
@@ -33,10 +37,11 @@ def vote(
         records: the same number of episodes of each problem.
 
     Returns:
-        `samples` (votes per problem), `accuracy` (mean score of the chosen answers), `stderr`,
-        `scores` (of the chosen answers, in the order of `problems`), `right` (problems whose chosen
-        answer scored 1), `problems`, `abstained` (problems of which no episode had an answer),
-        `calls` and `tokens` per problem (None: not counted).
+        `samples` (votes per problem), `accuracy` (mean score of the chosen answers), its `stderr`
+        and 95 % `interval` (None: a single score that is neither 0 nor 1), `scores` (of the chosen
+        answers, in the order of `problems`), `right` (problems whose chosen answer scored 1),
+        `problems`, `abstained` (problems of which no episode had an answer), `calls` and `tokens`
+        per problem (None: not counted).
     """
     groups = attempts_of(records)
     order = [problem for problem in problems if problem.id in groups]
@@ -57,6 +62,7 @@ def vote(
         "samples": sizes.pop(),
         "accuracy": mean(scores),
         "stderr": stderr(scores),
+        "interval": ends if math.isfinite((ends := interval(np.array(scores)))[0]) else None,
         "scores": scores,
         "right": sum(score >= 1.0 for score in scores),
         "problems": len(order),

@@ -61,6 +61,21 @@ def pass_sizes(most: int) -> list[int]:
     return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
 
 
+def attempt_values(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
+    """Every problem's own `avg@k` and `pass@1`, `pass@2`, `pass@4` … `pass@k`.
+
+    k is the fewest episodes that a problem has.
+    """
+    groups = list(attempts_of(records).values())
+    most = min((len(group) for group in groups), default=0)
+    right = [sum(record.score >= 1.0 for record in group) for group in groups]
+    found = {f"avg@{most}": problem_scores(records)}
+    for k in pass_sizes(most):
+        pairs = zip(groups, right, strict=True)
+        found[f"pass@{k}"] = [pass_at(len(group), count, k) for group, count in pairs]
+    return found
+
+
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """What several episodes of each problem amount to.
 
@@ -69,17 +84,13 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         that a problem has), `avg@k` (mean score; all episodes count the same within a problem),
         `pass@1`, `pass@2`, `pass@4` … `pass@k`.
     """
-    groups = list(attempts_of(records).values())
-    means = [mean([record.score for record in group]) for group in groups]
-    most = min((len(group) for group in groups), default=0)
-    found = {"problems": len(groups), "samples": most, "stderr": stderr(means)}
-    found[f"avg@{most}"] = mean(means)
-    for k in pass_sizes(most):
-        chances = [
-            pass_at(len(group), sum(record.score >= 1.0 for record in group), k) for group in groups
-        ]
-        found[f"pass@{k}"] = mean(chances)
-    return found
+    groups = attempts_of(records).values()
+    return {
+        "problems": len(groups),
+        "samples": min((len(group) for group in groups), default=0),
+        "stderr": stderr(problem_scores(records)),
+        **{name: mean(values) for name, values in attempt_values(records).items()},
+    }
 
 
 def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:

@@ -192,7 +192,7 @@ def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dic
         **{name: row[name] for name in ("workflow", "task", "problem", "episode")},
     }
     replies = [{**place, **_reply(call), "score": row["score"]} for call in row["calls"]]
-    counts = [reply["output_tokens"] for reply in replies if reply["output_tokens"] is not None]
+    counts = [count for call in row["calls"] if (count := _count(call, "output")) is not None]
     answer = row["answer"]
     episode = {
         **place,
