@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -88,7 +89,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"no finished evaluation at {path} ({error}); make one with `flowzoo eval WORKFLOW "
-            f"--out {path}`"
+            f"--out {shlex.quote(str(path))}`"
         ) from error
     if not isinstance(summary, dict) or "protocol" not in summary:
         raise DataError(f"{file} is no summary of `flowzoo eval`: it has no protocol")
