@@ -17,7 +17,7 @@ from flowzoo.commands.mistakes import check_words, one_line
 from flowzoo.errors import UsageError
 
 COMMANDS = {
-    "list": "List the workflows with their roles, tasks and presets.",
+    "list": "List workflows with their roles, tasks and presets; tasks, policies, data sets.",
     "algorithms": (
         "List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."
     ),

@@ -12,10 +12,13 @@ import pytest
 
 import flowzoo
 from flowzoo import cli
+from flowzoo.agents.specs import FORMS
 from flowzoo.commands import doctor, line
 from flowzoo.commands.policies import split_policies
 from flowzoo.commands.stopping import StopSignals
+from flowzoo.envs.api.registry import WORKFLOWS
 from flowzoo.envs.settings import read_settings
+from flowzoo.envs.tasks import TASKS
 from flowzoo.errors import UsageError
 from flowzoo.start import end_at_once
 
@@ -235,6 +238,20 @@ def test_list_names_workflows_tasks_and_presets(capsys):
     assert "math" in voting["tasks"]
     assert {"strict", "paper"} <= set(voting["presets"])
     assert all(entry["summary"] for entry in entries.values())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = [f"negotiation_with_{others}" for others in ("buyers", "sellers", "landlords")]
+    for name in long:
+        monkeypatch.setitem(TASKS, name, TASKS["math"])
+    assert cli.main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    words = set(re.split(r"[\s,]+", shown))
+    assert {*WORKFLOWS, *TASKS, *FORMS, "orchestrator", "dr_mas", "gsm8k", "FOLDER"} <= words
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
     assert "reversal" in relay["tasks"]
     assert all(entry["package"] is None for entry in listed if entry is not relay)
     assert "package  relay-pack 1.2" in found["list"][1]
-    assert "task reversal: of the package relay-pack 1.2" in found["list"][1]
+    assert found["list"][1].count("relay-pack 1.2") == 2  # of the workflow, and of the task
     assert json.loads(found[lines[2]][1])["task"] == "reversal"
     assert "no pocket model plays reversal: playing scripted:0.8" in found[lines[3]][2]
     for line, last in zip(
