@@ -14,6 +14,7 @@ import tyro
 from tyro import conf
 
 from flowzoo.commands.mistakes import check_words, one_line
+from flowzoo.envs.settings import check_finite
 from flowzoo.errors import UsageError
 
 COMMANDS = {
@@ -110,6 +111,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
         if end.code:
             raise UsageError(one_line(said.getvalue())) from None
         raise
+    check_finite(read.command, lambda name: f"--{name.replace('_', '-')}")
     return CommandLine(read.command, read.verbose)
 
 

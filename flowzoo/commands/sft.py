@@ -34,7 +34,9 @@ CARRIED = (
 class Options:
     """Options of `flowzoo sft`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(default_factory=SftConfig)
+    settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(
+        default_factory=lambda: SftConfig(workflow="")
+    )
     restart: bool = False
     """Begin anew: what is in the directory is kept beside it, under its name with .1, .2, … at the
     end."""
@@ -45,8 +47,9 @@ class Options:
 def run(options: Options) -> int:
     """Train and print what came of it."""
     from flowzoo.baselines.settings.early import check_early
-    from flowzoo.commands.shared import check_folder
+    from flowzoo.commands.shared import check_folder, check_named
 
+    check_named("sft", options.settings.workflow)
     check_folder("out", options.settings.directory)
     check_early(options.settings.run_settings(), algorithm=False)
     trainer: SupervisedTrainer | None = None

@@ -50,6 +50,17 @@ def check_folder(option: str, folder: str | Path) -> None:
         raise UsageError(f"--{option} {folder}: {there} may not be written to. Name another place.")
 
 
+def check_named(command: str, workflow: str) -> None:
+    """Refuse a command line that does not say what is played.
+
+    Raises:
+        UsageError: it names no workflow, nor does an environment or a file stand for one.
+    """
+    if not workflow:
+        other = "" if command == "sft" else ", --env, or a file that does (--config)"
+        raise UsageError(f"name a workflow, e.g. `flowzoo {command} voting`{other}")
+
+
 def check_run(folder: Path) -> None:
     """Refuse what is no run directory.
 

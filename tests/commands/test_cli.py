@@ -194,6 +194,25 @@ def test_a_reader_that_goes_away_is_quiet():
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(closed, tmp_path):
+    words = ["eval", "single", "--policy", "scripted:1", "--n", "2", "--out", "saved"]
+    line = f'exec "$0" -m flowzoo "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    assert json.loads((tmp_path / "saved" / "summary.json").read_text())["right"] == 2
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--out="], ["--data", ""], [""]])
+def test_an_empty_word_is_told_and_writes_nothing(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["eval", "voting", "--policy", "scripted:1", "--n", "2", *words]) == 2
+    assert "error: an empty word on the command line after" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_variables_get_defaults_and_set_ones_are_kept(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     for name in ("MKL_NUM_THREADS", "HF_HUB_DISABLE_TELEMETRY"):
@@ -322,7 +341,7 @@ def test_settings_that_cannot_be_read(words, message):
 
 def test_a_terminal_of_ascii_shows_everything_it_can():
     done = flowzoo_command("list", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.strip()) == (0, "")
     assert "generator x3" in done.stdout
     assert done.stdout.isascii()
 
