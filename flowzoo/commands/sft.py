@@ -46,11 +46,13 @@ class Options:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    from flowzoo.agents.evaluation.folder import refuse_evaluation
     from flowzoo.baselines.settings.early import check_early
     from flowzoo.commands.shared import check_folder, check_named
 
     check_named("sft", options.settings.workflow)
     check_folder("out", options.settings.directory)
+    refuse_evaluation(options.settings.directory, "choose another --out")
     check_early(options.settings.run_settings(), algorithm=False)
     trainer: SupervisedTrainer | None = None
     root = Path(options.settings.directory)

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from flowzoo.agents.evaluation.folder import refuse_evaluation
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
 
@@ -65,12 +66,13 @@ def check_run(folder: Path) -> None:
     """Refuse what is no run directory.
 
     Raises:
-        UsageError: it has no run.json.
+        UsageError: it has no run.json, or is of an evaluation.
     """
     if not (folder / "run.json").is_file():
         near = [path.parent for path in sorted(folder.glob("*/run.json"))[:3]]
         hint = f"; {', '.join(map(str, near))} are some" if near else ""
         raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
+    refuse_evaluation(folder, "name the directory of one")
 
 
 @contextmanager

@@ -55,11 +55,13 @@ def with_file(words: Sequence[str]) -> Options | None:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    from flowzoo.agents.evaluation.folder import refuse_evaluation
     from flowzoo.baselines.settings.early import check_early
     from flowzoo.commands.shared import check_folder, check_named
 
     check_named("train", options.settings.workflow)
     check_folder("out", options.settings.directory)
+    refuse_evaluation(options.settings.directory, "choose another --out")
     check_early(options.settings)
     if options.settings.backend == "torchrun":
         if "RANK" not in os.environ:

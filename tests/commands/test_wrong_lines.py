@@ -219,6 +219,13 @@ TYPOS: list[tuple[str, str]] = [
     ("eval voting --policy scripted:1 --out {void}/{long}", "File name too long"),
     ("eval voting --policy scripted:1 --n 3 --out {eval}", "with n 4, which is more than 3"),
     ("eval voting --policy scripted:0 --n 4 --out {eval}", "with other settings (policies)"),
+    ("eval voting --policy scripted:0 --n 4 --out {run}", "holds no evaluation, but something"),
+    ("train voting --out {eval}", "{eval} holds an evaluation of `flowzoo eval`, no training run"),
+    ("sft voting --out {eval} --restart", "no training run: choose another --out"),
+    ("swap {eval}", "no training run: name the directory of one"),
+    ("export {eval} --out {void}/m", "no training run: name the directory of one"),
+    ("report {eval}", "its figures are in {eval}/summary.json"),
+    ("report {many}", "no run was found in {many} (only evaluations, 1)"),
     ("eval voting --data {void}/none.jsonl", "none.jsonl"),
     ("eval voting --data {file}", "{file}"),
     ("eval voting --like {void}", "{void}"),
@@ -311,10 +318,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     words = ["eval", "voting", "--policy", "scripted:1", "--n", "4", "--out", "four"]
     done = subprocess.run([sys.executable, "-m", "flowzoo", *words], cwd=root, capture_output=True)
     assert done.returncode == 0, done.stderr
+    shutil.copytree(root / "four", root / "many" / "one")
     return {
         "root": str(root), "runs": "runs", "run": "runs/old", "eval": "four", "void": "void",
         "file": "file.txt", "broken": "broken.py", "broken_task": "broken_task.py",
-        "nameless": "nameless.toml",
+        "nameless": "nameless.toml", "many": "many",
         "long": "x" * 300,
     }  # fmt: skip
 

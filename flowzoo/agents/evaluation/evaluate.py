@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from flowzoo.agents.evaluation.folder import KIND, is_evaluation
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import summarise
@@ -68,13 +69,17 @@ class EvaluationDirectory:
                 None stands for in each.
 
         Raises:
-            UsageError: it holds an evaluation with other settings.
+            UsageError: it holds an evaluation with other settings, or something else.
         """
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         plain = json.loads(json.dumps(dict(settings), default=str))
         path = folder / "run.json"
         if path.exists():
+            if not is_evaluation(folder):
+                raise UsageError(
+                    f"{folder} holds no evaluation, but something else: choose another --out"
+                )
             before = json.loads(path.read_text(encoding="utf-8"))["settings"]
             changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
             smaller = [name for name in changed if name in grows]
@@ -92,8 +97,8 @@ class EvaluationDirectory:
                     f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "
                     "choose another --out, or repeat its settings to resume it"
                 )
-        record = {"settings": plain, "grading": dict(grading), "provenance": describe_run()}
-        write_json(path, record)
+        record = {"kind": KIND, "settings": plain, "grading": dict(grading)}
+        write_json(path, record | {"provenance": describe_run()})
         self.path = folder / "episodes.jsonl"
         self.finished = read_episodes(self.path)
         text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)

@@ -91,8 +91,9 @@ def read_summary(path: Path) -> dict[str, Any]:
             f"no finished evaluation at {path} ({error}); make one with `flowzoo eval WORKFLOW "
             f"--out {shlex.quote(str(path))}`"
         ) from error
-    if not isinstance(summary, dict) or "protocol" not in summary:
-        raise DataError(f"{file} is no summary of `flowzoo eval`: it has no protocol")
+    for needed in ("protocol", "calls"):  # a training run's has no calls
+        if not isinstance(summary, dict) or needed not in summary:
+            raise DataError(f"{file} is no summary of `flowzoo eval`: it has no {needed}")
     return summary
 
 

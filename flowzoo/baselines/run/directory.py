@@ -24,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from flowzoo.agents.evaluation.folder import refuse_evaluation
 from flowzoo.baselines.run.history import (
     RECORD,
     SUMMARY,
@@ -142,6 +143,7 @@ class RunDirectory:
         self.failures = failures_path(self.root)
         self.aside = Aside(self.root)
         self._saving = threading.Lock()
+        refuse_evaluation(self.root, "choose another `out`")
         moved = restart(self.root) if anew else None
         if moved is not None:
             logger.warning("the run that was in %s is kept as %s", self.root, moved)
