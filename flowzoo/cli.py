@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = tuple(sys.argv[1:] if argv is None else argv)
     with STOP:
         try:
+            fill_streams()
             set_environment()
             if os.getcwd() not in sys.path:
                 sys.path.append(os.getcwd())  # so that module:Class finds what is in this folder
@@ -56,6 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not STOP.quiet:
                 print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
             return STOP.status
+
+
+def fill_streams() -> None:
+    """Give a process whose standard streams are closed (`>&-`) ones that lead nowhere.
+
+    Otherwise the next file that is opened would get the number of one of them.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest number, the stream's own
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
 
 
 _PLAIN = str.maketrans({"×": "x", "−": "-", "–": "-", "…": "...", "█": "#", "·": "-", "→": "->"})

@@ -57,7 +57,7 @@ def unknown(kind: str, name: object, choices: Iterable[object], further: str = "
     """
     known = sorted(str(choice) for choice in choices)
     small = {choice.lower(): choice for choice in reversed(known)}
-    near = difflib.get_close_matches(str(name).lower(), small, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(name).lower(), small, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(repr(small[match]) for match in near)}?" if near else ""
     listing = ", ".join(known) or "(none)"
     more = f"; {further}" if further else ""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from flowzoo.envs.records import FinishReason
+from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError
 
@@ -89,6 +89,8 @@ class Completion:
     shortened: int = 0
     """What was taken out of a prompt that was over its budget, in tokens (an endpoint that
     reports no token ids: in characters)."""
+    usage: Usage | None = None
+    """Tokens as a server counted them that sent no ids."""
 
 
 @runtime_checkable

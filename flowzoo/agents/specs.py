@@ -21,18 +21,19 @@ from flowzoo.errors import UsageError, unknown
 
 EngineName = Literal["transformers", "vllm", "openai"]
 
-_FORMS = (
-    "scripted:P",
-    "hf:PATH",
-    "vllm:PATH",
-    "vllm:PATH@URL",
-    "openai:MODEL@URL",
-    "pocket",
-    "pocket:TASK",
-    "pocket:SCALE",
-    "pocket:TASK-SCALE",
-    "human",
-)
+FORMS = {
+    "pocket": "The small model of the task that is played, which comes with flowzoo.",
+    "pocket:TASK": "That of another task.",
+    "pocket:SCALE": "That of another size: xs, s, m.",
+    "pocket:TASK-SCALE": "That of another task and size.",
+    "scripted:P": "Every reply does its job with probability P, no model needed.",
+    "human": "The person at the terminal.",
+    "hf:PATH": "A transformers model: a folder, or an id of the hub.",
+    "vllm:PATH": "The same in a vLLM engine of this process.",
+    "vllm:PATH@URL": "The same at a running `vllm serve`.",
+    "openai:MODEL@URL": "Any OpenAI-compatible endpoint.",
+}
+"""The forms of a policy, with what they mean."""
 
 
 def make_policy(
@@ -87,7 +88,7 @@ def make_policy(
 
         model, url = _endpoint(spec, rest)
         return OpenAIPolicy(model, url, name=label, sampling=sampling, thinking=thinking)
-    raise unknown("policy", spec, _FORMS)
+    raise unknown("policy", spec, FORMS)
 
 
 def check_spec(spec: str, task: str) -> None:
@@ -116,7 +117,7 @@ def check_spec(spec: str, task: str) -> None:
         if kind == "hf" or "@http" not in rest:
             check_model(rest)
     elif spec != "human":
-        raise unknown("policy", spec, _FORMS)
+        raise unknown("policy", spec, FORMS)
 
 
 def _endpoint(spec: str, rest: str) -> tuple[str, str]:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.summary import (
+    attempt_values,
     attempts_of,
     pass_at,
     pass_sizes,
@@ -18,7 +20,7 @@ from flowzoo.agents.evaluation.summary import (
     summarise,
 )
 from flowzoo.baselines.advantages.compute import Advantages
-from flowzoo.baselines.stats import interval, paired_gain
+from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
@@ -50,13 +52,15 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
     total = summarise(records)
     row: MetricRow = {
         f"{prefix}reward/mean": total["accuracy"],
-        f"{prefix}tokens/mean": total["tokens"],
         f"{prefix}calls/mean": total["calls"],
     }
+    if total["tokens"] is not None:
+        row[f"{prefix}tokens/mean"] = total["tokens"]
     for role, values in total["roles"].items():
         for name in _OF_ROLE:
-            if not math.isnan(values[name]):  # a role without a truth of its own has none to report
-                row[f"{prefix}{name}/{role}"] = values[name]
+            value = values[name]  # no truth of its own, or tokens that nobody counted: no metric
+            if value is not None and not math.isnan(value):
+                row[f"{prefix}{name}/{role}"] = value
     for name, value in total["facts"].items():
         row[f"{prefix}fact/{name}"] = value
     for name, one in total["shares"].items():
@@ -77,14 +81,11 @@ def evaluation_metrics(records: Sequence[EpisodeRecord]) -> MetricRow:
     """
     row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records)}
     groups = list(attempts_of(records).values())
-    samples = min((len(group) for group in groups), default=0)
-    if samples < 2:
+    if min((len(group) for group in groups), default=0) < 2:
         return row
     right = [sum(record.score >= 1.0 for record in group) for group in groups]
-    values = {f"avg@{samples}": row["eval/scores"]}
-    values |= {f"pass@{k}": pass_chances(right, samples, k) for k in pass_sizes(samples)}
-    for name, one in values.items():
-        low, high = interval(np.array(one))
+    for name, values in attempt_values(records).items():
+        low, high = interval(np.array(values))
         if math.isfinite(low):
             row[f"eval/{name}_low"], row[f"eval/{name}_high"] = low, high
     return row | {"eval/right": right}

@@ -1,20 +1,13 @@
-"""Statistics printed beside accuracies."""
+"""Paired differences, printed beside accuracies."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from flowzoo.errors import UsageError
-
-Floats = npt.NDArray[np.float64]
-
-Z = 1.959964
-"""97.5 % quantile of the normal distribution."""
 
 
 class Gain(NamedTuple):
@@ -24,20 +17,6 @@ class Gain(NamedTuple):
     low: float
     high: float
     n: int
-
-
-def interval(scores: Floats) -> tuple[float, float]:
-    """95 % interval of the mean of independent `scores` (items,).
-
-    Wilson's for scores of 0 and 1, which holds near the ends; the normal one for others.
-    """
-    n, p = len(scores), float(scores.mean())
-    if not np.isin(scores, (0.0, 1.0)).all():
-        half = Z * float(scores.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-        return p - half, p + half
-    centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def paired_gain(

@@ -30,5 +30,5 @@ def run(options: Options) -> int:
     check_folder("out", options.out)
     written = write_dataset(options.sources, options.out)
     print(f"{written.episodes:,} episodes with {written.replies:,} replies in {options.out}")
-    print(f'load_dataset("{options.out}", "replies", split="train"), and "episodes"')
+    print(f'load_dataset({str(options.out)!r}, "replies", split="train"), and "episodes"')
     return 0

@@ -83,7 +83,8 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps({"settings": settings, **summary}))
     else:
-        print_tables(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
+        title = f"{workflow.name} on {workflow.task.name}, split {split}"
+        print_tables(summary, f"{title}; below a rate its 95 % interval")
         print(protocol_line(summary["protocol"]))
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
@@ -159,14 +160,14 @@ def measure(
 
 def votes(options: Options, play: Any) -> int:
     """How many votes cost what an episode of the evaluation to be matched does."""
-    from flowzoo.agents.evaluation.majority import read_summary, votes_for
+    from flowzoo.agents.evaluation.majority import cost_of, read_summary, votes_for
     from flowzoo.agents.evaluation.protocol import check_comparable
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes, and tells what a vote costs.
     _, one, protocol = play(1)
     check_comparable(protocol, budget["protocol"], str(options.like))
-    return votes_for(budget, options.match, one[options.match])
+    return votes_for(budget, options.match, cost_of(one, options.match))
 
 
 def json_settings(options: Options) -> dict[str, Any]:
@@ -181,13 +182,19 @@ def json_settings(options: Options) -> dict[str, Any]:
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:
-    """`accuracy 50.0 % (5/10)`: mean score, episodes that scored 1, and all; or of the votes."""
+    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, of the episodes or of the votes.
+
+    The numbers are the mean score, the episodes that scored 1, and all.
+    """
     if "majority" in summary:
         vote = summary["majority"]
-        share = f"{100 * vote['accuracy']:.1f} % ({vote['right']}/{vote['problems']})"
-        return f"majority@{vote['samples']} accuracy {share}"
-    percent = 100 * summary["accuracy"]
-    return f"accuracy {percent:.1f} % ({summary['right']}/{summary['episodes']})"
+        share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"
+        told, ends = f"majority@{vote['samples']} accuracy {share}", vote["interval"]
+    else:
+        told = f"accuracy {percent(summary['accuracy'])}"
+        told += f" ({summary['right']}/{summary['episodes']})"
+        ends = summary["intervals"].get("accuracy")
+    return f"{told}, 95 % interval {between(ends)}" if ends else told
 
 
 def print_tables(summary: Mapping[str, Any], title: str) -> None:
@@ -203,13 +210,15 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
     for name in names:
         table.add_column(name, justify="right")
     for role, row in summary["roles"].items():
-        shares = (row["truth"], row["reward"], row["strict"], row["lenient"])
+        ends = summary["intervals"]["roles"][role]
         table.add_row(
             role,
             f"{row['calls']:,.0f}",
-            *(percent(share) for share in shares),
-            f"{row['tokens']:.1f}",
-            percent(row["truncated"]),
+            with_ends(row["truth"], ends.get("truth")),
+            percent(row["reward"]),
+            *(with_ends(row[name], ends[name]) for name in ("strict", "lenient")),
+            tokens(row["tokens"]),
+            with_ends(row["truncated"], ends["truncated"]),
         )
     console = Console()
     console.print(table)
@@ -225,10 +234,12 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
     if facts:
         console.print("means of facts: " + ", ".join(facts), highlight=False)
     for name, one in summary["shares"].items():
-        console.print(f"{name} {percent(one['share'])} of {one['of']:,}", highlight=False)
+        ends = between(summary["intervals"]["shares"][name])
+        console.print(f"{name} {percent(one['share'])} of {one['of']:,} ({ends})", highlight=False)
     if summary["samples"] > 1:
+        ends = summary["intervals"]
         shares = [
-            f"{name} {percent(value)}"
+            f"{name} {percent(value)}" + (f" ({between(ends[name])})" if name in ends else "")
             for name, value in summary.items()
             if name.startswith(("avg@", "pass@"))
         ]
@@ -238,11 +249,28 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
     if summary.get("ungraded"):
         told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
         console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)
-    console.print(
-        f"per episode: {summary['calls']:.2f} calls, {summary['tokens']:.1f} output tokens, "
-        f"{summary['prompt_tokens']:.1f} prompt tokens",
-        highlight=False,
-    )
+    counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
+    console.print(f"per episode: {summary['calls']:.2f} calls, {counts} tokens", highlight=False)
+    if summary["uncounted"] and summary["tokens"] is not None:
+        console.print(f"calls whose tokens nobody counted: {summary['uncounted']:,}")
+
+
+def tokens(count: float | None) -> str:
+    """A mean number of tokens; n/a where nobody counted."""
+    return "n/a" if count is None else f"{count:.1f}"
+
+
+def between(ends: Sequence[float]) -> str:
+    """An interval of shares, in percent: `23.7 to 76.3`."""
+    return " to ".join(f"{100 * end:.1f}" for end in ends)
+
+
+def with_ends(share: float, ends: Sequence[float] | None) -> str:
+    """A share with its interval below it, in few characters."""
+    if not ends:
+        return percent(share)
+    low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in ends)
+    return f"{percent(share)}\n{low}-{high}"
 
 
 def percent(share: float) -> str:

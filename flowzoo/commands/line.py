@@ -14,10 +14,11 @@ import tyro
 from tyro import conf
 
 from flowzoo.commands.mistakes import check_words, one_line
+from flowzoo.envs.settings import check_finite
 from flowzoo.errors import UsageError
 
 COMMANDS = {
-    "list": "List the workflows with their roles, tasks and presets.",
+    "list": "List workflows with their roles, tasks and presets; tasks, policies, data sets.",
     "algorithms": (
         "List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."
     ),
@@ -110,6 +111,7 @@ def parse(words: tuple[str, ...]) -> CommandLine:
         if end.code:
             raise UsageError(one_line(said.getvalue())) from None
         raise
+    check_finite(read.command, lambda name: f"--{name.replace('_', '-')}")
     return CommandLine(read.command, read.verbose)
 
 

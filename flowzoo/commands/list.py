@@ -1,4 +1,4 @@
-"""`flowzoo list`: the workflows, their roles and presets, and the table of the tasks they take."""
+"""`flowzoo list`: workflows with their roles, tasks and presets; tasks, policies and data sets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from flowzoo.agents.specs import FORMS
 from flowzoo.envs.tasks import TASKS, task_class, task_names
 from flowzoo.errors import UsageError
 from flowzoo.plugins import TASK_GROUP, WORKFLOW_GROUP, plugins
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+Row = tuple[str, str, dict[str, list[str]]]
+"""A name, what it is, and lists of words by label."""
+
+DATA = {
+    "(nothing)": "Generated problems, of which there is no end.",
+    "FILE": "A file of problems: .jsonl, .json or .parquet.",
+    "FOLDER": "A folder in the layout of the Hugging Face hub.",
+    "ORG/NAME": "A data set of the hub, e.g. openai/gsm8k, ORG/NAME:CONFIG@SPLIT.",
+}
+"""What --data takes, see docs/training.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,49 +49,69 @@ def run(options: Options) -> int:
     from rich.console import Console
 
     console = Console()
-    console.print(described(entries))
-    console.print(pairs(entries))
-    for task, package in task_names().items():
-        if package:
-            console.print(f"task {task}: of the package {package}", highlight=False)
+    sections: dict[str, list[Row]] = {
+        "Workflows": workflow_rows(entries),
+        "Tasks (--task)": task_rows(),
+        "Policies (--policy)": [(form, meaning, {}) for form, meaning in FORMS.items()],
+        "Data (--data; in training --options data=)": [
+            (form, meaning, {}) for form, meaning in DATA.items()
+        ],
+    }
+    for title, rows in sections.items():
+        console.print(f"\n[bold]{title}[/bold]", highlight=False)
+        console.print(described(rows))
     return 0
 
 
-def described(entries: list[dict[str, Any]]) -> Table:
-    """The workflows with what they are, their roles and their presets."""
+def described(rows: list[Row]) -> Table:
+    """Names with what they are; every word whole where the terminal is as wide as the longest."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for name, summary, facts in rows:
+        inner = Table.grid(padding=(0, 2))
+        inner.add_column(no_wrap=True, style="dim")
+        inner.add_column(style="dim")
+        for label, words in facts.items():
+            inner.add_row(label, ", ".join(words))
+        table.add_row(name, Text(summary))
+        if facts:
+            table.add_row("", inner)
+    return table
+
+
+def workflow_rows(entries: list[dict[str, Any]]) -> list[Row]:
+    """The workflows; of the tasks, the first is what is played if none is named."""
+    rows: list[Row] = []
     for entry in entries:
-        roles = ", ".join(
+        roles = [
             role if count == 1 else f"{role} ×{count}" for role, count in entry["roles"].items()
-        )
-        text = Text(entry["summary"])
-        rows = [("roles", roles), ("presets", ", ".join(entry["presets"]))]
+        ]
+        first = entry["default_task"]
+        tasks = [f"{first} (if none is named)", *(name for name in entry["tasks"] if name != first)]
+        facts = {"roles": roles, "tasks": tasks, "presets": entry["presets"]}
         if entry["package"]:
-            rows.append(("package", entry["package"]))
-        for name, words in rows:
-            text.append(f"\n{name:9s}{words}", "dim")
-        table.add_row(entry["name"], text)
-    return table
+            facts["package"] = [entry["package"]]
+        rows.append((entry["name"], entry["summary"], facts))
+    return rows
 
 
-def pairs(entries: list[dict[str, Any]]) -> Table:
-    """Which workflow takes which task; D marks the task that it takes if none is named."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    tasks = list(dict.fromkeys(task for entry in entries for task in entry["tasks"]))
-    table = Table(box=SIMPLE, padding=0, title="Tasks (D: if none is named)", title_justify="left")
-    table.add_column("", no_wrap=True, style="bold")
-    for task in tasks:
-        table.add_column(task, justify="center", no_wrap=True)
-    for entry in entries:
-        marks = dict.fromkeys(entry["tasks"], "x") | {entry["default_task"]: "D"}
-        table.add_row(entry["name"], *(marks.get(task, "") for task in tasks))
-    return table
+def task_rows() -> list[Row]:
+    """The tasks that can be loaded, with the layouts of data files that they know by name."""
+    rows: list[Row] = []
+    packages = task_names()
+    for name, found in _loaded(packages, task_class).items():
+        facts: dict[str, list[str]] = {}
+        known = get_args(get_type_hints(found).get("layout"))
+        if known:
+            facts["layouts"] = [str(layout) for layout in known if layout != "auto"]
+        if packages[name]:
+            facts["package"] = [packages[name]]
+        rows.append((name, (found.__doc__ or "").strip().partition("\n")[0], facts))
+    return rows
 
 
 def catalogue() -> list[dict[str, Any]]:

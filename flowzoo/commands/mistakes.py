@@ -53,6 +53,7 @@ def check_words(
         known |= option_names(kind)
     command = " ".join(["flowzoo", name, *(rest[:1] if len(kinds) > 1 else [])])
     _check_options(words, known, command)
+    _check_values(words)
     return name
 
 
@@ -120,6 +121,19 @@ def _check_options(words: Sequence[str], known: Mapping[str, str], command: str)
         raise UsageError(
             f"{command} has no option {word.partition('=')[0]}.{hint} `{command} --help` lists all."
         )
+
+
+def _check_values(words: Sequence[str]) -> None:
+    """Refuse empty words: of a path they would be the working folder."""
+    for place, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if not word or (option.startswith("--") and equals and not value):
+            before = words[place - 1] if not word and place else option
+            told = f" after {before}" if before else ""
+            raise UsageError(
+                f"an empty word on the command line{told}, perhaps of a variable that is not set: "
+                "give a value, or leave the option out"
+            )
 
 
 def _is_number(word: str) -> bool:

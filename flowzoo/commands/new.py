@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 import shlex
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -46,11 +49,13 @@ def run(options: Options) -> int:
     """Write the package and say how to go on."""
     names = names_of(options.what, options.name)
     folder = create_package(options.what, names, options.into)
+    from flowzoo.commands.shared import own_name
+
     shown = shlex.quote(str(folder))
     print(
         f"{folder} holds a {options.what} that runs. Change it, and run its tests:\n"
         f"  pip install -e {shown} && python -m pytest {shown}\n"
-        f"  flowzoo play {names.entry} --policy scripted:0.8"
+        f"  {own_name()} play {names.entry} --policy scripted:0.8"
     )
     return 0
 
@@ -88,18 +93,27 @@ def names_of(what: str, name: str) -> NewNames:
 def create_package(what: str, names: NewNames, into: Path) -> Path:
     """Write the files of a new package into `into / MODULE`, and return that folder.
 
+    It appears whole: what cannot be finished leaves nothing.
+
     Raises:
         UsageError: the folder is there already, or cannot be made.
+        OSError: a file cannot be written, e.g. on a full disk.
     """
     folder = into / names.module
+    if os.path.lexists(folder):
+        raise UsageError(f"{folder} is there already: choose another name, or --into.")
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise UsageError(f"{folder} is there already: choose another name, or --into.") from None
+        into.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{names.module}.", dir=into))
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}.") from None
-    for template in sorted((TEMPLATES / what).iterdir()):
-        text = Template(template.read_text(encoding="utf-8")).substitute(names._asdict())
-        target = template.name.removesuffix(".txt").replace("NAME", names.module)
-        (folder / target).write_text(text, encoding="utf-8")
+    try:
+        for template in sorted((TEMPLATES / what).iterdir()):
+            text = Template(template.read_text(encoding="utf-8")).substitute(names._asdict())
+            target = template.name.removesuffix(".txt").replace("NAME", names.module)
+            (made / target).write_text(text, encoding="utf-8")
+        made.chmod(0o755)  # as others make folders; a temporary one is for its owner alone
+        made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
     return folder

@@ -12,7 +12,7 @@ from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config, named_file
-from flowzoo.commands.shared import quiet_transformers
+from flowzoo.commands.shared import check_named, quiet_transformers
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ GIB = 2**30
 class Options:
     """Options of `flowzoo plan`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(
+        default_factory=lambda: TrainConfig(workflow="")
+    )
     config: str = ""
     """Settings from a file, as for `flowzoo train`."""
     gpus: int = 1
@@ -43,7 +45,7 @@ class Options:
 def with_file(words: Sequence[str]) -> Options | None:
     """Defaults of a command line that names a file of settings; None where it names none."""
     name = named_file(words)
-    return None if name is None else Options(settings=load_config(name), config=name)
+    return None if name is None else Options(settings=load_config(name, workflow=""), config=name)
 
 
 def run(options: Options) -> int:
@@ -52,6 +54,7 @@ def run(options: Options) -> int:
     Raises:
         UsageError: settings that a run would refuse, or a model whose shape is not here.
     """
+    check_named("plan", options.settings.workflow)
     if options.gpus < 1 or not options.gpu_gib > 0:
         raise UsageError(
             f"--gpus and --gpu-gib must be above 0, got {options.gpus} and {options.gpu_gib:g}"

@@ -29,6 +29,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Write the files and say where they are."""
+    from flowzoo.baselines.report.reading import find_evaluations
     from flowzoo.baselines.report.write import write_report
     from flowzoo.errors import UsageError
 
@@ -47,6 +48,11 @@ def run(options: Options) -> int:
     written = write_report(
         paths, out, episodes=options.episodes, overview=options.overview, tell=tell
     )
+    left_out = find_evaluations(paths)
+    if left_out:
+        more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+        names = ", ".join(map(str, left_out[:3]))
+        print(f"note: no training runs, left out: evaluations {names}{more}", file=sys.stderr)
     print(f"report  {written[0]}")
     if len(written) > 1:
         print(f"        and {len(written) - 1} pages in {written[1].parent}")

@@ -21,12 +21,22 @@ from flowzoo.commands.train import kept_of_run
 if TYPE_CHECKING:
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
 
+CARRIED = (
+    "task", "sandbox", "options", "sharing", "frozen", "lengths", "thinking", "lora_rank",
+    "lora_alpha", "lora_targets", "max_tokens", "max_prompt", "max_batch", "seed", "threads",
+    "device", "compute", "weights", "layout", "microbatch_tokens", "gradient_checkpointing",
+    "optimizer", "eval_split", "eval_problems", "eval_temperature",
+)  # fmt: skip
+"""Settings of a warm start that mean the same in the training that follows it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of `flowzoo sft`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(default_factory=SftConfig)
+    settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(
+        default_factory=lambda: SftConfig(workflow="")
+    )
     restart: bool = False
     """Begin anew: what is in the directory is kept beside it, under its name with .1, .2, … at the
     end."""
@@ -36,10 +46,13 @@ class Options:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    from flowzoo.agents.evaluation.folder import refuse_evaluation
     from flowzoo.baselines.settings.early import check_early
-    from flowzoo.commands.shared import check_folder
+    from flowzoo.commands.shared import check_folder, check_named
 
+    check_named("sft", options.settings.workflow)
     check_folder("out", options.settings.directory)
+    refuse_evaluation(options.settings.directory, "choose another --out")
     check_early(options.settings.run_settings(), algorithm=False)
     trainer: SupervisedTrainer | None = None
     root = Path(options.settings.directory)
@@ -58,7 +71,7 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(summary))
     else:
-        print_summary(summary, trainer.run.root)
+        print_summary(summary, trainer.run.root, options.settings)
     return 0
 
 
@@ -98,7 +111,7 @@ def reasons(counts: Mapping[str, int]) -> str:
     return f" ({'; '.join(f'{count:,} {reason}' for count, reason in told)})" if told else ""
 
 
-def print_summary(summary: Mapping[str, Any], root: Path) -> None:
+def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -> None:
     """Losses and accuracies before and after, and where the models are."""
     from flowzoo.agents.evaluation.protocol import protocol_line
 
@@ -123,13 +136,28 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"metrics   {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     for name, folder in summary["models"].items():
         print(f"model     {folder} (policy {name})")
-    words = [f"{own_name()} train {summary['workflow']}"]
-    models = {name: shlex.quote(folder) for name, folder in summary["models"].items()}
-    if len(models) == 1:
-        words.append(f"--model {next(iter(models.values()))}")
-    else:
-        words.append("--models " + " ".join(f"{name}={path}" for name, path in models.items()))
+    words = [own_name(), *map(shlex.quote, train_words(settings, summary))]
     print(f"go on     {' '.join(words)}")
+
+
+def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
+    """The command line, without the program's name, that trains what was warmed up by reward."""
+    models = {name: str(folder) for name, folder in summary["models"].items()}
+    words = ["train", settings.workflow]
+    if len(models) == 1 and set(models) == set(summary["policies"].values()):
+        words += ["--model", *models.values()]
+    else:  # policies that were frozen go on as they were
+        before = dict(word.split("=", 1) for word in settings.models)
+        words += [] if settings.model == SftConfig.model else ["--model", settings.model]
+        words += ["--models", *(f"{name}={path}" for name, path in {**before, **models}.items())]
+    for name in CARRIED:
+        value = getattr(settings, name)
+        if value != getattr(SftConfig, name):
+            flag = name.replace("_", "-")
+            values = value if isinstance(value, tuple) else (value,)
+            on = [f"--{flag}", *map(str, values)]
+            words += [f"--{flag}"] if value is True else on
+    return words
 
 
 def overfitted(summary: Mapping[str, Any]) -> str:

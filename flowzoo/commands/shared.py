@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from flowzoo.agents.evaluation.folder import refuse_evaluation
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
 
@@ -50,16 +51,28 @@ def check_folder(option: str, folder: str | Path) -> None:
         raise UsageError(f"--{option} {folder}: {there} may not be written to. Name another place.")
 
 
+def check_named(command: str, workflow: str) -> None:
+    """Refuse a command line that does not say what is played.
+
+    Raises:
+        UsageError: it names no workflow, nor does an environment or a file stand for one.
+    """
+    if not workflow:
+        other = "" if command == "sft" else ", --env, or a file that does (--config)"
+        raise UsageError(f"name a workflow, e.g. `flowzoo {command} voting`{other}")
+
+
 def check_run(folder: Path) -> None:
     """Refuse what is no run directory.
 
     Raises:
-        UsageError: it has no run.json.
+        UsageError: it has no run.json, or is of an evaluation.
     """
     if not (folder / "run.json").is_file():
         near = [path.parent for path in sorted(folder.glob("*/run.json"))[:3]]
         hint = f"; {', '.join(map(str, near))} are some" if near else ""
         raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
+    refuse_evaluation(folder, "name the directory of one")
 
 
 @contextmanager

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo train`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(
+        default_factory=lambda: TrainConfig(workflow="")
+    )
     config: str = ""
     """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
     `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
@@ -48,15 +50,18 @@ class Options:
 def with_file(words: Sequence[str]) -> Options | None:
     """Defaults of a command line that names a file of settings; None where it names none."""
     name = named_file(words)
-    return None if name is None else Options(settings=load_config(name), config=name)
+    return None if name is None else Options(settings=load_config(name, workflow=""), config=name)
 
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
+    from flowzoo.agents.evaluation.folder import refuse_evaluation
     from flowzoo.baselines.settings.early import check_early
-    from flowzoo.commands.shared import check_folder
+    from flowzoo.commands.shared import check_folder, check_named
 
+    check_named("train", options.settings.workflow)
     check_folder("out", options.settings.directory)
+    refuse_evaluation(options.settings.directory, "choose another --out")
     check_early(options.settings)
     if options.settings.backend == "torchrun":
         if "RANK" not in os.environ:

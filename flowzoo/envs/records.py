@@ -10,13 +10,20 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.frozen import quick_maker
 
 FinishReason = Literal["stop", "length", "scripted"]
+
+
+class Usage(NamedTuple):
+    """Tokens as a server counted them; None: it did not say."""
+
+    prompt: int | None = None
+    output: int | None = None
 
 
 class SampledReply(str):
@@ -147,6 +154,8 @@ class Call:
     that pays at every step makes `reward` the whole return and `immediate` a step's part of it."""
     abstained: bool = False
     """The reply could not be read, and its team's outcome was withheld from it (strict preset)."""
+    usage: Usage | None = None
+    """Tokens as an endpoint counted them. None: it gave none, or the token ids are here."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of its fields, as `asdict` makes it.
@@ -157,7 +166,18 @@ class Call:
         row = call_values(self)
         row["messages"] = tuple(dict(message) for message in self.messages)
         row["parts"] = dict(self.parts)
+        row["usage"] = None if self.usage is None else self.usage._asdict()
         return row
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt; None: nobody counted them."""
+        return len(self.prompt_ids) or (self.usage.prompt if self.usage else None)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the reply; None: nobody counted them."""
+        return len(self.output_ids) or (self.usage.output if self.usage else None)
 
     @property
     def team_share(self) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from flowzoo.errors import UsageError
@@ -71,6 +72,22 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
     if not is_number or not math.isfinite(value) or not low <= value <= high:
         limits = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
         raise UsageError(f"{name}: expected a number {limits}, got {value!r}.")
+
+
+def check_finite(settings: Any, written: Callable[[str], str] = "`{}`".format) -> None:
+    """Raise `UsageError` where a field of a dataclass, or of one in it, is infinite or no number.
+
+    Args:
+        settings: the dataclass.
+        written: how a field's name is written in the message.
+    """
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if is_dataclass(value):
+            check_finite(value, written)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, float) and not math.isfinite(one):
+                raise UsageError(f"{written(field.name)} must be a finite number, got {one}")
 
 
 def check_seed(seed: Any) -> int:

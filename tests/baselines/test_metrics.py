@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.summary import role_summary
 from flowzoo.baselines.advantages.compute import PRESETS, compute
 from flowzoo.baselines.metrics import (
@@ -19,8 +20,9 @@ from flowzoo.baselines.metrics import (
     role_metrics,
     spike,
 )
-from flowzoo.baselines.stats import interval, paired_gain
+from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
 
 
@@ -57,14 +59,23 @@ def test_tokens_times_calls_is_the_number_of_sampled_tokens() -> None:
 
 
 def test_the_deviation_of_rewards_and_the_length_that_most_replies_keep() -> None:
-    calls = [make_call("a", reward=float(n % 2), tokens=n) for n in range(101)]
+    calls = [make_call("a", reward=float(n % 2), tokens=n + 1) for n in range(101)]
     found = role_summary(calls)
-    assert found["tokens"] == 50
-    assert found["tokens_p95"] == pytest.approx(95)
+    assert found["tokens"] == 51
+    assert found["tokens_p95"] == pytest.approx(96)
     share = 50 / 101
     assert found["reward_std"] == pytest.approx(math.sqrt(share * (1 - share)))
     one = role_summary([make_call("a", reward=0.3, tokens=4)])
     assert (one["reward_std"], one["tokens_p95"]) == (0.0, 4.0)
+
+
+def test_tokens_that_nobody_counted_are_no_metric() -> None:
+    calls = [make_call("a", tokens=0), make_call("b", tokens=3)]
+    calls.append(make_call("b", tokens=0, usage=Usage(9, 7)))
+    row = role_metrics([make_record(0, calls)])
+    assert [name for name in row if "tokens" in name and name.endswith("/a")] == []
+    assert (row["tokens/b"], row["tokens/mean"]) == (5.0, 10.0)
+    assert "tokens/mean" not in role_metrics([make_record(0, calls[:1])])
 
 
 def test_a_role_without_a_truth_reports_none() -> None:

@@ -12,10 +12,13 @@ import pytest
 
 import flowzoo
 from flowzoo import cli
+from flowzoo.agents.specs import FORMS
 from flowzoo.commands import doctor, line
 from flowzoo.commands.policies import split_policies
 from flowzoo.commands.stopping import StopSignals
+from flowzoo.envs.api.registry import WORKFLOWS
 from flowzoo.envs.settings import read_settings
+from flowzoo.envs.tasks import TASKS
 from flowzoo.errors import UsageError
 from flowzoo.start import end_at_once
 
@@ -191,6 +194,25 @@ def test_a_reader_that_goes_away_is_quiet():
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(closed, tmp_path):
+    words = ["eval", "single", "--policy", "scripted:1", "--n", "2", "--out", "saved"]
+    line = f'exec "$0" -m flowzoo "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    assert json.loads((tmp_path / "saved" / "summary.json").read_text())["right"] == 2
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--out="], ["--data", ""], [""]])
+def test_an_empty_word_is_told_and_writes_nothing(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["eval", "voting", "--policy", "scripted:1", "--n", "2", *words]) == 2
+    assert "error: an empty word on the command line after" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_variables_get_defaults_and_set_ones_are_kept(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     for name in ("MKL_NUM_THREADS", "HF_HUB_DISABLE_TELEMETRY"):
@@ -235,6 +257,20 @@ def test_list_names_workflows_tasks_and_presets(capsys):
     assert "math" in voting["tasks"]
     assert {"strict", "paper"} <= set(voting["presets"])
     assert all(entry["summary"] for entry in entries.values())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = [f"negotiation_with_{others}" for others in ("buyers", "sellers", "landlords")]
+    for name in long:
+        monkeypatch.setitem(TASKS, name, TASKS["math"])
+    assert cli.main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    words = set(re.split(r"[\s,]+", shown))
+    assert {*WORKFLOWS, *TASKS, *FORMS, "orchestrator", "dr_mas", "gsm8k", "FOLDER"} <= words
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize(
@@ -305,7 +341,7 @@ def test_settings_that_cannot_be_read(words, message):
 
 def test_a_terminal_of_ascii_shows_everything_it_can():
     done = flowzoo_command("list", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.strip()) == (0, "")
     assert "generator x3" in done.stdout
     assert done.stdout.isascii()
 

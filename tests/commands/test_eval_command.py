@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from endpoint import Answer, chat, serving
 
 from flowzoo.cli import main
 
@@ -92,7 +93,73 @@ def test_an_evaluation_grows_and_does_not_shrink(
     last = capsys.readouterr().out.splitlines()[-1]
     assert main([*words, "--out", whole]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == last
-    assert last.endswith("/80)")
+    assert "/80), 95 % interval " in last
     assert main([*SINGLE, "--out", grown]) == 2
     assert "holds an evaluation with n 40, which is more than 30" in capsys.readouterr().err
     assert len((tmp_path / "grown" / "episodes.jsonl").read_text().splitlines()) == 80
+
+
+def test_an_endpoints_token_counts_are_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    team, data = tmp_path / "team", tmp_path / "data"
+    with serving() as server:
+        server.answer = lambda body, count: chat("\\boxed{1}")  # 7 prompt tokens, 3 of the reply
+        policy = f"openai:m@{server.url}"
+        assert main(["eval", "voting", "--policy", policy, "--n", "4", "--out", str(team)]) == 0
+        shown = capsys.readouterr().out
+        words = ["eval", "single", "--policy", policy, "--n", "4", "--like", str(team)]
+        assert main([*words, "--match", "tokens", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out.splitlines()[-2])
+    assert "4.00 calls, 12.0 output tokens, 28.0 prompt tokens\n" in shown
+    assert (found["majority"]["samples"], found["majority"]["tokens"]) == (4, 12.0)
+    summary = json.loads((team / "summary.json").read_text())
+    assert (summary["tokens"], summary["prompt_tokens"], summary["uncounted"]) == (12.0, 28.0, 0)
+    assert {role["tokens"] for role in summary["roles"].values()} == {3.0}
+    episode = json.loads((team / "episodes.jsonl").open().readline())
+    assert episode["calls"][0]["usage"] == {"prompt": 7, "output": 3}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main(["dataset", str(team), "--out", str(data)]) == 0
+    replies = parquet.read_table(data / "replies" / "train.parquet").to_pylist()
+    assert {(row["prompt_tokens"], row["output_tokens"]) for row in replies} == {(7, 3)}
+    episodes = parquet.read_table(data / "episodes" / "train.parquet").to_pylist()
+    assert {row["output_tokens"] for row in episodes} == {12}
+
+
+NO_COUNT = [None, "many", {}, {"prompt_tokens": None, "completion_tokens": "3"},
+            {"prompt_tokens": -1, "completion_tokens": True}]  # fmt: skip
+
+
+def test_tokens_that_nobody_counted_are_not_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    team, data = tmp_path / "team", tmp_path / "data"
+
+    def answer(body: dict, count: int) -> Answer:
+        status, headers, reply = chat("\\boxed{1}")
+        return status, headers, {**reply, "usage": NO_COUNT[count % len(NO_COUNT)]}
+
+    with serving() as server:
+        server.answer = answer
+        words = ["eval", "voting", "--n", "4", "--policy"]
+        policy = f"openai:m@{server.url}"
+        assert main([*words, policy, "--out", str(team)]) == 0
+        shown = capsys.readouterr().out
+        mixed = [*words, f"generator={policy}", "aggregator=pocket"]
+        assert main(mixed) == 0
+        partly = capsys.readouterr().out
+    assert "n/a output tokens, n/a prompt tokens\n" in shown
+    assert "calls whose tokens nobody counted: 12\n" in partly
+    assert "n/a output" not in partly
+    summary = json.loads((team / "summary.json").read_text())
+    assert (summary["tokens"], summary["prompt_tokens"], summary["uncounted"]) == (None, None, 16)
+    assert {role["tokens_p95"] for role in summary["roles"].values()} == {None}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main(["dataset", str(team), "--out", str(data)]) == 0
+    for table in ("replies", "episodes"):
+        rows = parquet.read_table(data / table / "train.parquet").to_pylist()
+        assert {row["output_tokens"] for row in rows} == {None}
+    assert main([*words, "scripted:1"]) == 0
+    assert "n/a output tokens, n/a prompt tokens\n" in capsys.readouterr().out

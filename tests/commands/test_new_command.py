@@ -98,3 +98,20 @@ def test_a_version_may_be_given(tmp_path):
     text = (tmp_path / "another_look" / "another_look.py").read_text()
     assert 'name = "another_look_v3"' in text
     assert "class AnotherLook(Workflow)" in text
+
+
+FULL = """
+import resource, sys
+from flowzoo.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))  # as a disk that is full after the first file
+sys.exit(main(["new", "workflow", "tiebreak"]))
+"""
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    words = [sys.executable, "-B", "-c", FULL]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "Free space there, or write elsewhere." in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -58,6 +58,19 @@ TYPOS: list[tuple[str, str]] = [
     ("eval voting --n x", "--n takes a whole number, got 'x'"),
     ("eval voting --n 1.5", "--n takes a whole number, got '1.5'"),
     ("eval voting --n", "--n needs a value"),
+    ("train voting --lr 1e400", "`lr` must be a finite number, got inf"),
+    ("train voting --pass-rates 0.1 nan", "`pass_rates` must be a finite number, got nan"),
+    ("sft voting --clip-norm inf", "`clip_norm` must be a finite number, got inf"),
+    ("filter voting --high nan --out {void}/x", "--high must be a finite number, got nan"),
+    ("plan voting --gpu-gib inf", "--gpu-gib must be a finite number, got inf"),
+    ("eval voting --out=", "an empty word on the command line after --out"),
+    ("train", "name a workflow, e.g. `flowzoo train voting`, --env, or a file"),
+    ("train --config {nameless}", "name a workflow, e.g. `flowzoo train voting`"),
+    ("plan", "name a workflow, e.g. `flowzoo plan voting`"),
+    ("sft", "name a workflow, e.g. `flowzoo sft voting`"),
+    ("eval single --task nosuch", "unknown task 'nosuch'. Valid choices: code, math"),
+    ("eval voting --policy hf:{void}", "the folder 'void' holds no config.json"),
+    ("train voting --model {void}", "the folder 'void' holds no config.json"),
     ("eval voting --samples two", "--samples takes a whole number, got 'two'"),
     ("eval voting --temperature warm", "--temperature takes a number, got 'warm'"),
     ("eval voting --split trian", "Did you mean 'train'"),
@@ -180,7 +193,7 @@ TYPOS: list[tuple[str, str]] = [
     ("eval voting --top-p 2", "top_p must be in (0, 1]"),
     ("eval voting --max-tokens 0", "must be at least 1, got 0"),
     ("eval voting --policy scripted:nan", "expected scripted:P with P in [0, 1]"),
-    ("eval voting --temperature nan", "temperature must be 0 (greedy) or more, got nan"),
+    ("eval voting --temperature nan", "--temperature must be a finite number, got nan"),
     ("play voting --options n_votes=99999999", "role 'generator': expected 1 to 1000 agents"),
     ("eval voting --options n_votes=0", "n_votes: expected a whole number of at least 1, got 0"),
     ("play voting --n 0", "--n: expected a whole number"),
@@ -206,6 +219,13 @@ TYPOS: list[tuple[str, str]] = [
     ("eval voting --policy scripted:1 --out {void}/{long}", "File name too long"),
     ("eval voting --policy scripted:1 --n 3 --out {eval}", "with n 4, which is more than 3"),
     ("eval voting --policy scripted:0 --n 4 --out {eval}", "with other settings (policies)"),
+    ("eval voting --policy scripted:0 --n 4 --out {run}", "holds no evaluation, but something"),
+    ("train voting --out {eval}", "{eval} holds an evaluation of `flowzoo eval`, no training run"),
+    ("sft voting --out {eval} --restart", "no training run: choose another --out"),
+    ("swap {eval}", "no training run: name the directory of one"),
+    ("export {eval} --out {void}/m", "no training run: name the directory of one"),
+    ("report {eval}", "its figures are in {eval}/summary.json"),
+    ("report {many}", "no run was found in {many} (only evaluations, 1)"),
     ("eval voting --data {void}/none.jsonl", "none.jsonl"),
     ("eval voting --data {file}", "{file}"),
     ("eval voting --like {void}", "{void}"),
@@ -292,14 +312,17 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     shutil.copytree(OLD_RUN, root / "runs" / "old")
     (root / "void").mkdir()
     (root / "file.txt").write_text("not what is wanted\n")
+    (root / "nameless.toml").write_text("steps = 3\n")
     (root / "broken.py").write_text("1 / 0\n")
     (root / "broken_task.py").write_text(BROKEN_TASK)
     words = ["eval", "voting", "--policy", "scripted:1", "--n", "4", "--out", "four"]
     done = subprocess.run([sys.executable, "-m", "flowzoo", *words], cwd=root, capture_output=True)
     assert done.returncode == 0, done.stderr
+    shutil.copytree(root / "four", root / "many" / "one")
     return {
         "root": str(root), "runs": "runs", "run": "runs/old", "eval": "four", "void": "void",
         "file": "file.txt", "broken": "broken.py", "broken_task": "broken_task.py",
+        "nameless": "nameless.toml", "many": "many",
         "long": "x" * 300,
     }  # fmt: skip
 

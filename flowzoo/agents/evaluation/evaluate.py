@@ -12,11 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from flowzoo.agents.evaluation.folder import KIND, is_evaluation
+from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
+from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
@@ -26,6 +29,8 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     """The inverse of `Call.to_json` after a round trip through JSON."""
     lists = ("messages", "prompt_ids", "output_ids", "logps")
     values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
+    if row.get("usage") is not None:
+        values["usage"] = Usage(**row["usage"])
     return Call(**values)
 
 
@@ -64,13 +69,17 @@ class EvaluationDirectory:
                 None stands for in each.
 
         Raises:
-            UsageError: it holds an evaluation with other settings.
+            UsageError: it holds an evaluation with other settings, or something else.
         """
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         plain = json.loads(json.dumps(dict(settings), default=str))
         path = folder / "run.json"
         if path.exists():
+            if not is_evaluation(folder):
+                raise UsageError(
+                    f"{folder} holds no evaluation, but something else: choose another --out"
+                )
             before = json.loads(path.read_text(encoding="utf-8"))["settings"]
             changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
             smaller = [name for name in changed if name in grows]
@@ -88,8 +97,8 @@ class EvaluationDirectory:
                     f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "
                     "choose another --out, or repeat its settings to resume it"
                 )
-        record = {"settings": plain, "grading": dict(grading), "provenance": describe_run()}
-        write_json(path, record)
+        record = {"kind": KIND, "settings": plain, "grading": dict(grading)}
+        write_json(path, record | {"provenance": describe_run()})
         self.path = folder / "episodes.jsonl"
         self.finished = read_episodes(self.path)
         text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)
@@ -124,6 +133,8 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
+    The summary is that of `summarise`, with `intervals` (see `evaluation_intervals`).
+
     Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
     and a store has them played again by the next call.
 
@@ -157,7 +168,7 @@ def evaluate(
     for record in rollout.run([job for job in jobs if job.key not in done]):
         done[record.episode] = record
     records = [done[job.key] for job in jobs if job.key in done]
-    summary = summarise(records)
+    summary = {**summarise(records), "intervals": evaluation_intervals(records)}
     ungraded = [job.key for job in jobs if job.key not in done]
     if ungraded:
         summary["ungraded"] = ungraded

@@ -8,11 +8,16 @@ programs with the same results on the public inputs.
 from __future__ import annotations
 
 import json
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
+import numpy as np
+
+from flowzoo.agents.evaluation.intervals import interval
+from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr, tokens_per
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.workflows.voting import majority
 from flowzoo.errors import DataError, UsageError, check_choice
@@ -33,10 +38,11 @@ def vote(
         records: the same number of episodes of each problem.
 
     Returns:
-        `samples` (votes per problem), `accuracy` (mean score of the chosen answers), `stderr`,
-        `scores` (of the chosen answers, in the order of `problems`), `right` (problems whose chosen
-        answer scored 1), `problems`, `abstained` (problems of which no episode had an answer),
-        `calls` and `tokens` per problem.
+        `samples` (votes per problem), `accuracy` (mean score of the chosen answers), its `stderr`
+        and 95 % `interval` (None: a single score that is neither 0 nor 1), `scores` (of the chosen
+        answers, in the order of `problems`), `right` (problems whose chosen answer scored 1),
+        `problems`, `abstained` (problems of which no episode had an answer), `calls` and `tokens`
+        per problem (None: not counted).
     """
     groups = attempts_of(records)
     order = [problem for problem in problems if problem.id in groups]
@@ -57,12 +63,13 @@ def vote(
         "samples": sizes.pop(),
         "accuracy": mean(scores),
         "stderr": stderr(scores),
+        "interval": ends if math.isfinite((ends := interval(np.array(scores)))[0]) else None,
         "scores": scores,
         "right": sum(score >= 1.0 for score in scores),
         "problems": len(order),
         "abstained": sum(pick is None for pick in chosen),
         "calls": len(calls) / len(order),
-        "tokens": sum(len(call.output_ids) for call in calls) / len(order),
+        "tokens": tokens_per((call.output_tokens for call in calls), len(order)),
     }
 
 
@@ -82,29 +89,36 @@ def read_summary(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"no finished evaluation at {path} ({error}); make one with `flowzoo eval WORKFLOW "
-            f"--out {path}`"
+            f"--out {shlex.quote(str(path))}`"
         ) from error
-    if not isinstance(summary, dict) or "protocol" not in summary:
-        raise DataError(f"{file} is no summary of `flowzoo eval`: it has no protocol")
+    for needed in ("protocol", "calls"):  # a training run's has no calls
+        if not isinstance(summary, dict) or needed not in summary:
+            raise DataError(f"{file} is no summary of `flowzoo eval`: it has no {needed}")
     return summary
 
 
-def votes_for(budget: Mapping[str, Any], match: Match, cost: float) -> int:
+def cost_of(summary: Mapping[str, Any], match: Match) -> float | None:
+    """The cost of an episode; None: tokens that nobody counted, or not all of them."""
+    return None if match == "tokens" and summary.get("uncounted") else summary.get(match)
+
+
+def votes_for(budget: Mapping[str, Any], match: Match, cost: float | None) -> int:
     """How many votes cost about what one episode of another evaluation does; at least one.
 
     Args:
         budget: the summary of the other evaluation.
         match: what is to be equal, `calls` or output `tokens`.
-        cost: what one vote costs, in the same unit.
+        cost: what one vote costs, in the same unit; None: it was not counted.
 
     Raises:
         UsageError: an unknown unit, or one of the two reports none of it.
     """
     check_choice("budget", match, Match)
-    theirs = float(budget[match])
-    if not (theirs > 0 and cost > 0):
+    theirs = cost_of(budget, match)
+    if not (theirs and cost and theirs > 0 and cost > 0):
+        said = " and ".join(f"{one:g}" if one else "not counted" for one in (theirs, cost))
         raise UsageError(
-            f"the {match} of the two evaluations cannot be compared: {theirs:g} and {cost:g} per "
-            "episode. Policies that report no tokens are matched by calls."
+            f"the {match} of the two evaluations cannot be compared: {said}, per episode. Policies "
+            "that report no tokens are matched by calls."
         )
     return max(1, round(theirs / cost))

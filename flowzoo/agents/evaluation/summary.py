@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,12 @@ def pass_at(samples: int, right: int, k: int) -> float:
     return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)
 
 
+def tokens_per(counts: Iterable[int | None], of: int) -> float | None:
+    """Counted tokens per one of `of`; None where nobody counted any."""
+    known = [count for count in counts if count is not None]
+    return sum(known) / of if known else None
+
+
 def attempts_of(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
     """The episodes of each problem, in order of first appearance."""
     groups: dict[str, list[EpisodeRecord]] = {}
@@ -55,6 +61,21 @@ def pass_sizes(most: int) -> list[int]:
     return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
 
 
+def attempt_values(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
+    """Every problem's own `avg@k` and `pass@1`, `pass@2`, `pass@4` … `pass@k`.
+
+    k is the fewest episodes that a problem has.
+    """
+    groups = list(attempts_of(records).values())
+    most = min((len(group) for group in groups), default=0)
+    right = [sum(record.score >= 1.0 for record in group) for group in groups]
+    found = {f"avg@{most}": problem_scores(records)}
+    for k in pass_sizes(most):
+        pairs = zip(groups, right, strict=True)
+        found[f"pass@{k}"] = [pass_at(len(group), count, k) for group, count in pairs]
+    return found
+
+
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """What several episodes of each problem amount to.
 
@@ -63,32 +84,28 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         that a problem has), `avg@k` (mean score; all episodes count the same within a problem),
         `pass@1`, `pass@2`, `pass@4` … `pass@k`.
     """
-    groups = list(attempts_of(records).values())
-    means = [mean([record.score for record in group]) for group in groups]
-    most = min((len(group) for group in groups), default=0)
-    found = {"problems": len(groups), "samples": most, "stderr": stderr(means)}
-    found[f"avg@{most}"] = mean(means)
-    for k in pass_sizes(most):
-        chances = [
-            pass_at(len(group), sum(record.score >= 1.0 for record in group), k) for group in groups
-        ]
-        found[f"pass@{k}"] = mean(chances)
-    return found
+    groups = attempts_of(records).values()
+    return {
+        "problems": len(groups),
+        "samples": min((len(group) for group in groups), default=0),
+        "stderr": stderr(problem_scores(records)),
+        **{name: mean(values) for name, values in attempt_values(records).items()},
+    }
 
 
-def role_summary(calls: Sequence[Call]) -> dict[str, float]:
+def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
     """One role's calls (at least one): `calls`, `reward`, `reward_std`, `strict`, `lenient`,
     `truth`, `tokens`, `tokens_p95`, `truncated`, `shortened`.
 
     `calls` is their number; `reward_std` the population deviation of their rewards; `truth` the
     mean own truth over the calls that have one (NaN if none has); `tokens` and `tokens_p95` are the
-    mean and the 95th percentile (linear interpolation) of the reply length in tokens, 0 for
-    policies that report none; `truncated` is the share of replies that ran into their length limit,
-    `shortened` that of prompts over their budget.
+    mean and the 95th percentile (linear interpolation) of the reply length in tokens over the
+    replies whose tokens were counted (None if none were); `truncated` is the share of replies that
+    ran into their length limit, `shortened` that of prompts over their budget.
     """
     truths = [call.truth for call in calls if call.truth is not None]
     rewards = [call.reward for call in calls]
-    lengths = [len(call.output_ids) for call in calls]
+    lengths = [call.output_tokens for call in calls if call.output_tokens is not None]
     return {
         "calls": float(len(calls)),
         "reward": mean(rewards),
@@ -96,8 +113,8 @@ def role_summary(calls: Sequence[Call]) -> dict[str, float]:
         "strict": mean([float(call.strict) for call in calls]),
         "lenient": mean([float(call.lenient) for call in calls]),
         "truth": mean(truths),
-        "tokens": mean(lengths),
-        "tokens_p95": float(np.quantile(lengths, 0.95)),
+        "tokens": mean(lengths) if lengths else None,
+        "tokens_p95": float(np.quantile(lengths, 0.95)) if lengths else None,
         "truncated": mean([float(call.finish == "length") for call in calls]),
         "shortened": mean([float(call.shortened > 0) for call in calls]),
     }
@@ -108,7 +125,9 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
     Returns:
         `episodes`, `accuracy` (mean score), `right` (episodes with score 1), `calls` (mean per
-        episode), `tokens` (mean output tokens per episode), `prompt_tokens` (likewise), `facts`
+        episode), `tokens` (mean counted output tokens per episode; None if none were counted),
+        `prompt_tokens` (likewise), `uncounted` (calls whose output tokens nobody counted, those of
+        scripts left out, which have none), `facts`
         (mean of every fact that is a number or a truth value, over the episodes that state it),
         `shares` (name -> `share` and the number of cases it is `of`, see
         `flowzoo.agents.evaluation.role_facts`), `roles` (see `role_summary`), and what
@@ -127,8 +146,11 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "accuracy": mean([record.score for record in records]),
         "right": sum(record.score >= 1.0 for record in records),
         "calls": len(calls) / count,
-        "tokens": sum(len(call.output_ids) for call in calls) / count,
-        "prompt_tokens": sum(len(call.prompt_ids) for call in calls) / count,
+        "tokens": tokens_per((call.output_tokens for call in calls), count),
+        "prompt_tokens": tokens_per((call.prompt_tokens for call in calls), count),
+        "uncounted": sum(
+            call.output_tokens is None and call.finish != "scripted" for call in calls
+        ),
         **attempt_summary(records),
         "facts": {name: mean(values) for name, values in sorted(facts.items())},
         "shares": {name: one._asdict() for name, one in role_shares(records).items()},

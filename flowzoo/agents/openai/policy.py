@@ -22,7 +22,12 @@ from flowzoo.agents.openai.endpoint import (
     import_httpx,
     retry_after,
 )
-from flowzoo.agents.openai.wire import read_completion, refused_for_length, shorter
+from flowzoo.agents.openai.wire import (
+    read_completion,
+    refused_for_length,
+    shorter,
+    was_filtered,
+)
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, encodable, reply_cap
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError
@@ -243,12 +248,14 @@ class OpenAIPolicy:
 
     def _read(self, reply: httpx.Response, key: str) -> tuple[Completion | str, float | None]:
         try:
-            completion, usage = read_completion(reply.json(), self.thinking)
+            body = reply.json()
+            completion = read_completion(body, self.thinking)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
             return f"not a chat completion: {self._redacted(reply.text, key)}", None
-        self.stats.prompt_tokens += int(usage.get("prompt_tokens") or 0)
-        self.stats.output_tokens += int(usage.get("completion_tokens") or 0)
-        self.stats.filtered += bool(usage["filtered"])
+        if completion.usage is not None:
+            self.stats.prompt_tokens += completion.usage.prompt or 0
+            self.stats.output_tokens += completion.usage.output or 0
+        self.stats.filtered += was_filtered(body)
         return completion, None
 
     def _adapt(self, body: dict[str, Any], said: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowzoo.agents.chat.shorten import Span, cut, shorten
 from flowzoo.agents.policy import Completion, Request
-from flowzoo.envs.records import FinishReason
+from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 
 _LENGTH = re.compile(
@@ -43,10 +43,20 @@ def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None)
     return f"<think>{text}" if opened else text
 
 
-def read_completion(
-    body: Any, thinking: bool | None = None
-) -> tuple[Completion, Mapping[str, Any]]:
-    """The completion in a server's answer, and the answer's usage counts.
+def read_usage(body: Mapping[str, Any]) -> Usage | None:
+    """The token counts in a server's answer; what is no count is none."""
+    said = body.get("usage")
+    if not isinstance(said, Mapping):
+        return None
+    counts = [
+        count if type(count) is int and count >= 0 else None
+        for count in (said.get("prompt_tokens"), said.get("completion_tokens"))
+    ]
+    return None if counts == [None, None] else Usage(*counts)
+
+
+def read_completion(body: Any, thinking: bool | None = None) -> Completion:
+    """The completion in a server's answer, with the answer's token counts.
 
     Log-probabilities are taken where the server sent them; token ids too (`prompt_token_ids` and
     `token_ids`, which vLLM's server adds on request). `thinking`: see `OpenAIPolicy`.
@@ -57,15 +67,19 @@ def read_completion(
     choice = body["choices"][0]
     tokens = (choice.get("logprobs") or {}).get("content") or ()
     finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    completion = Completion(
+    return Completion(
         text=whole_text(choice["message"], finish == "length", thinking),
         prompt_ids=tuple(body.get("prompt_token_ids") or ()),
         output_ids=tuple(choice.get("token_ids") or ()),
         logps=tuple(float(token["logprob"]) for token in tokens),
         finish=finish,
+        usage=read_usage(body),
     )
-    usage = body.get("usage") or {}
-    return completion, {**usage, "filtered": choice.get("finish_reason") == "content_filter"}
+
+
+def was_filtered(body: Any) -> bool:
+    """Tell whether the server cut the reply for its content."""
+    return body["choices"][0].get("finish_reason") == "content_filter"
 
 
 def refused_for_length(status: int, said: str) -> bool:

@@ -112,4 +112,5 @@ def engine_values(answer: Response) -> Mapping[str, Any]:
         "output_ids": done.output_ids,
         "logps": done.logps,
         "finish": done.finish,
+        "usage": done.usage,
     }

@@ -127,6 +127,7 @@ def engine_fields(answers: Mapping[int, Response]) -> dict[int, dict[str, Any]]:
             "finish": done.finish,
             "shortened": done.shortened,
             "version": done.version,
+            "usage": done.usage,
         }
         for number, (policy, done) in answers.items()
     }

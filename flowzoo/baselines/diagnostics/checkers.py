@@ -26,13 +26,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.shares import (
-    ShareInterval,
-    findable,
-    share_change,
-    share_interval,
-)
-from flowzoo.baselines.stats import Z
+from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
+from flowzoo.baselines.diagnostics.shares import findable, share_change
 
 Row = Mapping[str, Any]
 Episode = Mapping[str, Any]

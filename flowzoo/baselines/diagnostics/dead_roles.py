@@ -29,13 +29,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
 from flowzoo.baselines.diagnostics.checkers import JUDGES
-from flowzoo.baselines.diagnostics.shares import (
-    ShareInterval,
-    findable,
-    share_change,
-    share_interval,
-)
+from flowzoo.baselines.diagnostics.shares import findable, share_change
 
 Floats = npt.NDArray[np.float64]
 Episode = Mapping[str, Any]

@@ -1,35 +1,17 @@
-"""Shares of cases with intervals, differences of two, and what could have been found.
+"""Differences of two shares with intervals, and what could have been found.
 
-Intervals of one share are Wilson's (J. Am. Stat. Assoc. 22 (1927) 209), of a difference Newcombe's
-hybrid of two of them (Stat. Med. 17 (1998) 873, method 10): both hold near 0 and 1, where collapsed
-roles are.
+The interval of a difference is Newcombe's hybrid of two of Wilson's (Stat. Med. 17 (1998) 873,
+method 10): both hold near 0 and 1, where collapsed roles are.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import bdtr
 
-from flowzoo.baselines.stats import Z
-
-
-class ShareInterval(NamedTuple):
-    """A share of `of` independent cases, with its 95 % interval."""
-
-    share: float
-    low: float
-    high: float
-    of: float
-
-
-def share_interval(share: float, of: float, z: float = Z) -> ShareInterval:
-    """Wilson's interval of `share` of `of` > 0 cases; `of` need not be whole."""
-    centre = (share + z**2 / (2 * of)) / (1 + z**2 / of)
-    half = z * math.sqrt(share * (1 - share) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
-    return ShareInterval(share, max(0.0, centre - half), min(1.0, centre + half), of)
+from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
 
 
 def share_change(before: ShareInterval, after: ShareInterval) -> tuple[float, float, float]:

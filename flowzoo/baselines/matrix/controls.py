@@ -79,7 +79,7 @@ def last_evaluation(run: RunData) -> dict[str, Any]:
         "step": row["step"],
         "accuracy": row["eval/reward/mean"],
         "calls": row["eval/calls/mean"],
-        "tokens": row["eval/tokens/mean"],
+        "tokens": row.get("eval/tokens/mean"),
     }
 
 

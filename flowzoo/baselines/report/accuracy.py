@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from flowzoo.agents.evaluation.intervals import Z, interval
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST, TOO_COARSE, Cliff, find_cliff
 from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty
 from flowzoo.baselines.run.reading import Floats, RunData
-from flowzoo.baselines.stats import Z, interval, paired_gain
+from flowzoo.baselines.stats import paired_gain
 
 FEWEST_ITEMS = 30
 """Items below which a bootstrap over them says little."""

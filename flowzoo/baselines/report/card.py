@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.pocket import pocket_path, read_pocket
-from flowzoo.baselines.report.accuracy import interval
 from flowzoo.baselines.report.findings import between, percent, points
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData

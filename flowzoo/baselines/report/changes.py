@@ -39,15 +39,15 @@ Mask = npt.NDArray[np.bool_]
 
 
 def measures(call: Mapping[str, Any]) -> tuple[float, ...]:
-    """`MEASURES` of one saved call; NaN where the role has no truth of its own."""
-    truth = call.get("truth")
+    """`MEASURES` of one saved call; NaN where there is no truth or no count of tokens."""
+    truth, tokens = call.get("truth"), call.get("output_tokens")
     return (
         math.nan if truth is None else float(truth),
         math.nan if truth is None or call.get("turn", 0) else float(truth),
         float(bool(call.get("strict"))),
         float(bool(call.get("lenient"))),
         float(call.get("finish") == "length"),
-        float(call.get("output_tokens", 0)),
+        math.nan if tokens is None else float(tokens),
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from flowzoo.agents.evaluation.folder import is_evaluation, refuse_evaluation
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.errors import UsageError
 
@@ -14,24 +15,37 @@ DEEPEST = 3
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """Run directories at or below `paths`, in order of name below each.
+    """Run directories at or below `paths`, in order of name below each; evaluations are left out.
 
     Raises:
-        UsageError: a path is no folder, or holds no run.
+        UsageError: a path is no folder, is an evaluation, or holds no run.
     """
     found: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
             raise UsageError(f"expected the directory of a run or of a matrix, got {path}")
+        refuse_evaluation(
+            path,
+            f"its figures are in {path / 'summary.json'}, the command that made it prints its "
+            "tables again, and `flowzoo dataset` makes tables of its episodes",
+        )
         below = list(_below(path, DEEPEST))
-        if not below:
+        runs = [folder for folder in below if not is_evaluation(folder)]
+        if not runs:
+            other = f" (only evaluations, {len(below)})" if below else ""
             raise UsageError(
-                f"no run was found in {path}: a run directory has a run.json, which "
+                f"no run was found in {path}{other}: a run directory has a run.json, which "
                 "`flowzoo train` and `flowzoo matrix` write"
             )
-        for folder in below:
+        for folder in runs:
             found.setdefault(folder)
     return list(found)
+
+
+def find_evaluations(paths: Iterable[Path]) -> list[Path]:
+    """Folders of evaluations below `paths`, which a report of runs leaves out."""
+    below = (folder for path in paths if path.is_dir() for folder in _below(path, DEEPEST))
+    return [folder for folder in dict.fromkeys(below) if is_evaluation(folder)]
 
 
 def read_runs(paths: Iterable[Path]) -> list[RunData]:

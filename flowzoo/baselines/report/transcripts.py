@@ -107,7 +107,7 @@ def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
         _finite(call.get("truth")),
         _finite(call.get("reward")),
         texts.add(str(call.get("finish", "stop"))),
-        call.get("output_tokens", 0),
+        call.get("output_tokens"),
         said,
         texts.add(str(call.get("policy", ""))),
     ]

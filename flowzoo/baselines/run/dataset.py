@@ -60,8 +60,8 @@ REPLIES = (
     Column("format", "number", "the part for readability; null: none"),
     Column("score", "number", "the episode's score"),
     Column("finish", "text", "`stop`, `length` or `scripted`"),
-    Column("prompt_tokens", "whole", "tokens of the prompt; 0: not counted"),
-    Column("output_tokens", "whole", "tokens of the reply; 0: not counted"),
+    Column("prompt_tokens", "whole", "tokens of the prompt; null: not counted"),
+    Column("output_tokens", "whole", "tokens of the reply; null: not counted"),
     Column("shortened", "whole", "what was taken out of a prompt over its budget"),
 )
 EPISODES = (
@@ -73,7 +73,7 @@ EPISODES = (
     Column("truncated", "flag", "it was cut off by `max_cycles`"),
     Column("facts", "text", "the workflow's facts, as JSON"),
     Column("replies", "whole", "number of replies"),
-    Column("output_tokens", "whole", "tokens of all replies; 0: not counted"),
+    Column("output_tokens", "whole", "counted tokens of all replies; null: none were"),
 )
 
 
@@ -192,6 +192,7 @@ def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dic
         **{name: row[name] for name in ("workflow", "task", "problem", "episode")},
     }
     replies = [{**place, **_reply(call), "score": row["score"]} for call in row["calls"]]
+    counts = [count for call in row["calls"] if (count := _count(call, "output")) is not None]
     answer = row["answer"]
     episode = {
         **place,
@@ -202,7 +203,7 @@ def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dic
         "truncated": row["truncated"],
         "facts": json.dumps(row["facts"]),
         "replies": len(replies),
-        "output_tokens": sum(_count(call, "output") for call in row["calls"]),
+        "output_tokens": sum(counts) if counts else None,
     }
     return episode, replies
 
@@ -231,10 +232,15 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _count(call: Mapping[str, Any], part: str) -> int:
-    """Tokens of the prompt or the output: evaluations keep the ids, runs the number."""
+def _count(call: Mapping[str, Any], part: str) -> int | None:
+    """Tokens of the prompt or the output: evaluations keep the ids, runs the number.
+
+    None where nobody counted; earlier runs wrote 0 for it.
+    """
     name = f"{part}_tokens"
-    return call[name] if name in call else len(call[f"{part}_ids"])
+    if name in call:
+        return call[name] or None
+    return len(call[f"{part}_ids"]) or (call.get("usage") or {}).get(part)
 
 
 def _card(written: Written) -> str:

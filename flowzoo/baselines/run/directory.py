@@ -24,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from flowzoo.agents.evaluation.folder import refuse_evaluation
 from flowzoo.baselines.run.history import (
     RECORD,
     SUMMARY,
@@ -58,10 +59,10 @@ _PLACE = (
 def plain(record: EpisodeRecord) -> dict[str, Any]:
     """An episode for people: everything but token ids and log-probs."""
     row = record.to_json()
-    for call in row["calls"]:
-        call["output_tokens"] = len(call.pop("output_ids"))
-        call["prompt_tokens"] = len(call.pop("prompt_ids"))
-        del call["logps"]
+    for call, saved in zip(record.calls, row["calls"], strict=True):
+        saved["output_tokens"], saved["prompt_tokens"] = call.output_tokens, call.prompt_tokens
+        for name in ("output_ids", "prompt_ids", "logps", "usage"):
+            del saved[name]
     return row
 
 
@@ -142,6 +143,7 @@ class RunDirectory:
         self.failures = failures_path(self.root)
         self.aside = Aside(self.root)
         self._saving = threading.Lock()
+        refuse_evaluation(self.root, "choose another `out`")
         moved = restart(self.root) if anew else None
         if moved is not None:
             logger.warning("the run that was in %s is kept as %s", self.root, moved)

@@ -193,4 +193,6 @@ def present_name(metric: str) -> str:
 
 
 def _episode(row: Any) -> dict[str, Any]:
-    return row | {"calls": list(row["calls"]), "problem": str(row["problem"])}
+    # Earlier runs wrote 0 for tokens that nobody counted.
+    calls = [{**call, "output_tokens": call.get("output_tokens") or None} for call in row["calls"]]
+    return row | {"calls": calls, "problem": str(row["problem"])}

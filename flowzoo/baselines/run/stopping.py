@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.agents.evaluation.intervals import Z
 from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.settings.parts import StopOn
-from flowzoo.baselines.stats import Z
 
 
 def stop_reason(

@@ -19,6 +19,7 @@ from flowzoo.baselines.settings.parts import (
     SamplingOptions,
 )
 from flowzoo.baselines.settings.scale import SHARD_JOBS, ScaleOptions
+from flowzoo.envs.settings import check_finite
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
 
@@ -82,6 +83,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, class_words(name, value))
+        check_finite(self)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -107,7 +109,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             )
         self._check_eval_at()
         if self.env is not None:
-            if self.workflow not in (RunSettings.workflow, AEC):
+            if self.workflow not in ("", RunSettings.workflow, AEC):
                 raise UsageError(
                     f"`env` {self.env} is played in place of a workflow: leave out "
                     f"{self.workflow!r}, or leave out `env`"

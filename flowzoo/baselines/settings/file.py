@@ -59,8 +59,10 @@ def named_file(words: Sequence[str]) -> str | None:
     return found
 
 
-def load_config(name: str) -> TrainConfig:
+def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
     """The settings of a bundled file, or of a path that ends in `.toml`; either with `@VARIANT`.
+
+    `workflow` is taken where the file names none.
 
     Raises:
         UsageError: no such file or variant, or a field or value that `TrainConfig` does not have.
@@ -71,7 +73,7 @@ def load_config(name: str) -> TrainConfig:
     variants = {key: table.pop(key) for key in list(table) if isinstance(table[key], dict)}
     if at and variant not in variants:
         raise unknown(f"variant in {path}", variant, variants)
-    return from_table(table | variants.get(variant, {}), str(path))
+    return from_table({"workflow": workflow} | table | variants.get(variant, {}), str(path))
 
 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:

@@ -12,6 +12,7 @@ from tyro import conf
 from flowzoo.baselines.learner.choices import Compute, LayoutChoice, LrSchedule, OptimizerName
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.parts import ModelSettings
+from flowzoo.envs.settings import check_finite
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
 
@@ -131,6 +132,7 @@ class SftConfig(ModelSettings):
 
     def __post_init__(self) -> None:
         """Check what needs no other module."""
+        check_finite(self)
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise UsageError(f"`{name}` must be greater than 0, got {getattr(self, name)}")

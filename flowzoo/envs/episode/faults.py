@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from numbers import Real
 from typing import Any
 
@@ -26,6 +27,8 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 class WorkflowError(FlowzooError, RuntimeError):
@@ -162,7 +165,27 @@ def outcome_fault(outcome: Any) -> str:
         return f"the answer of an Outcome must be a str or None, got {type(answer).__name__}"
     if type(facts) is not dict and not isinstance(facts, Mapping):
         return f"the facts of an Outcome must be a mapping, got {type(facts).__name__}"
+    for name, value in facts.items():
+        if type(name) is not str or not (type(value) in _PLAIN or is_plain(value)):
+            return (
+                f"the fact {name!r:.60} of an Outcome is of type {type(value).__name__}: facts are "
+                "plain values by name (numbers, texts, truth values, None, and lists and dicts of "
+                "them), which can be saved, copied and compared"
+            )
     return ""
+
+
+def is_plain(value: object) -> bool:
+    """Tell whether JSON has `value`; a dataclass stands for its fields."""
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return True
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, (str, int)) and is_plain(one) for key, one in value.items())
+    if is_dataclass(value) and not isinstance(value, type):
+        return all(is_plain(getattr(value, field.name)) for field in fields(value))
+    return False
 
 
 def effect_fault(effect: Effect) -> str:

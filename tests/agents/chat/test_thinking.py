@@ -66,7 +66,7 @@ def test_a_thought_that_the_template_opened_is_part_of_the_text() -> None:
 
 def said(finish: str = "stop", thinking: bool | None = None, **message: Any) -> str:
     body = {"choices": [{"message": message, "finish_reason": finish}]}
-    return read_completion(body, thinking)[0].text
+    return read_completion(body, thinking).text
 
 
 def test_endpoints_that_part_thoughts_from_the_rest_give_the_same_text() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from flowzoo.agents import Completion, Request, Roster
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
+from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -37,7 +38,7 @@ def test_summary_counts_what_the_episodes_say() -> None:
     assert generator["truth"] == pytest.approx(sum(call.truth or 0.0 for call in drafts) / 180)
     assert 0.4 < generator["truth"] < 0.8
     assert summary["facts"]["abstained"] == 0
-    assert summary == summarise(records)
+    assert summary == {**summarise(records), "intervals": evaluation_intervals(records)}
 
 
 def test_samples_of_a_problem_are_different_episodes() -> None:

@@ -92,6 +92,8 @@ def test_the_number_of_votes_follows_from_the_budget() -> None:
     assert votes_for({"calls": 0.3}, "calls", 1.0) == 1
     with pytest.raises(UsageError, match="matched by calls"):
         votes_for({"tokens": 0.0}, "tokens", 0.0)
+    with pytest.raises(UsageError, match=r"not counted and 20, per episode.*matched by calls"):
+        votes_for({"tokens": 90.0, "uncounted": 1}, "tokens", 20.0)
     with pytest.raises(UsageError, match="unknown budget"):
         votes_for({}, "seconds", 1.0)  # type: ignore[arg-type]
 

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from endpoint import Answer, Endpoint, chat, serving
 
 from flowzoo.agents.openai import policy as openai
 from flowzoo.agents.openai.endpoint import EndpointError, chat_url, retry_after
@@ -22,77 +21,14 @@ from flowzoo.errors import UsageError
 KEY = "sk-secret-1234567890"
 PATIENCE = 60.0
 """Seconds after which what a test waits for will not come."""
-Answer = tuple[int, dict[str, str], Any]
-
-
-def chat(text: str | None, **choice: Any) -> Answer:
-    message = {"role": "assistant", "content": text}
-    usage = {"prompt_tokens": 7, "completion_tokens": 3}
-    body = {"choices": [{"message": message, "finish_reason": "stop", **choice}], "usage": usage}
-    return 200, {}, body
-
-
-class Endpoint:
-    """A real HTTP server on the loopback whose answers a test decides."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.answer: Callable[[dict[str, Any], int], Answer] = lambda body, count: chat(
-            body["messages"][-1]["content"].upper()
-        )
-        self.active = self.peak = 0
-        self.pause = 0.0
-        self.lock = threading.Lock()
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with endpoint.lock:
-                    endpoint.seen.append({"path": self.path, **body})
-                    endpoint.headers.append(dict(self.headers))
-                    count = len(endpoint.seen)
-                    endpoint.active += 1
-                    endpoint.peak = max(endpoint.peak, endpoint.active)
-                try:
-                    status, headers, reply = endpoint.answer(body, count)
-                finally:
-                    with endpoint.lock:
-                        endpoint.active -= 1
-                data = (reply if isinstance(reply, str) else json.dumps(reply)).encode()
-                try:
-                    self.send_response(status)
-                    for name, value in {**headers, "Content-Length": str(len(data))}.items():
-                        self.send_header(name, value)
-                    self.end_headers()
-                    size = 1 if endpoint.pause else max(1, len(data))
-                    for start in range(0, len(data), size):
-                        self.wfile.write(data[start : start + size])
-                        time.sleep(endpoint.pause)
-                except OSError:
-                    pass  # the client hung up, as some tests make it
-
-            def log_message(self, format: str, *args: Any) -> None:
-                return None
-
-        class Server(ThreadingHTTPServer):
-            request_queue_size = 64
-            daemon_threads = True
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    server = Endpoint()
-    yield server
-    server.server.shutdown()
-    server.server.server_close()
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture

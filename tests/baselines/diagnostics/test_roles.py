@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowzoo.agents.evaluation.intervals import share_interval
 from flowzoo.baselines.diagnostics.checkers import candidate_role, chooser, judges, loop_value
 from flowzoo.baselines.diagnostics.dead_roles import (
     became_alone,
@@ -16,7 +17,7 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     lost_skill,
     no_longer_asked,
 )
-from flowzoo.baselines.diagnostics.shares import findable, share_change, share_interval
+from flowzoo.baselines.diagnostics.shares import findable, share_change
 from flowzoo.baselines.diagnostics.simulation import simulate_team
 
 

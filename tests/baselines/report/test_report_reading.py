@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.baselines.report.reading import find_runs, read_runs
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+from flowzoo.baselines.report.reading import find_evaluations, find_runs, read_runs
 from flowzoo.baselines.run.reading import read_episodes, sharing_words
 from flowzoo.errors import DataError, UsageError
 
@@ -36,6 +37,23 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
         find_runs([tmp_path])
     with pytest.raises(UsageError, match="expected the directory of a run"):
         find_runs([tmp_path / "absent"])
+
+
+def test_evaluations_among_runs_are_left_out_and_found(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", items=8)
+    new, old = tmp_path / "new", tmp_path / "old"
+    for folder in (new, old):
+        EvaluationDirectory(folder, {"n": 3}).close({})
+    record = json.loads((old / "run.json").read_text())
+    assert record.pop("kind") == "evaluation"
+    (old / "run.json").write_text(json.dumps(record))  # as earlier versions wrote it
+    assert find_runs([tmp_path]) == [run]
+    assert find_evaluations([tmp_path]) == [new, old]
+    for folder in (new, old):
+        with pytest.raises(UsageError, match=r"holds an evaluation .*summary\.json"):
+            find_runs([run, folder])
+    with pytest.raises(UsageError, match="holds no evaluation, but something else"):
+        EvaluationDirectory(run, {"n": 3})
 
 
 def test_a_record_that_is_not_of_a_run_is_named(make_run: MakeRun, tmp_path: Path) -> None:

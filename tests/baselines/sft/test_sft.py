@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -216,15 +217,25 @@ def test_a_run_that_was_taught_other_replies_is_not_continued(tmp_path: Path) ->
         run(tmp_path / "run", **words)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_that_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["sft", "single", "--n", "4", "--epochs", "1", "--eval-problems", "2", "--threads", "1",
-             "--max-tokens", "16", "--out", str(tmp_path / "run")]  # fmt: skip
+             "--max-tokens", "16", "--task", "math", "--options", "level=1",
+             "--out", str(tmp_path / "warm start")]  # fmt: skip
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "episodes  4, kept 4" in shown
-    assert f"--model {tmp_path / 'run' / 'models' / 'shared'}" in shown
     assert main([*words, "--lr", "0.5"]) == 2
     assert "holds a run with other settings (lr None -> 0.5)" in capsys.readouterr().err
+    program, *printed = shlex.split(shown.splitlines()[-1].removeprefix("go on "))
+    assert program == "flowzoo"
+    few = ["--steps", "1", "--problems", "1", "--samples", "2", "--out", str(tmp_path / "run")]
+    assert main([*printed, *few]) == 0
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["options"] == ["level=1"]
+    assert (settings["task"], settings["eval_problems"], settings["max_tokens"]) == ("math", 2, 16)
+    assert settings["model"] == str(tmp_path / "warm start" / "models" / "shared")
 
 
 # -- what is minimised ---------------------------------------------------------------------------

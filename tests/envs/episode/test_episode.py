@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -333,6 +334,54 @@ def test_a_cycle_is_a_step_of_each_agent():
     assert len(record(episode.fork()).calls) == 3
     whole = play_out(Episode(workflow, workflow.task.problem(0), max_cycles=2), 1)
     assert (whole.truncated, len(whole.turns)) == (False, 6)
+
+
+@pytest.mark.parametrize(
+    ("fact", "kind"),
+    [(object(), "object"), ({1, 2}, "set"), ([1, {"a": b""}], "list"), (np.int64(3), "int64"),
+     (int, "type"), ({(1, 2): 3}, "dict")],
+)  # fmt: skip
+def test_a_fact_that_is_no_plain_value_is_named(fact, kind):
+    def play(self, problem):
+        yield Ask("writer_0", "write")
+        return Outcome(score=1.0, facts={"fine": 1, "x": fact})
+
+    told = rf"the fact 'x' of an Outcome is of type {kind}: facts are plain values"
+    with pytest.raises(WorkflowError, match=told):
+        start(play).reply("writer_0", "x")
+
+
+class OddFact(Workflow):
+    """A workflow that states something that cannot be saved."""
+
+    name = "odd_fact_v0"
+    roles: ClassVar[dict[str, int]] = {"writer": 1}
+
+    def play(self, problem):
+        yield Ask("writer_0", "write")
+        return Outcome(score=1.0, facts={"x": object()})
+
+
+def test_the_conformance_suite_names_such_a_fact():
+    with pytest.raises(AssertionError, match=r"the fact 'x' .* type object: facts are plain"):
+        check_workflow(make_workflow(OddFact))
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def test_facts_may_be_nested_and_of_dataclasses():
+    facts = {"list": [1, ("a", None)], "rows": {"a": {1: 0.5}}, "n": np.float64(2), "p": Point(1)}
+
+    def play(self, problem):
+        yield Ask("writer_0", "write")
+        return Outcome(score=1.0, facts=facts)
+
+    episode = start(play)
+    episode.reply("writer_0", "x")
+    assert json.loads(json.dumps(record(episode).to_json()))["facts"]["p"] == {"x": 1}
 
 
 @pytest.mark.parametrize("score", [7.0, -3, float("nan"), float("inf"), "1", 1j, None, [1]])

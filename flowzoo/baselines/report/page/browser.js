@@ -21,7 +21,7 @@ const callView = (index, call, query, colours) => {
     if (asked.open && asked.childElementCount === 1) asked.append(...messages.map(([who, text]) => h("div", null, h("small", { class: "muted" }, bdi(who)), said(text, query))));
   } }, h("summary", null, `What it was asked (${messages.length} ${messages.length === 1 ? "message" : "messages"})`));
   const element = h("article", { class: "call" },
-    h("header", null, h("b", null, bdi(call.agent)), h("span", { class: "muted" }, `phase ${call.phase}, turn ${call.turn}, ${number(call.tokens)} tokens, policy `, bdi(call.policy || "–")),
+    h("header", null, h("b", null, bdi(call.agent)), h("span", { class: "muted" }, `phase ${call.phase}, turn ${call.turn}, ${known(call.tokens) ? `${number(call.tokens)} tokens, ` : ""}policy `, bdi(call.policy || "–")),
       known(call.truth) ? badge(`own answer ${number(call.truth)}`, call.truth >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
       call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
     said(index.texts[call.reply], query), messages.length ? asked : null);

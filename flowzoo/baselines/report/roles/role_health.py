@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flowzoo.agents.evaluation.intervals import ShareInterval
 from flowzoo.baselines.diagnostics.checkers import (
     JUDGES,
     Chooser,
@@ -25,7 +26,6 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     lost_skill,
     no_longer_asked,
 )
-from flowzoo.baselines.diagnostics.shares import ShareInterval
 from flowzoo.baselines.report.findings import Finding, between, listed, percent, points
 from flowzoo.baselines.run.reading import RunData, read_episodes
 

@@ -1,0 +1,129 @@
+"""95 % intervals of means and shares: Wilson's for shares, the normal one for other means.
+
+Wilson's (J. Am. Stat. Assoc. 22 (1927) 209) holds near 0 and 1. Cases of one problem are not
+independent: a share over several of them is taken for one of as many independent cases as have the
+variance that is seen between problems.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from flowzoo.agents.evaluation.role_facts import role_shares
+from flowzoo.agents.evaluation.summary import attempt_values, attempts_of, problem_scores
+from flowzoo.envs import Call, EpisodeRecord
+
+Z = 1.959964
+"""97.5 % quantile of the normal distribution."""
+
+Floats = npt.NDArray[np.float64]
+Ends = tuple[float, float]
+
+_RATES: Mapping[str, Callable[[Call], float | None]] = {
+    "truth": lambda call: call.truth,
+    "strict": lambda call: float(call.strict),
+    "lenient": lambda call: float(call.lenient),
+    "truncated": lambda call: float(call.finish == "length"),
+}
+"""Name in `role_summary` -> the value of one call; None: it has none."""
+
+
+class ShareInterval(NamedTuple):
+    """A share of `of` independent cases, with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+    of: float
+
+
+def share_interval(share: float, of: float, z: float = Z) -> ShareInterval:
+    """Wilson's interval of `share` of `of` > 0 cases; `of` need not be whole."""
+    centre = (share + z**2 / (2 * of)) / (1 + z**2 / of)
+    half = z * math.sqrt(share * (1 - share) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
+    return ShareInterval(share, max(0.0, centre - half), min(1.0, centre + half), of)
+
+
+def interval(scores: Floats) -> Ends:
+    """95 % interval of the mean of independent `scores` (items,).
+
+    Wilson's for scores of 0 and 1; the normal one for others, without ends for a single item.
+    """
+    n, p = len(scores), float(scores.mean())
+    if not np.isin(scores, (0.0, 1.0)).all():
+        half = Z * float(scores.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+        return p - half, p + half
+    found = share_interval(p, n)
+    return found.low, found.high
+
+
+def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
+    """The share of cases in groups, whose cases depend on each other.
+
+    Args:
+        hits: of every group, the sum of its cases' values in [0, 1].
+        cases: of every group, their number, at least 1.
+    """
+    total = sum(cases)
+    share = sum(hits) / total
+    spread = sum((hit - share * of) ** 2 for hit, of in zip(hits, cases, strict=True))
+    if spread > 1e-12 * total:
+        of = min(float(total), share * (1 - share) * total**2 / spread)
+    else:  # every group has the same share: nothing says how far groups differ
+        of = float(len(cases))
+    return share_interval(share, of)
+
+
+def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    """The 95 % intervals of what `summarise` says of `records`, each as `[low, high]`.
+
+    Returns:
+        `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> `truth`,
+        `strict`, `lenient`, `truncated`), `shares` (name -> interval). What has no interval, as one
+        problem with several episodes, is left out.
+    """
+    groups = list(attempts_of(records).values())
+    means = {"accuracy": problem_scores(records), **attempt_values(records)}
+    found: dict[str, Any] = {
+        name: list(ends)
+        for name, values in means.items()
+        if values and math.isfinite((ends := interval(np.array(values)))[0])
+    }
+    return found | {"roles": _role_intervals(groups), "shares": _share_intervals(groups)}
+
+
+def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict[str, list[float]]]:
+    """The intervals of every role's rates."""
+    sums: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for group in groups:
+        own: dict[tuple[str, str], list[float]] = {}
+        for call in (call for record in group for call in record.calls):
+            for name, rate in _RATES.items():
+                value = rate(call)
+                if value is not None:
+                    own.setdefault((call.role, name), []).append(value)
+        for key, values in own.items():
+            sums.setdefault(key, []).append((sum(values), len(values)))
+    found: dict[str, dict[str, list[float]]] = {}
+    for (role, name), counts in sorted(sums.items()):
+        found.setdefault(role, {})[name] = _ends(counts)
+    return found
+
+
+def _share_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, list[float]]:
+    """The intervals of `role_shares`."""
+    sums: dict[str, list[tuple[float, int]]] = {}
+    for group in groups:
+        for name, (share, of) in role_shares(group).items():
+            sums.setdefault(name, []).append((share * of, of))
+    return {name: _ends(counts) for name, counts in sums.items()}
+
+
+def _ends(counts: Sequence[tuple[float, int]]) -> list[float]:
+    found = grouped_share([hits for hits, _ in counts], [of for _, of in counts])
+    return [found.low, found.high]

@@ -1,0 +1,63 @@
+"""Intervals beside rates: known values, and coverage where cases depend on each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flowzoo.agents import Roster
+from flowzoo.agents.evaluation.evaluate import evaluate
+from flowzoo.agents.evaluation.intervals import grouped_share, interval, share_interval
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.envs import make_workflow
+
+
+def test_one_case_a_group_is_wilsons_interval() -> None:
+    hits = [1.0] * 36 + [0.0] * 24
+    assert interval(np.array(hits)) == pytest.approx((0.47366, 0.71431), abs=1e-5)
+    assert grouped_share(hits, [1] * 60) == pytest.approx(share_interval(0.6, 60))
+
+
+def test_cases_that_repeat_each_other_count_once() -> None:
+    alike = grouped_share([3.0] * 12 + [0.0] * 8, [3] * 20)
+    assert alike == pytest.approx(share_interval(0.6, 20))
+    assert grouped_share([3.0] * 20, [3] * 20) == pytest.approx(share_interval(1.0, 20))
+    assert grouped_share([2.0] * 20, [3] * 20).of == 20  # groups that all have the same share
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
+def test_the_interval_holds_what_it_should_where_cases_depend(kept: float) -> None:
+    rng, truth, inside = np.random.default_rng(0), 0.8, 0
+    for _ in range(1000):
+        sizes = rng.integers(1, 6, 40)
+        hits = []
+        for size in sizes:
+            first = rng.random() < truth
+            same = rng.random(size) < kept
+            hits.append(float(np.where(same, first, rng.random(size) < truth).sum()))
+        found = grouped_share(hits, sizes.tolist())
+        inside += found.low <= truth <= found.high
+    assert 920 <= inside <= 985
+
+
+def test_every_rate_of_an_evaluation_has_its_interval() -> None:
+    workflow = make_workflow("eval_opt_v0", "math")
+    problems = distinct_problems(workflow.task, "validation", 20)
+    roster = Roster.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
+    _, summary = evaluate(workflow, roster, problems, samples=2)
+    ends = summary["intervals"]
+    rates = {name: summary[name] for name in ("accuracy", "avg@2", "pass@1", "pass@2")}
+    inside = [(ends[name], rate) for name, rate in rates.items()]
+    for role, row in summary["roles"].items():
+        for name in ("truth", "strict", "lenient", "truncated"):
+            inside.append((ends["roles"][role][name], row[name]))
+    for name, one in summary["shares"].items():
+        inside.append((ends["shares"][name], one["share"]))
+    assert len(inside) >= 15
+    for (low, high), rate in inside:
+        assert 0 <= low <= rate <= high <= 1
+        assert low < high
+    _, alone = evaluate(workflow, roster, problems[:1], samples=3)
+    score = alone["accuracy"]
+    assert ("accuracy" in alone["intervals"]) == (score in (0.0, 1.0))  # else one value, no spread
