@@ -58,11 +58,7 @@ def policies_of(
     """
     roles: Roles = workflow.role_counts()
     if not isinstance(others, Mapping):
-        others = (
-            {}
-            if list(workflow.agents) == [*agents] == [*agents[:1]]
-            else dict.fromkeys(roles, others)
-        )
+        others = {} if len(workflow.agents) == 1 else dict.fromkeys(roles, others)
     if len(agents) == 1 and agents[0] in others:
         raise UsageError(f"{agents[0]} is answered from outside: leave it out of `others`.")
     names = sorted({policy for policy in others.values() if isinstance(policy, str)})

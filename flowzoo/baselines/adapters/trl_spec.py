@@ -1,13 +1,14 @@
-"""One agent of a workflow in TRL's `GRPOTrainer`, as its `environment_factory`.
+"""One agent, or one role, of a workflow in TRL's `GRPOTrainer`, as its `environment_factory`.
 
     spec = TRLSpec("voting", "aggregator_0", others="vllm:MODEL@http://localhost:8000/v1")
     trainer = GRPOTrainer(model, args=..., train_dataset=spec.train_dataset,
                           environment_factory=spec.environment_factory,
                           reward_funcs=spec.reward_funcs)
 
-TRL samples and trains that agent; the policies of `others`, which stay as they are, play the rest.
-The reward is what the workflow pays the agent over the episode, the same that a rollout of ours
-gives for the same problem, seed and replies (the check of docs/libraries.md compares them).
+TRL samples and trains that agent; a role of several agents has rows for each of them. The policies
+of `others`, which stay as they are, play the rest. The reward is what the workflow pays the agent
+over the episode, the same that a rollout of ours gives for the same problem, seed and replies (the
+check of docs/libraries.md compares them).
 
 `turns="one"` is for an agent that is asked once an episode: its prompt ends TRL's last user message
 and the whole completion is its reply. With `turns="many"` the model answers by calling the tool
