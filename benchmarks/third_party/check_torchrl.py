@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from rows import Row, report
+from rows import Row, example, report
 from tensordict import NonTensorStack
 from torchrl.collectors import Collector
 from torchrl.envs import SerialEnv
@@ -15,7 +15,7 @@ from torchrl.envs.libs.gym import GymWrapper
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 from torchrl.envs.utils import check_env_specs
 
-from flowzoo import voting_v0, writing_pair_v0
+from flowzoo import code_pair_v0, voting_v0, writing_pair_v0
 from flowzoo.envs.api.torchrl import pettingzoo_env
 
 warnings.filterwarnings("ignore", message="PettingZoo in TorchRL is tested")
@@ -30,9 +30,27 @@ def rollout() -> None:
     """An episode of random replies: who was asked, what it paid, and the next episode."""
     found = make().rollout(12, break_when_any_done=False)
     assert found["next", "done"].flatten().nonzero().flatten().tolist() == [3, 7, 11]
-    assert found["aggregator_0", "mask"].flatten().tolist() == [False, False, False, True] * 3
-    replies = {step["generator_0", "action"][0] for step in found}
+    assert found["aggregator", "mask"].flatten().tolist() == [False, False, False, True] * 3
+    assert found["generator", "mask"][:4].tolist() == torch.eye(4, 3, dtype=torch.bool).tolist()
+    replies = {step["generator", "action"][0] for step in found}
     assert len(replies) > 1
+
+
+def place(agent: str) -> tuple[str, int]:
+    """Group and row of an agent: its role, and its number in the role."""
+    role, _, number = agent.rpartition("_")
+    return role, int(number)
+
+
+def groups() -> None:
+    """A group is a role, in AEC and parallel environments alike; a map of one's own is taken."""
+    pair = {"helper": ["helper_0"], "main": ["main_0"]}
+    assert pettingzoo_env(code_pair_v0.env()).group_map == pair
+    assert pettingzoo_env(code_pair_v0.parallel_env()).group_map == pair
+    own = {"all": ["helper_0", "main_0"]}
+    assert pettingzoo_env(code_pair_v0.env(), group_map=own).group_map == own
+    assert [len(members) for members in make().group_map.values()] == [3, 1]
+    assert example("libraries.md", "pettingzoo_env(")["episode"].numel() == 4
 
 
 def own_replies() -> None:
@@ -41,15 +59,17 @@ def own_replies() -> None:
     wrapped = pettingzoo_env(env)
     now = wrapped.reset(seed=3)
     while not now["done"].all():
-        agent = env.agent_selection
-        chat = now[agent, "observation", "messages"][0]
+        group, row = place(env.agent_selection)
+        chat = now[group, "observation", "messages"][row]
         assert chat[0]["role"] == "user"
         now = wrapped.rand_action(now)
-        now[agent, "action"] = NonTensorStack(f"{agent} says \\boxed{{1}}")
+        members = wrapped.group_map[group]
+        now[group, "action"] = NonTensorStack(*[f"{name} says \\boxed{{1}}" for name in members])
         now = wrapped.step(now)["next"]
     said = [turn["reply"] for turn in env.transcript()]
     assert said == [f"{agent} says \\boxed{{1}}" for agent in env.possible_agents]
-    paid = [now[agent, "reward"].item() for agent in env.possible_agents]
+    places = map(place, env.possible_agents)
+    paid = [now[group, "reward"][row].item() for group, row in places]
     assert torch.allclose(torch.tensor(paid), torch.tensor(list(env.rewards.values())))
 
 
@@ -87,6 +107,7 @@ def collector() -> None:
 SPACES = "`from flowzoo.envs.api.torchrl import pettingzoo_env`"
 ROWS = [
     Row("`PettingZooWrapper`, AEC", rollout, using=SPACES),
+    Row("a group for each role, AEC and parallel", groups, using=SPACES),
     Row("replies and rewards through it", own_replies, using=SPACES),
     Row("`PettingZooWrapper`, parallel", parallel, using=SPACES),
     Row("`return_state=True`", state, using=SPACES),

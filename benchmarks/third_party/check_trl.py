@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from rows import Row, report
+from rows import Row, example, report
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
-from trl_adapters import all_roles, one_role, tool_calls
+from trl_adapters import all_roles, one_role, role_of_several, stops, tool_calls
 
 from flowzoo import cli
 from flowzoo.agents.pocket import pocket_path
 
 datasets.disable_progress_bars()
-ROOT = Path(__file__).resolve().parent.parent.parent
 WRITTEN = "`flowzoo dataset`"
 SPEC = "`flowzoo.baselines.adapters.trl_spec.TRLSpec`"
 WORKER = "`flowzoo.baselines.adapters.trl_worker.TRLRolloutWorker`; its `train` needs CUDA"
@@ -59,11 +58,15 @@ def episodes() -> None:
 
 def block() -> None:
     """The Python of docs/episodes.md, in the folder where the data set lies."""
-    text = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
     with contextlib.chdir(folder().parent):
-        exec(text.partition("```python\n")[2].partition("```")[0], names)
-    assert 0 < names["right"].num_rows < 36
+        assert 0 < example("episodes.md", "load_dataset")["right"].num_rows < 36
+
+
+def trained() -> None:
+    """The example of TRLSpec."""
+    quiet = contextlib.redirect_stdout(io.StringIO())
+    with tempfile.TemporaryDirectory() as out, contextlib.chdir(out), quiet:
+        assert example("libraries.md", "TRLSpec(")["trainer"].state.global_step == 3
 
 
 def tuned() -> None:
@@ -98,10 +101,13 @@ report(
         Row('`load_dataset(FOLDER, "episodes")`', episodes, WRITTEN),
         Row("the example of [episodes.md](episodes.md)", block, WRITTEN),
         Row("`SFTTrainer` on the replies, prompts left out of the loss", tuned, WRITTEN),
+        Row("the example [below](#one-agent-in-trls-grpotrainer)", trained, SPEC),
         Row("`GRPOTrainer` on one role, others played for it; rewards are ours", one_role, SPEC),
+        Row("the same for a role of several agents, not all of them asked", role_of_several, SPEC),
         Row(
             "the same for a role that is asked several times", tool_calls, f'{SPEC}, `turns="many"`'
         ),
+        Row("what cannot be handed on ends the run, and is no tool result", stops, SPEC),
         Row(
             "rollout worker of `AsyncGRPOTrainer`, all roles; rows and advantages are ours",
             all_roles,

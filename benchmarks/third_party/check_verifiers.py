@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
+import subprocess
+import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
 from rows import Row, report
 from said import recorded, serving
 from verifiers.v1.utils.loaders import environment_class, load_environment
+
+from flowzoo.baselines.adapters import verifiers_env
 
 ADAPTER = "`flowzoo.baselines.adapters.verifiers_env.plugin`"
 N = 6
@@ -52,6 +60,30 @@ def models() -> None:
     assert asked == {"run": 3 * N, "judge": N}
 
 
+def command() -> None:
+    """The command of the adapter's docstring; scores are those of our episodes."""
+    docstring = (verifiers_env.__doc__ or "").replace("\\\n", " ")
+    words = shlex.split(next(line for line in docstring.splitlines() if "vf-eval" in line))
+    records, said = recorded("voting", N, split="train")
+    with serving(said) as (url, asked), tempfile.TemporaryDirectory() as folder:
+        words[words.index("--client.base-url") + 1] = url
+        program = Path(sys.executable).with_name(words[0])
+        paths = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
+        variables = {**os.environ, "OPENAI_API_KEY": "none", "PYTHONPATH": paths}
+        subprocess.run(
+            [program, *words[1:]], check=True, capture_output=True, cwd=folder, env=variables
+        )
+        (file,) = Path(folder).rglob("traces.jsonl")
+        episodes = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert asked == {"M": 3 * N, "N": N}
+    assert all(episode["ok"] for episode in episodes)
+    scores = {
+        episode["task"]["data"]["id"]: episode["traces"][0]["metrics"]["score"]
+        for episode in episodes
+    }
+    assert scores == {record.problem: record.score for record in records}
+
+
 if __name__ == "__main__":
     os.environ["SAID_KEY"] = "none"
     report(
@@ -65,5 +97,6 @@ if __name__ == "__main__":
             ),
             Row("`Env` of `eval_opt`; rewards are ours", partial(rewards, "eval_opt"), ADAPTER),
             Row("`AgentConfig.model` of a seat", models, ADAPTER),
+            Row("`vf-eval` from the command line", command, ADAPTER),
         ],
     )

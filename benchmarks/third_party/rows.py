@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -63,6 +64,15 @@ def report(library: str, packages: Sequence[str], rows: Sequence[Row]) -> None:
         flush=True,
     )
     sys.exit(bool(faults))
+
+
+def example(page: str, word: str) -> dict[str, Any]:
+    """Run the first block of Python in a page of docs that holds `word`; its names."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(next(block for block in blocks if word in block), names)
+    return names
 
 
 def play(env: Any, seed: int = 0) -> list[float]:

@@ -2,7 +2,8 @@
 
 python benchmarks/third_party/run.py [LIBRARY ...] [--write]      (or `make third-party`)
 
-An environment lies in `.venv-third-party/LIBRARY`, above the packages of the one that runs this: a
+`LIBRARY==VERSION` takes that version in place of the one below. An environment lies in
+`.venv-third-party/LIBRARY` (or `LIBRARY==VERSION`), above the packages of the one that runs this: a
 library brings what it needs in another version, torch is not installed again. `--write` puts the
 table into docs/libraries.md. Ends with status 1 if a row is not as its script says.
 """
@@ -35,13 +36,20 @@ LIBRARIES = {
     "openenv": ["openenv==0.10.0"],
     "trl": ["trl==1.16.0", "datasets==5.2.0", "pyarrow==26.0.1"],
 }
-"""What is installed for the script of each."""
+"""What is installed for the script of each, the library first."""
 
 
-def prepare(name: str) -> Path:
+def packages_of(word: str) -> list[str]:
+    """What `LIBRARY` or `LIBRARY==VERSION` installs."""
+    name, _, version = word.partition("==")
+    first, *rest = LIBRARIES[name]
+    return [f"{first.partition('==')[0]}=={version}" if version else first, *rest]
+
+
+def prepare(word: str) -> Path:
     """The environment of a library, made if it is not there; its interpreter."""
-    folder = ROOT / ".venv-third-party" / name
-    python, wanted = folder / "bin" / "python", "\n".join(LIBRARIES[name])
+    folder, packages = ROOT / ".venv-third-party" / word, packages_of(word)
+    python, wanted = folder / "bin" / "python", "\n".join(packages)
     stamp = folder / ".installed"
     if stamp.is_file() and stamp.read_text() == wanted:
         return python
@@ -50,14 +58,14 @@ def prepare(name: str) -> Path:
     (Path(place) / "below.pth").write_text(sysconfig.get_path("purelib") + "\n")
     # With the pip that is here: to install one in each takes longer than most of the libraries.
     pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "-q", *LIBRARIES[name]], check=True, stdout=sys.stderr)
+    subprocess.run([*pip, "install", "-q", *packages], check=True, stdout=sys.stderr)
     stamp.write_text(wanted)
     return python
 
 
-def check(name: str) -> dict[str, Any]:
+def check(word: str) -> dict[str, Any]:
     """Run the script of a library; what it reports, and its seconds."""
-    python, start = prepare(name), time.perf_counter()
+    name, python, start = word.partition("==")[0], prepare(word), time.perf_counter()
     # Ray writes a token into the home folder, even for a cluster within one process.
     usual = {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
     variables = {**usual, **os.environ, "PYTHONPATH": str(ROOT)}
@@ -99,7 +107,7 @@ def main() -> None:
     reader.add_argument("--write", action="store_true", help="write the table of all libraries")
     given = reader.parse_args()
     names = given.libraries or list(LIBRARIES)
-    if unknown := set(names) - set(LIBRARIES):
+    if unknown := {name.partition("==")[0] for name in names} - set(LIBRARIES):
         reader.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIBRARIES)}")
     if given.write and set(names) != set(LIBRARIES):
         reader.error("--write takes all libraries: name none")

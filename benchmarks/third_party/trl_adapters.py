@@ -9,17 +9,13 @@ import os
 import pickle
 import tempfile
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import trl
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl.experimental.async_grpo.async_grpo_trainer import (
-    DataCollatorForRollout,
-    FixedCountBatcher,
-    RolloutQueueDataset,
-)
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -30,7 +26,7 @@ from flowzoo.agents.policy import Batching, Request
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
-from flowzoo.baselines.adapters.trl_spec import TRLSpec
+from flowzoo.baselines.adapters.trl_spec import SeatError, TRLSpec
 from flowzoo.baselines.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.settings.algorithms import algorithm_named
@@ -43,6 +39,9 @@ QWEN3 = (Path(str(trl.__file__)).parent / "chat_templates" / "qwen3.jinja").read
     encoding="utf-8"
 )
 """It renders tool calls, as TRL requires; without tools a prompt is the pocket model's own."""
+
+
+GROUP = 4
 
 
 class SaidPolicy:
@@ -64,14 +63,14 @@ class SaidPolicy:
 
 
 def our_episode(
-    spec: TRLSpec, others: str, index: int, sample: int, replies: Sequence[str]
+    spec: TRLSpec, others: str, row: Mapping[str, Any], replies: Sequence[str]
 ) -> EpisodeRecord:
     """Our own rollout of a row of the data set in which the agent replies so."""
-    workflow = spec.workflow
-    problem = get_problem(workflow.task, index, spec.split)
-    said = {(problem.id, sample, spec.agent, turn): text for turn, text in enumerate(replies)}
+    workflow, agent, sample = spec.workflow, row["agent"], row["sample"]
+    problem = get_problem(workflow.task, row["index"], spec.split)
+    said = {(problem.id, sample, agent, turn): text for turn, text in enumerate(replies)}
     rest = make_policy(others, oracle=workflow, seed=spec.seed)
-    roster = Roster({**dict.fromkeys(workflow.role_counts(), rest), spec.agent: SaidPolicy(said)})
+    roster = Roster({**dict.fromkeys(workflow.role_counts(), rest), agent: SaidPolicy(said)})
     (record,) = Rollout(workflow, roster, seed=spec.seed).run([EpisodeJob(problem, sample)])
     return record
 
@@ -86,7 +85,7 @@ def tokenizer() -> Any:
 def settings(folder: str, **more: Any) -> GRPOConfig:
     """A small GRPO on the CPU."""
     return GRPOConfig(
-        folder, per_device_train_batch_size=8, num_generations=4, report_to=[], use_cpu=True,
+        folder, per_device_train_batch_size=8, num_generations=GROUP, report_to=[], use_cpu=True,
         bf16=False, disable_tqdm=True, logging_strategy="no", save_strategy="no",
         learning_rate=1e-3, temperature=1.0, seed=0, **more,
     )  # fmt: skip
@@ -97,9 +96,15 @@ def train(spec: TRLSpec, kind: type[GRPOTrainer] = GRPOTrainer, **more: Any) -> 
     (reward,) = spec.reward_funcs
     seen: list[Any] = []
 
-    def watched(environments: Any, completions: Any, **columns: Any) -> list[float]:
+    def watched(environments: Any, completions: Any, **columns: Any) -> list[float | None]:
         found = reward(environments, completions, **columns)
-        seen.extend(zip(columns["index"], columns["sample"], completions, found, strict=True))
+        rows = [
+            {"index": index, "sample": sample, "agent": agent}
+            for index, sample, agent in zip(
+                columns["index"], columns["sample"], columns["agent"], strict=True
+            )
+        ]
+        seen.extend(zip(rows, completions, found, strict=True))
         return found
 
     model = AutoModelForCausalLM.from_pretrained(str(pocket_path("math")))
@@ -114,7 +119,10 @@ def train(spec: TRLSpec, kind: type[GRPOTrainer] = GRPOTrainer, **more: Any) -> 
             processing_class=tokenizer(),
         )
         trainer.train()
-    assert (model.lm_head.weight.detach() != before).any()
+    paid = [found for *_, found in seen]
+    groups = [set(paid[start : start + GROUP]) for start in range(0, len(paid), GROUP)]
+    learned = bool((model.lm_head.weight.detach() != before).any())
+    assert learned == any(len(group) > 1 for group in groups)
     return seen
 
 
@@ -124,13 +132,29 @@ def one_role() -> None:
     spec = TRLSpec("voting", "aggregator", others=others, problems=8, samples=2, seed=3)
     seen = train(spec, max_steps=3, max_completion_length=48)
     assert len(seen) == 24
-    for index, sample, completion, found in seen:
-        ours = our_episode(spec, others, index, sample, [completion[-1]["content"]])
+    for row, completion, found in seen:
+        ours = our_episode(spec, others, row, [completion[-1]["content"]])
         assert ours.returns["aggregator_0"] == found
     assert len({found for *_, found in seen}) > 1
     again = pickle.loads(pickle.dumps(spec))  # noqa: S301 - our own
     row = spec.train_dataset[0]
     assert again.make().reset(**row) == spec.make().reset(**row)
+
+
+def role_of_several() -> None:
+    """The same for a role of three agents, of which an episode may ask fewer."""
+    others = "scripted:0.5"
+    spec = TRLSpec("orch_workers", "worker", others=others, problems=8, seed=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        agents = [*spec.train_dataset["agent"]]
+    assert any("rows are left out" in str(warning.message) for warning in caught)
+    assert agents.count("worker_0") == 8 > agents.count("worker_2") > 0
+    seen = train(spec, max_steps=6, max_completion_length=48)
+    assert {row["agent"] for row, *_ in seen} == {"worker_0", "worker_1", "worker_2"}
+    for row, completion, found in seen:
+        ours = our_episode(spec, others, row, [completion[-1]["content"]])
+        assert ours.returns[row["agent"]] == found
 
 
 class Calling(GRPOTrainer):
@@ -151,15 +175,17 @@ class Calling(GRPOTrainer):
         return self.processing_class(texts, add_special_tokens=False)["input_ids"], None
 
 
+# TRL takes back the result of a tool where that would be longer than a completion may be.
+LONG: dict[str, Any] = {"max_completion_length": 400, "max_tool_calling_iterations": 4}
+
+
 def tool_calls() -> None:
     """A role that is asked several times answers by the tool; rewards are those of our rollout."""
     others = "scripted:0.5"
     spec = TRLSpec("eval_opt", "generator", others=others, turns="many", problems=4, seed=1)
-    # TRL takes back what a tool said where that would be longer than a completion may be.
-    longest = {"max_completion_length": 400, "max_tool_calling_iterations": 4}
-    seen = train(spec, Calling, max_steps=1, beta=0.0, **longest)
-    turns = []
-    for index, sample, completion, found in seen:
+    seen = train(spec, Calling, max_steps=1, beta=0.0, **LONG)
+    turns, results = [], []
+    for row, completion, found in seen:
         said = [
             call["function"]["arguments"]["text"]
             for message in completion
@@ -169,11 +195,26 @@ def tool_calls() -> None:
         assert told
         assert not any("error" in one for one in told)
         # Turns that the model left open, cut off by the length limit, are answered with nothing.
-        ours = our_episode(spec, others, index, sample, [*said, *[""] * 9])
+        ours = our_episode(spec, others, row, [*said, *[""] * 9])
         assert ours.returns["generator_0"] == found
         turns.append(sum(call.agent == "generator_0" for call in ours.calls))
+        results.append(sum(text.startswith("Review") for text in told))
     assert len({found for *_, found in seen}) > 1
-    assert max(turns) > 1
+    assert max(turns) > 2
+    assert max(results) > 1, "the chat of a third attempt leaves out the first one"
+
+
+def stops() -> None:
+    """A chat that cannot be handed on ends the run; TRL makes no tool result of it."""
+    spec = TRLSpec(
+        "eval_opt", "generator", others="scripted:0", turns="many", problems=4, preset="paper"
+    )
+    said = ""
+    try:
+        train(spec, Calling, max_steps=1, beta=0.0, **LONG)
+    except SeatError as error:
+        said = str(error)
+    assert "was shown a chat (user, assistant, assistant, user)" in said
 
 
 def pocket(name: str) -> TransformersPolicy:
@@ -186,6 +227,12 @@ def pocket(name: str) -> TransformersPolicy:
 
 def all_roles() -> None:
     """The rollout worker for every role of one policy: rows and advantages are ours."""
+    from trl.experimental.async_grpo.async_grpo_trainer import (
+        DataCollatorForRollout,
+        FixedCountBatcher,
+        RolloutQueueDataset,
+    )
+
     workflow, seed, problems, samples = make_workflow("voting"), 5, 3, 4
     for algorithm in ("dr_mas", "grpo"):
         worker = TRLRolloutWorker(
@@ -259,7 +306,7 @@ def ours(workflow: Any, algorithm: str, seed: int, problems: int, samples: int) 
 
 
 if __name__ == "__main__":
-    for check in (one_role, tool_calls, all_roles):
+    for check in (one_role, role_of_several, tool_calls, stops, all_roles):
         start = time.perf_counter()
         check()
         print(check.__name__, f"{time.perf_counter() - start:.1f} s")

@@ -55,7 +55,7 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
     from flowzoo.commands.policies import check_roster, open_roster
-    from flowzoo.commands.problems import chosen_problems, grading_of
+    from flowzoo.commands.problems import build_played, chosen_problems, grading_of
     from flowzoo.commands.shared import check_count, check_folder
 
     check_count("n", options.n)
@@ -66,7 +66,7 @@ def run(options: Options) -> int:
         raise UsageError("--like sets the number of votes: leave out --samples and --majority")
     if options.like:
         read_summary(options.like)  # before anything is loaded
-    workflow = build_played(options)
+    workflow = build_played("eval", options.workflow, options.env, options.problems)
     split = options.problems.which_split()
     check_roster(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)
@@ -99,28 +99,6 @@ def kept_episodes(store: Any, wanted: int) -> str:
     return (
         f"{len(store.finished)} of {wanted} episodes are kept in {store.folder}; the same command "
         "plays the rest"
-    )
-
-
-def build_played(options: Options) -> Any:
-    """The workflow, or the one around an environment.
-
-    Raises:
-        UsageError: neither or both were named, or settings of tasks came with an environment.
-    """
-    from flowzoo.commands.problems import build_workflow
-    from flowzoo.envs.external.workflow import make_aec_workflow
-
-    if (options.workflow is None) == (options.env is None):
-        raise UsageError("name either a workflow, e.g. `flowzoo eval voting`, or --env")
-    if options.env is None:
-        return build_workflow(str(options.workflow), options.problems)
-    problems = options.problems
-    for name in ("task", "data", "sandbox"):
-        if getattr(problems, name) is not None:
-            raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
-    return make_aec_workflow(
-        options.env, preset=problems.preset, seed=problems.seed, **problems.settings()
     )
 
 

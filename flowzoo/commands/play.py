@@ -28,9 +28,12 @@ PACE = 0.15
 class Options:
     """Options of `flowzoo play`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
+    workflow: Annotated[str | None, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = None
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.
     `sokoban`, which its own workflow then plays."""
+    env: str | None = None
+    """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`; `--options` are arguments of that function, too. Needs --policy."""
     problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
         default_factory=ProblemOptions
     )
@@ -49,14 +52,14 @@ def run(options: Options) -> int:
     """Play and print."""
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
     from flowzoo.commands.policies import check_roster, open_roster
-    from flowzoo.commands.problems import build_workflow, grading_of
+    from flowzoo.commands.problems import build_played, grading_of
     from flowzoo.commands.shared import check_count
     from flowzoo.envs.tasks.guarded import get_problem
 
     check_count("n", options.n)
     check_count("index", options.index, 0, 2**31)
     options = with_task(options)
-    workflow = build_workflow(options.workflow, options.problems)
+    workflow = build_played("play", options.workflow, options.env, options.problems)
     check_roster(workflow, options.policies)
     grading_of(workflow)
     split, seed = options.problems.which_split(), options.problems.seed
@@ -93,6 +96,8 @@ def with_task(options: Options) -> Options:
     from flowzoo.envs.tasks import TASKS, make_task, task_class, task_names
 
     name = options.workflow
+    if name is None:
+        return options
     known = name in TASKS or (
         ":" not in name and highest_version(name, WORKFLOWS) is None and name in task_names()
     )

@@ -60,6 +60,28 @@ def build_workflow(name: str, problems: ProblemOptions) -> Any:
     return make_workflow(name, problems.task, **settings)
 
 
+def build_played(
+    command: str, workflow: str | None, env: str | None, problems: ProblemOptions
+) -> Any:
+    """The workflow that a command names, or the one around its environment.
+
+    Raises:
+        UsageError: neither or both were named, or settings of tasks came with an environment.
+    """
+    from flowzoo.envs.external.workflow import make_aec_workflow
+
+    if (workflow is None) == (env is None):
+        raise UsageError(f"name either a workflow, e.g. `flowzoo {command} voting`, or --env")
+    if workflow is not None:
+        return build_workflow(workflow, problems)
+    for name in ("task", "data", "sandbox"):
+        if getattr(problems, name) is not None:
+            raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
+    return make_aec_workflow(
+        str(env), preset=problems.preset, seed=problems.seed, **problems.settings()
+    )
+
+
 def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
     """The distinct problems that are played: `count` of them, else all of a file, else 500.
 

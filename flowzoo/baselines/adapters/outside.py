@@ -26,37 +26,46 @@ Others = Mapping[str, Policy | str] | Policy | str
 as `flowzoo eval --policy` takes it."""
 
 
-def one_agent(workflow: Workflow, name: str) -> str:
-    """The agent that `name`, an agent or a role with a single agent, stands for.
+def agents_of(workflow: Workflow, name: str) -> list[str]:
+    """The agents that `name`, an agent or a role, stands for.
 
     Raises:
-        UsageError: there is none, or the role has several.
+        UsageError: there is none.
     """
     agents = {agent: role for agent, (role, _) in workflow.agents.items()}
     if name in agents:
-        return name
-    found = [agent for agent, role in agents.items() if role == name]
-    if not found:
+        return [name]
+    members = [agent for agent, role in agents.items() if role == name]
+    if not members:
         raise unknown("role or agent", name, [*agents.values(), *agents])
-    if len(found) > 1:
-        raise UsageError(f"role {name!r} has {len(found)} agents: name one, e.g. {found[0]!r}.")
-    return found[0]
+    return members
 
 
-def policies_of(workflow: Workflow, others: Others, agent: str, seed: int = 0) -> dict[str, Policy]:
-    """Role or agent -> policy of everybody but `agent`; policies named by a text are made.
+def policies_of(
+    workflow: Workflow, others: Others, agents: Sequence[str], seed: int = 0
+) -> dict[str, Policy]:
+    """Role or agent -> policy of everybody that `agents` meet; a text is made into a policy.
+
+    Args:
+        workflow: what is played.
+        others: who plays; an entry for one of several `agents` plays it while another one of them
+            is answered from outside.
+        agents: those that are answered from outside, one in an episode.
+        seed: of the policies that are made.
 
     Raises:
-        UsageError: a text that names no policy, or an entry for `agent` itself.
+        UsageError: a text that names no policy, or an entry for the only agent of `agents`.
     """
     roles: Roles = workflow.role_counts()
     if not isinstance(others, Mapping):
-        others = {} if list(workflow.agents) == [agent] else dict.fromkeys(roles, others)
-    if agent in others:
-        raise UsageError(f"{agent} is answered from outside: leave it out of `others`.")
-    texts = sorted({one for one in others.values() if isinstance(one, str)})
-    made = {one: make_policy(one, oracle=workflow, seed=seed) for one in texts}
-    return {name: made[one] if isinstance(one, str) else one for name, one in others.items()}
+        others = {} if len(workflow.agents) == 1 else dict.fromkeys(roles, others)
+    if len(agents) == 1 and agents[0] in others:
+        raise UsageError(f"{agents[0]} is answered from outside: leave it out of `others`.")
+    names = sorted({policy for policy in others.values() if isinstance(policy, str)})
+    made = {name: make_policy(name, oracle=workflow, seed=seed) for name in names}
+    return {
+        key: made[policy] if isinstance(policy, str) else policy for key, policy in others.items()
+    }
 
 
 Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]

@@ -1,19 +1,22 @@
-"""One agent of a workflow in TRL's `GRPOTrainer`, as its `environment_factory`.
+"""One agent, or one role, of a workflow in TRL's `GRPOTrainer`, as its `environment_factory`.
 
     spec = TRLSpec("voting", "aggregator_0", others="vllm:MODEL@http://localhost:8000/v1")
     trainer = GRPOTrainer(model, args=..., train_dataset=spec.train_dataset,
                           environment_factory=spec.environment_factory,
                           reward_funcs=spec.reward_funcs)
 
-TRL samples and trains that agent; the policies of `others`, which stay as they are, play the rest.
-The reward is what the workflow pays the agent over the episode, the same that a rollout of ours
-gives for the same problem, seed and replies (the check of docs/libraries.md compares them).
+TRL samples and trains that agent; a role of several agents has rows for each of them. The policies
+of `others`, which stay as they are, play the rest. The reward is what the workflow pays the agent
+over the episode, the same that a rollout of ours gives for the same problem, seed and replies (the
+check of docs/libraries.md compares them).
 
 `turns="one"` is for an agent that is asked once an episode: its prompt ends TRL's last user message
 and the whole completion is its reply. With `turns="many"` the model answers by calling the tool
 `reply`, which returns what it is asked next; a message without a call is a reply, too, and turns
 that it leaves open are answered with nothing. TRL appends to one conversation: of a chat that goes
-on, the new message is handed on; prompts that stand alone here stand in one conversation there.
+on, also where it leaves out earlier turns, the last message is handed on, and what it left out
+stays in sight; prompts that stand alone here stand in one conversation there. Other chats cannot be
+handed on and end the run (`SeatError`).
 
 Every member of a group plays the same problem with the same replies of others (they depend on seed,
 problem, `sample` and what the agent said), so that a group compares replies and not luck.
@@ -23,7 +26,9 @@ Nothing of TRL is imported here; it requires a chat template that can render too
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
@@ -31,7 +36,7 @@ from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.loop_thread import LoopThread
-from flowzoo.baselines.adapters.outside import Others, OutsidePlay, one_agent, policies_of
+from flowzoo.baselines.adapters.outside import Others, OutsidePlay, agents_of, policies_of
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
 from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.errors import UsageError, check_choice, missing_extra
@@ -39,63 +44,74 @@ from flowzoo.reward.visible import strip_thinking
 
 Turns = Literal["one", "many"]
 OVER = "The episode is over."
+_OPENINGS = 32
+"""Episodes under way while the data set is made."""
 
 
 def _visible(message: Message) -> tuple[str, str]:
-    """Role and content without thoughts, which later prompts may leave out."""
-    return message["role"], strip_thinking(message["content"])
+    """Role and content without thoughts and outer blanks, which later prompts may leave out."""
+    return message["role"], strip_thinking(message["content"]).strip()
+
+
+class SeatError(BaseException):
+    """An episode that cannot go on: the run ends with it.
+
+    TRL hands every `Exception` of a tool to the model and goes on to train on it. This is none, so
+    that an error of the workflow or of a policy of `others` is never taken for an observation.
+    """
 
 
 class WorkflowSeat:
     """An agent's seat as TRL drives it: `reset` with a row of the data set, then replies."""
 
-    def __init__(self, play: OutsidePlay, spec: TRLSpec) -> None:
-        """Hold the seat."""
-        self._play, self._spec = play, spec
-        self._chat: list[Message] = []
+    def __init__(self, spec: TRLSpec) -> None:
+        """Hold a seat of the agents of `spec`."""
+        self._spec = spec
+        self._plays = {agent: spec.play(agent) for agent in spec.agents}
+        self._play = self._plays[spec.agents[0]]
+        self._conversation: list[Message] = []
 
-    def reset(self, index: int, sample: int = 0, **row: Any) -> str:
-        """Begin the episode of a row; returns what the agent is shown.
-
-        Raises:
-            UsageError: the episode ends without asking the agent.
-        """
-        problem = get_problem(self._spec.workflow.task, index, self._spec.split)
-        request = self._play.start(EpisodeJob(problem, sample))
-        if request is None:
-            raise UsageError(
-                f"{self._play.agent} is not asked on problem {problem.id}: train an agent that is "
-                "asked in every episode."
-            )
-        self._chat = []
-        return self._new_text(request.messages)
+    def reset(
+        self, index: int, sample: int = 0, agent: str | None = None, **row: Any
+    ) -> str | None:
+        """Begin the episode of a row; returns what the agent is shown, None if it is not asked."""
+        self._play.close()
+        self._play = self._plays[agent or self._spec.agents[0]]
+        self._conversation = []
+        request = self._play.start(self._spec.job(index, sample))
+        return None if request is None else self._new_text(request.messages)
 
     def _new_text(self, messages: Sequence[Message]) -> str:
-        """What a chat adds to the conversation so far: one message of the user.
+        """What a chat adds to the conversation so far: its last message, of the user.
+
+        What the chat leaves out stays in the conversation, which cannot be shortened.
 
         Raises:
-            UsageError: it is another chat, which an environment of TRL cannot hand on.
+            UsageError: it holds more that is new, which an environment of TRL cannot hand on.
         """
-        shown, known = [*map(_visible, messages)], [*map(_visible, self._chat)]
-        new = messages[len(known) :] if shown[: len(known)] == known else messages
-        if [message["role"] for message in new] != ["user"]:
-            shape = ", ".join(message["role"] for message in new)
+        *earlier, last = messages
+        shown = iter([*map(_visible, self._conversation)])
+        if last["role"] != "user" or not all(_visible(message) in shown for message in earlier):
+            shape = ", ".join(message["role"] for message in messages)
             raise UsageError(
-                f"{self._play.agent} was shown a chat ({shape}): TRL's environments add one "
-                "message of the user at a time. Train with `flowzoo train` or `TRLRolloutWorker`."
+                f"{self._play.agent} was shown a chat ({shape}) that is new before its last "
+                "message: TRL's environments add one message of the user at a time. Train with "
+                "`flowzoo train` or `TRLRolloutWorker`."
             )
-        self._chat = list(messages)
-        return new[0]["content"]
+        self._conversation.append(last)
+        return last["content"]
 
     def _answer(self, text: str) -> str | None:
         """Answer; what the agent is asked next."""
         request = self._play.answer(Completion(text))
-        self._chat.append({"role": "assistant", "content": text})
+        self._conversation.append({"role": "assistant", "content": text})
         return None if request is None else self._new_text(request.messages)
 
-    def _finish(self, text: str | None) -> EpisodeRecord:
-        """The finished episode, after a last reply (None: there is none)."""
+    def _finish(self, text: str | None) -> EpisodeRecord | None:
+        """The finished episode, after a last reply (None: there is none); None: never asked."""
         play = self._play
+        if not self._conversation:
+            return None
         if text is not None and play.request is not None:
             play.answer(Completion(text))
         if play.request is not None and self._spec.turns == "one":
@@ -118,9 +134,15 @@ class WorkflowToolSeat(WorkflowSeat):
         Returns:
             What you are asked next, or that the episode is over.
         """
+        if not isinstance(text, str):  # the model's mistake, which TRL tells it
+            raise TypeError(f"`text` must be a string, got {type(text).__name__}.")
         if self._play.request is None:
             return OVER
-        return self._answer(text) or OVER
+        try:
+            asked = self._answer(text)
+        except Exception as error:
+            raise SeatError(f"{type(error).__name__}: {error}") from error
+        return OVER if asked is None else asked
 
 
 class TRLSpec:
@@ -144,14 +166,15 @@ class TRLSpec:
 
         Args:
             workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
-            role: the agent that TRL trains, or a role that has one agent.
+            role: the agent that TRL trains, or a role: then a row of the data set is for one of
+                its agents.
             others: who plays the others, the agent's siblings in its role too; by default the
                 workflow's scripted expert.
             turns: `one` if the agent is asked once an episode, else `many`.
             task: name of a task, or a Task; by default the workflow's own.
             split: of the problems.
             problems: number of distinct problems in the data set.
-            samples: rows for each problem, each with other replies of the others.
+            samples: rows for each problem and agent, each with other replies of the others.
             seed: of the others.
             options: of the workflow and its task.
 
@@ -163,13 +186,13 @@ class TRLSpec:
             if count < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {count}.")
         self.workflow = make_workflow(workflow, task, **options)
-        self.agent = one_agent(self.workflow, role)
+        self.agents = agents_of(self.workflow, role)
         self.turns, self.split, self.seed = turns, split, seed
         self._others, self._problems, self._samples = others, problems, samples
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was made so far, so that the factory reaches another process."""
-        made = ("_loop", "_policies", "train_dataset")
+        made = ("_loop", "_policies", "rows", "train_dataset")
         return {name: value for name, value in vars(self).items() if name not in made}
 
     @cached_property
@@ -180,31 +203,71 @@ class TRLSpec:
 
     @cached_property
     def _policies(self) -> dict[str, Any]:
-        return policies_of(self.workflow, self._others, self.agent, self.seed)
+        return policies_of(self.workflow, self._others, self.agents, self.seed)
+
+    def play(self, agent: str) -> OutsidePlay:
+        """The episodes of `agent`, the others' policies around it."""
+        return OutsidePlay(self.workflow, agent, self._policies, self._loop, self.seed)
+
+    def job(self, index: int, sample: int) -> EpisodeJob:
+        """The episode of a row."""
+        return EpisodeJob(get_problem(self.workflow.task, index, self.split), sample)
+
+    def _is_asked(self, row: Mapping[str, Any], play: OutsidePlay) -> bool:
+        """Play a row's episode until its agent is asked; False if it ends without that."""
+        asked = play.start(self.job(row["index"], row["sample"])) is not None
+        play.close()
+        return asked
 
     @cached_property
-    def train_dataset(self) -> Any:
-        """A `datasets.Dataset`; the environment completes the empty prompts.
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the data set.
+
+        Every row's episode is played until the agent is asked. Rows in which it is not asked are
+        left out, with a warning.
 
         Raises:
-            MissingExtraError: `datasets` is not installed.
+            UsageError: the agent is asked in no episode.
         """
-        try:
-            from datasets import Dataset
-        except ImportError as error:
-            raise missing_extra("datasets", "data", "the data set of a TRLSpec") from error
-        found = distinct_problems(self.workflow.task, self.split, self._problems)
         rows = [
             {
                 "prompt": [{"role": "user", "content": ""}],
                 "problem": problem.id,
                 "index": problem.index,
                 "sample": sample,
+                "agent": agent,
             }
-            for problem in found
+            for problem in distinct_problems(self.workflow.task, self.split, self._problems)
             for sample in range(self._samples)
+            for agent in self.agents
         ]
-        return Dataset.from_list(rows)
+        plays = [self.play(row["agent"]) for row in rows]  # here: threads would make policies twice
+        with ThreadPoolExecutor(_OPENINGS) as threads:
+            asked = [*threads.map(self._is_asked, rows, plays)]
+        names = ", ".join(self.agents)
+        if not any(asked):
+            raise UsageError(f"{names}: asked in none of {len(rows)} episodes, so nothing trains.")
+        if not all(asked):
+            out = asked.count(False)
+            warnings.warn(
+                f"{out} of {len(rows)} rows are left out: {names} would not be asked in them.",
+                stacklevel=3,
+            )
+        return [row for row, kept in zip(rows, asked, strict=True) if kept]
+
+    @cached_property
+    def train_dataset(self) -> Any:
+        """`rows` as a `datasets.Dataset`; the environment completes the empty prompts.
+
+        Raises:
+            MissingExtraError: `datasets` is not installed.
+            UsageError: the agent is asked in no episode.
+        """
+        try:
+            from datasets import Dataset
+        except ImportError as error:
+            raise missing_extra("datasets", "data", "the data set of a TRLSpec") from error
+        return Dataset.from_list(self.rows)
 
     @property
     def environment_factory(self) -> Callable[[], WorkflowSeat]:
@@ -212,34 +275,34 @@ class TRLSpec:
         return self.make
 
     @property
-    def reward_funcs(self) -> list[Callable[..., list[float]]]:
-        """What the workflow pays the agent."""
+    def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
+        """Pays what the workflow pays the agent."""
         return [workflow_reward]
 
     def make(self) -> WorkflowSeat:
         """A seat of its own."""
-        play = OutsidePlay(self.workflow, self.agent, self._policies, self._loop, self.seed)
-        return WorkflowSeat(play, self) if self.turns == "one" else WorkflowToolSeat(play, self)
+        return WorkflowSeat(self) if self.turns == "one" else WorkflowToolSeat(self)
 
 
 def workflow_reward(
     environments: Sequence[WorkflowSeat], completions: Sequence[Any], **columns: Any
-) -> list[float]:
-    """What the workflow pays each seat for its episode, which is played to its end.
+) -> list[float | None]:
+    """The pay of each seat for its episode, which is played to its end.
 
-    Logs the mean score of the episodes as `workflow_score`.
+    None, which TRL leaves out of the group, where the agent was not asked although it was when the
+    data set was made: a policy of `others` does not repeat itself. Logs the mean score of the
+    episodes as `workflow_score`.
     """
-    records = [
-        environment._finish(last_reply(completion))
-        for environment, completion in zip(environments, completions, strict=True)
-    ]
+    rewards: list[float | None] = []
+    scores: list[float] = []
+    for seat, completion in zip(environments, completions, strict=True):
+        record = seat._finish(last_reply(completion))
+        rewards.append(None if record is None else record.returns[seat._play.agent])
+        scores += [] if record is None else [record.score]
     log = columns.get("log_metric")
-    if log is not None:
-        log("workflow_score", sum(record.score for record in records) / len(records))
-    return [
-        record.returns[environment._play.agent]
-        for record, environment in zip(records, environments, strict=True)
-    ]
+    if log is not None and scores:
+        log("workflow_score", sum(scores) / len(scores))
+    return rewards
 
 
 def last_reply(completion: Any) -> str | None:

@@ -76,7 +76,8 @@ class TRLRolloutWorker:
             steps: after so many rollouts end; None: when the trainer stops them.
 
         Raises:
-            UsageError: an algorithm that branches, a number below 1, or a role without a policy.
+            UsageError: an algorithm that branches, a number below 1, a role without a policy, or
+                another version of TRL.
             ImportError: TRL is not installed.
         """
         for name, number in (
@@ -237,8 +238,15 @@ def episode_spec(algorithm: str, workflow: Workflow) -> AdvantageSpec:
 
 
 def _rollout_sample() -> Any:
-    from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+    import trl
 
+    try:
+        from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"TRLRolloutWorker was written for trl 1.16.0, and trl {trl.__version__} has no "
+            f"`{error.name}` (1.18 removed it): pip install 'trl==1.16.0'."
+        ) from error
     return RolloutSample
 
 

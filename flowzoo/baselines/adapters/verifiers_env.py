@@ -1,4 +1,4 @@
-"""A workflow as an environment of verifiers 0.4, every role a seat with a model of its own.
+r"""A workflow as an environment of verifiers 0.4, every role a seat with a model of its own.
 
 verifiers finds an environment by the name of a top-level module, and the seats are fields of a
 class. So a workflow is published as a small file; this is all of `flowzoo_voting.py`:
@@ -8,12 +8,19 @@ class. So a workflow is published as a small file; this is all of `flowzoo_votin
     VotingTasks, VotingEnv = plugin("voting")
     __all__ = ["CallHarness", "VotingEnv", "VotingTasks"]
 
-Then `eval flowzoo_voting --model M --env.aggregator.model N` evaluates it, with the other switches
-of verifiers. A seat that names no model plays with the run's, which makes it self-play. Every call
-of an episode is a run of its seat with a fresh context, so it is one trace: it carries what the
-workflow paid that call as the reward `workflow`, and the episode's score and the truth of its job
-as metrics. Calls are made in this process, by the harness that comes with it; programs that a
-workflow runs are confined by flowzoo's sandbox.
+Installed, or in a folder of PYTHONPATH, it is evaluated by
+
+    vf-eval flowzoo_voting --model M --env.aggregator.model N --no-push \
+        --client.base-url http://localhost:8000/v1 --client.api-key-var OPENAI_API_KEY
+
+where the variable has to be set. Without `--client.base-url` verifiers asks Prime Intellect's
+endpoint, and without `--no-push` it uploads the results there.
+
+A seat that names no model plays with the run's, which makes it self-play. Every call of an episode
+is a run of its seat with a fresh context, so it is one trace: it carries what the workflow paid
+that call as the reward `workflow`, and the episode's score and the truth of its job as metrics.
+Calls are made in this process, by the harness that comes with it; programs that a workflow runs are
+confined by flowzoo's sandbox.
 Needs the package verifiers, which no extra of flowzoo brings.
 """
 

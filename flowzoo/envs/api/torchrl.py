@@ -1,11 +1,11 @@
 """Workflows in TorchRL; importing this module tells it how our spaces look there.
 
     from flowzoo.envs.api.torchrl import pettingzoo_env
-    env = pettingzoo_env(voting_v0.env())       # a PettingZooWrapper; one group per agent
+    env = pettingzoo_env(voting_v0.env())       # a PettingZooWrapper; one group per role
     GymWrapper(gymnasium.make("flowzoo/Voting-v0"))     # works as it is, once this is imported
 
-Texts and chats are `NonTensor` entries: `td["aggregator_0", "observation", "messages"]`. Needs the
-package torchrl, which no extra of flowzoo brings.
+Texts and chats are `NonTensor` entries: `td["aggregator", "observation", "messages"]`, with a row
+for each agent of the role. Needs the package torchrl, which no extra of flowzoo brings.
 """
 
 from __future__ import annotations
@@ -102,8 +102,14 @@ def pettingzoo_env(env: AECEnv | ParallelEnv, **options: Any) -> PettingZooWrapp
     Args:
         env: the environment. Its infos hold texts, of which TorchRL would make tensors: they stay
             behind in `env.infos`.
-        options: of PettingZooWrapper; `use_mask` is true for an AEC environment, as it must be.
+        options: of PettingZooWrapper. By default `group_map` has a group for each role, and
+            `use_mask` is true for an AEC environment, as it must be.
     """
+    groups: dict[str, list[str]] = {}
+    core: Any = env.unwrapped
+    for agent, (role, _) in getattr(core, "aec", core).workflow.agents.items():
+        groups.setdefault(role, []).append(agent)
+    options = {"group_map": groups, **options}
     if isinstance(env, ParallelEnv):
         return PettingZooWrapper(ParallelWithoutInfos(env), **options)
     return PettingZooWrapper(WithoutInfos(env), **{"use_mask": True, **options})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,11 +13,39 @@ from flowzoo.agents import Completion, Roster
 from flowzoo.agents.policy import Batching, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.adapters.outside import one_agent, policies_of
-from flowzoo.baselines.adapters.trl_spec import TRLSpec, WorkflowToolSeat, workflow_reward
-from flowzoo.envs import EpisodeRecord
+from flowzoo.baselines.adapters.outside import policies_of
+from flowzoo.baselines.adapters.trl_spec import (
+    SeatError,
+    TRLSpec,
+    WorkflowToolSeat,
+    workflow_reward,
+)
+from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow
+from flowzoo.envs.script import Script
 from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Router(Workflow):
+    """A router sends every second problem to a specialist, and answers the others itself."""
+
+    name: ClassVar[str] = "router_v0"
+    roles: ClassVar[Mapping[str, int]] = {"router": 1, "specialist": 1}
+    again: str = ""
+    """Role of a message that comes before the specialist's second prompt; empty: no second one."""
+
+    def play(self, problem: Problem) -> Script:
+        """Ask the router, and perhaps the specialist."""
+        chat = [{"role": "user", "content": problem.text}]
+        reply = yield Ask("router_0", chat, self.task.answer)
+        if problem.index % 2:
+            reply = yield Ask("specialist_0", chat, self.task.answer)
+        if problem.index % 2 and self.again:
+            more = [{"role": self.again, "content": "new"}, {"role": "user", "content": "Again."}]
+            reply = yield Ask("specialist_0", more, self.task.answer)
+        grade = yield Grade(reply.strict, of=reply)
+        return Outcome(reply.strict, grade.score)
 
 
 class Spoken:
@@ -37,12 +66,14 @@ class Spoken:
 
 
 def ours(
-    spec: TRLSpec, index: int, sample: int, replies: Sequence[str]
+    spec: TRLSpec, index: int, sample: int, replies: Sequence[str], agent: str = ""
 ) -> tuple[EpisodeRecord, list[str]]:
     """The same episode by a rollout, and the prompts that the agent saw in it."""
     workflow, spoken = spec.workflow, Spoken(replies)
     rest = ScriptedPolicy(workflow, 0.5, spec.seed)
-    roster = Roster({**dict.fromkeys(workflow.role_counts(), rest), spec.agent: spoken})
+    roster = Roster(
+        {**dict.fromkeys(workflow.role_counts(), rest), agent or spec.agents[0]: spoken}
+    )
     job = EpisodeJob(get_problem(workflow.task, index, spec.split), sample)
     (record,) = Rollout(workflow, roster, seed=spec.seed).run([job])
     return record, spoken.asked
@@ -89,17 +120,96 @@ def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
     assert max(turns) > 1
 
 
+def test_a_chat_that_leaves_out_earlier_turns_is_handed_on() -> None:
+    spec = TRLSpec("eval_opt", "generator", others="scripted:0.5", turns="many", seed=1)
+    seat, replies = spec.make(), ["a", " b\n", "<think>no</think> c"]
+    assert isinstance(seat, WorkflowToolSeat)
+    shown = [seat.reset(index=2), *map(seat.reply, replies[:2])]
+    record, asked = ours(spec, 2, 0, replies)
+    assert shown == asked
+    third = [call for call in record.calls if call.agent == "generator_0"][2].messages
+    assert [message["content"] for message in third][1:-1] == ["b"], "the first turn is left out"
+    assert seat.reply(replies[2]) == "The episode is over."
+    assert workflow_reward([seat], [[{"role": "tool", "content": ""}]]) == [
+        record.returns["generator_0"]
+    ]
+
+
+def test_what_cannot_be_handed_on_ends_the_run_and_is_no_result_of_a_tool() -> None:
+    spec = TRLSpec(Router, "specialist", turns="many", again="assistant")
+    seat = spec.make()
+    assert isinstance(seat, WorkflowToolSeat)
+    seat.reset(index=1)
+    with pytest.raises(TypeError, match="`text` must be a string, got int"):
+        seat.reply(3)  # type: ignore[arg-type] - as a model may call it
+    with pytest.raises(SeatError, match=r"UsageError: specialist_0 was shown a chat \(assistant, "):
+        seat.reply("\\boxed{0}")
+    assert not issubclass(SeatError, Exception), "TRL hands those to the model"
+
+
+class Broken(Spoken):
+    """A server that is gone when it is asked a second time."""
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        if self.asked:
+            raise ConnectionError("the server is gone")
+        return await super().generate(requests)
+
+
+def test_a_policy_of_the_others_that_fails_ends_the_run() -> None:
+    others = {"evaluator": Broken(["\\boxed{Incorrect}"] * 9)}
+    seat = TRLSpec("eval_opt", "generator", others=others, turns="many").make()
+    assert isinstance(seat, WorkflowToolSeat)
+    seat.reset(index=2)
+    assert seat.reply("a").startswith("Review")
+    with pytest.raises(SeatError, match="the server is gone"):
+        seat.reply("b")
+
+
+def test_rows_in_which_a_role_is_not_asked_are_left_out() -> None:
+    spec = TRLSpec(Router, "specialist", problems=6)
+    with pytest.warns(UserWarning, match="3 of 6 rows are left out: specialist_0 would not be"):
+        rows = spec.rows
+    assert {row["index"] % 2 for row in rows} == {1}
+    seats = [spec.make(), spec.make()]
+    assert seats[0].reset(index=2) is None
+    assert seats[1].reset(**rows[0]) is not None
+    logged: dict[str, float] = {}
+    reply = [{"role": "assistant", "content": "\\boxed{0}"}]
+    paid = workflow_reward(seats, [reply, reply], log_metric=logged.__setitem__)
+    record, _ = ours(spec, rows[0]["index"], 0, ["\\boxed{0}"])
+    assert paid == [None, record.returns["specialist_0"]], "TRL leaves None out of the group"
+    assert logged == {"workflow_score": record.score}
+    assert seats[0].reset(**rows[0]) is not None
+    with pytest.raises(UsageError, match="specialist_0: asked in none of 1 episodes"):
+        _ = TRLSpec(Router, "specialist", problems=1).rows
+
+
+def test_a_role_of_several_agents_has_a_row_for_each() -> None:
+    spec = TRLSpec("voting", "generator", others="scripted:0.5", problems=2, seed=3)
+    rows = spec.rows
+    agents = ["generator_0", "generator_1", "generator_2"]
+    assert [row["agent"] for row in rows] == agents * 2
+    seat = spec.make()
+    for row in rows:
+        assert seat.reset(**row) is not None
+        (paid,) = workflow_reward([seat], ["\\boxed{1}"])
+        record, _ = ours(spec, row["index"], 0, ["\\boxed{1}"], row["agent"])
+        assert paid == record.returns[row["agent"]]
+        assert seat._play.record is not None
+        said = {call.agent: call.reply for call in seat._play.record.calls}
+        assert said == {call.agent: call.reply for call in record.calls}
+        assert said[row["agent"]] == "\\boxed{1}"
+
+
 def test_what_cannot_be_played_is_said() -> None:
-    with pytest.raises(UsageError, match=r"has 3 agents: name one, e\.g\. 'generator_0'"):
-        TRLSpec("voting", "generator")
     with pytest.raises(UsageError, match="unknown role or agent 'judge'"):
         TRLSpec("voting", "judge")
     with pytest.raises(UsageError, match="`problems` must be at least 1, got 0"):
         TRLSpec("voting", "aggregator", problems=0)
     spec = TRLSpec("voting", "generator_1")
     with pytest.raises(UsageError, match="generator_1 is answered from outside"):
-        policies_of(spec.workflow, {"generator_1": "scripted:1"}, "generator_1")
-    assert one_agent(spec.workflow, "generator_1") == "generator_1"
+        policies_of(spec.workflow, {"generator_1": "scripted:1"}, spec.agents)
     again = TRLSpec("eval_opt", "generator", others="scripted:0")
     for index in range(20):
         seat = again.make()

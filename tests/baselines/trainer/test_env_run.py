@@ -275,6 +275,22 @@ def test_an_environment_is_evaluated_by_name(
     assert "name either a workflow" in capsys.readouterr().err
 
 
+def test_an_environment_is_played_before_it_is_trained_in(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["play", "--env", f"{__file__}:make", "--policy", "pocket:math", "--max-tokens", "8"]
+    assert main([*words, "--prompts"]) == 0
+    shown = capsys.readouterr().out
+    assert "digits_v0/validation/0/0" in shown
+    assert "return/second_0" in shown
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workflow"] == "aec_v0"
+    assert main([*words, "--task", "math"]) == 2
+    assert "--task is a setting of tasks" in capsys.readouterr().err
+    assert main(["play"]) == 2
+    assert "name either a workflow, e.g. `flowzoo play voting`" in capsys.readouterr().err
+
+
 def tictactoe(root: Path, **changes: Any) -> TrainConfig:
     """The pocket model of arithmetic at tic-tac-toe, where a wrong move loses."""
     settings: dict[str, Any] = {
