@@ -109,6 +109,7 @@ def build_played(options: Options) -> Any:
     """
     from flowzoo.commands.problems import build_workflow
     from flowzoo.envs.external.workflow import make_aec_workflow
+    from flowzoo.envs.settings import add_setting
 
     if (options.workflow is None) == (options.env is None):
         raise UsageError("name either a workflow, e.g. `flowzoo eval voting`, or --env")
@@ -118,9 +119,9 @@ def build_played(options: Options) -> Any:
     for name in ("task", "data", "sandbox"):
         if getattr(problems, name) is not None:
             raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
-    return make_aec_workflow(
-        options.env, preset=problems.preset, seed=problems.seed, **problems.settings()
-    )
+    settings = problems.settings()
+    add_setting(settings, "max_calls", problems.max_calls)
+    return make_aec_workflow(options.env, preset=problems.preset, seed=problems.seed, **settings)
 
 
 def measure(
@@ -177,6 +178,7 @@ def json_settings(options: Options) -> dict[str, Any]:
         del settings["env"]  # as in evaluations from before there were any
     if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
         del settings["problems"]["skip_unusable"]
+    del settings["problems"]["max_calls"]  # episodes that end do not depend on it
     return settings
 
 

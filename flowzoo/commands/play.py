@@ -51,6 +51,7 @@ def run(options: Options) -> int:
     from flowzoo.commands.policies import check_roster, open_roster
     from flowzoo.commands.problems import build_workflow, grading_of
     from flowzoo.commands.shared import check_count
+    from flowzoo.commands.watchdog import watched
     from flowzoo.envs.tasks.guarded import get_problem
 
     check_count("n", options.n)
@@ -64,7 +65,7 @@ def run(options: Options) -> int:
         get_problem(workflow.task, index, split)
         for index in range(options.index, options.index + options.n)
     ]
-    with open_roster(workflow, options.policies, seed) as roster:
+    with open_roster(workflow, options.policies, seed) as roster, watched():
         if options.json:
             for record in Rollout(workflow, roster, seed=seed).run(
                 [EpisodeJob(p) for p in problems]
