@@ -51,7 +51,7 @@ def run(options: Options) -> int:
     from flowzoo.commands.policies import check_roster, open_roster
     from flowzoo.commands.problems import build_workflow, grading_of
     from flowzoo.commands.shared import check_count
-    from flowzoo.commands.watchdog import watched
+    from flowzoo.envs.episode.watchdog import watched
     from flowzoo.envs.tasks.guarded import get_problem
 
     check_count("n", options.n)

@@ -79,7 +79,7 @@ def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
         TimeRemainingColumn,
     )
 
-    from flowzoo.commands.watchdog import watched
+    from flowzoo.envs.episode.watchdog import watched
 
     columns = (
         TextColumn("{task.description}"),

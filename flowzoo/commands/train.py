@@ -289,7 +289,7 @@ def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]
     )
     from rich.text import Text
 
-    from flowzoo.commands.watchdog import watched
+    from flowzoo.envs.episode.watchdog import watched
 
     class Times(ProgressColumn):
         """The time that was taken and, before the end, what is likely to be left."""

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flowzoo.commands.watchdog import watched
 from flowzoo.envs import Ask, Episode, Outcome, Workflow
 from flowzoo.envs.api.registry import make_workflow
+from flowzoo.envs.episode.watchdog import watched
 
 pytestmark = pytest.mark.skipif(
     not hasattr(time, "pthread_getcpuclockid"), reason="no clock of a thread's CPU time"
