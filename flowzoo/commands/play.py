@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
@@ -65,7 +66,8 @@ def run(options: Options) -> int:
         get_problem(workflow.task, index, split)
         for index in range(options.index, options.index + options.n)
     ]
-    with open_roster(workflow, options.policies, seed) as roster, watched():
+    tell = partial(print, file=sys.stderr, flush=True)
+    with open_roster(workflow, options.policies, seed) as roster, watched(tell):
         if options.json:
             for record in Rollout(workflow, roster, seed=seed).run(
                 [EpisodeJob(p) for p in problems]

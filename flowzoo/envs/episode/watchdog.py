@@ -51,12 +51,8 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
     return None
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 @contextmanager
-def watched(tell: Callable[[str], None] = _tell, long_s: float = LONG_S) -> Iterator[None]:
+def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
     """Tell of every script that the main thread runs for `long_s` CPU seconds without a yield.
 
     Nothing where there is no clock of a thread's CPU time (macOS, Windows).
