@@ -156,6 +156,7 @@ def json_settings(options: Options) -> dict[str, Any]:
         del settings["env"]  # as in evaluations from before there were any
     if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
         del settings["problems"]["skip_unusable"]
+    del settings["problems"]["max_calls"]  # episodes that end do not depend on it
     return settings
 
 

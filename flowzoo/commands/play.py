@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from tyro import conf
@@ -54,6 +55,7 @@ def run(options: Options) -> int:
     from flowzoo.commands.policies import check_roster, open_roster
     from flowzoo.commands.problems import build_played, grading_of
     from flowzoo.commands.shared import check_count
+    from flowzoo.envs.episode.watchdog import watched
     from flowzoo.envs.tasks.guarded import get_problem
 
     check_count("n", options.n)
@@ -67,7 +69,8 @@ def run(options: Options) -> int:
         get_problem(workflow.task, index, split)
         for index in range(options.index, options.index + options.n)
     ]
-    with open_roster(workflow, options.policies, seed) as roster:
+    tell = partial(print, file=sys.stderr, flush=True)
+    with open_roster(workflow, options.policies, seed) as roster, watched(tell):
         if options.json:
             for record in Rollout(workflow, roster, seed=seed).run(
                 [EpisodeJob(p) for p in problems]

@@ -32,6 +32,8 @@ class ProblemOptions:
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
     skip_unusable: bool = False
     """Leave out rows of the data file that cannot be used (task code), instead of listing them."""
+    max_calls: int | None = None
+    """Most calls of an episode; a workflow that asks more is an error. Default: 1,000."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
 
@@ -57,6 +59,7 @@ def build_workflow(name: str, problems: ProblemOptions) -> Any:
     add_setting(settings, "data", problems.data)
     add_setting(settings, "sandbox", problems.sandbox)
     add_setting(settings, "skip_unusable", problems.skip_unusable or None)
+    add_setting(settings, "max_calls", problems.max_calls)
     return make_workflow(name, problems.task, **settings)
 
 
@@ -77,9 +80,9 @@ def build_played(
     for name in ("task", "data", "sandbox"):
         if getattr(problems, name) is not None:
             raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
-    return make_aec_workflow(
-        str(env), preset=problems.preset, seed=problems.seed, **problems.settings()
-    )
+    settings = problems.settings()
+    add_setting(settings, "max_calls", problems.max_calls)
+    return make_aec_workflow(str(env), preset=problems.preset, seed=problems.seed, **settings)
 
 
 def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:

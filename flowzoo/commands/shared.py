@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,10 @@ def check_run(folder: Path) -> None:
 
 @contextmanager
 def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
-    """A progress bar on stderr; yields what to call with every finished episode."""
+    """A progress bar on stderr; yields what to call with every finished episode.
+
+    A script that runs on without a yield is told of.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -88,6 +92,8 @@ def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
         TimeRemainingColumn,
     )
 
+    from flowzoo.envs.episode.watchdog import watched
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -97,7 +103,8 @@ def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
         TimeRemainingColumn(),
     )
     score = count = 0.0
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    with watched(partial(progress.print, soft_wrap=True, markup=False, highlight=False)), progress:
         bar = progress.add_task(label, total=total, note="")
 
         def advance(record: Any) -> None:

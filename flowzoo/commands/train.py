@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -293,6 +294,8 @@ def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]
     )
     from rich.text import Text
 
+    from flowzoo.envs.episode.watchdog import watched
+
     class Times(ProgressColumn):
         """The time that was taken and, before the end, what is likely to be left."""
 
@@ -308,7 +311,8 @@ def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]
         TextColumn("{task.fields[note]}"),
         Times(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    with watched(partial(progress.print, soft_wrap=True, markup=False, highlight=False)), progress:
         note = "evaluating the start" if done < 0 else ""
         bar = progress.add_task("training", total=steps, completed=max(0, done), note=note)
 

@@ -39,7 +39,8 @@ def add_setting(settings: dict[str, Setting], name: str, value: Setting) -> None
     if value is None:
         return
     if name in settings:
-        raise UsageError(f"--{name} and --options give {name!r} twice: leave one of them out.")
+        option = name.replace("_", "-")
+        raise UsageError(f"--{option} and --options give {name!r} twice: leave one of them out.")
     settings[name] = value
 
 

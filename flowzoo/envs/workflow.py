@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
-from flowzoo.envs.settings import check_number, plain_integers
+from flowzoo.envs.settings import check_number, check_whole, plain_integers
 from flowzoo.envs.tasks.task import KINDS, Problem, Task
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.reward.code.score import code_sandbox
@@ -35,6 +35,10 @@ Roles = Mapping[str, int | tuple[str, ...]]
 
 MOST_AGENTS = 1000
 """Of one role: far more than any workflow needs, and few enough to be made at once."""
+MOST_CALLS = 1000
+"""Calls of an episode, where `max_calls` is not given."""
+CALLS_PER_AGENT = 10
+"""As many for each agent, where a workflow has so many that this comes to more."""
 
 
 def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
@@ -152,6 +156,10 @@ class Workflow:
     episode_reward: EpisodeReward | None = None
     """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
     all the same. Agents see the grader's verdicts as ever."""
+    max_calls: int | None = field(default=None, kw_only=True)
+    """Most calls of an episode. A script that goes on after that has no end, which is a
+    WorkflowError; so are as many effects and notes, and at least 1,000, without a call in between.
+    None: see `call_limit`."""
 
     def __post_init__(self) -> None:
         """Check the settings that all workflows share."""
@@ -176,6 +184,8 @@ class Workflow:
             raise UsageError(f"local_weights: expected a tuple of two numbers, got {weights!r}.")
         for weight in weights:
             check_number("local_weights", weight, 0)
+        if self.max_calls is not None:
+            check_whole("max_calls", self.max_calls, 1)
 
     def _check_kind(self) -> None:
         """Raise `UsageError` unless the script understands the task's answers."""
@@ -296,6 +306,11 @@ class Workflow:
             for number, agent in enumerate(agents_of(role, agents))
         }
 
+    @cached_property
+    def call_limit(self) -> int:
+        """`max_calls`, or its default: 1,000, or ten for every agent where that is more."""
+        return self.max_calls or max(MOST_CALLS, CALLS_PER_AGENT * len(self.agents))
+
     def grading(self) -> Mapping[str, Any]:
         """What answers are graded and programs are run with, as plain values for a run's record.
 
@@ -324,7 +339,7 @@ class Workflow:
             name: plain_setting(value)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__
-            and name != "task"
+            and name not in ("task", "max_calls")  # which changes nothing of an episode that ends
             and not (name == "episode_reward" and value is None)  # hashes from before there was one
         }
         return {"workflow": self.name, "task": self.task.name, **plain}

@@ -9,11 +9,12 @@ from typing import Any
 from flowzoo.agents.names import role_of
 from flowzoo.agents.rollout.drivers import OpenTurn, with_answers
 from flowzoo.agents.rollout.engine import Response
-from flowzoo.envs import Call, EpisodeRecord, Message, Problem
+from flowzoo.envs import Call, EpisodeRecord, Message, Problem, WorkflowError
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.external.run import EnvRun
 from flowzoo.envs.external.text_env import TextEnv, chat
 from flowzoo.envs.script import Effect, EffectResult
+from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 
 
@@ -26,13 +27,28 @@ class AECDriver:
     """
 
     def __init__(
-        self, env: Any, problem: str, key: str, observe: Callable[[Any], list[Message]] = chat
+        self,
+        env: Any,
+        problem: str,
+        key: str,
+        observe: Callable[[Any], list[Message]] = chat,
+        max_calls: int = MOST_CALLS,
     ) -> None:
-        """Take over `env`; `problem` is the reference used in request keys."""
+        """Take over `env`.
+
+        Args:
+            env: the environment.
+            problem: the reference used in request keys.
+            key: names the episode.
+            observe: turns an observation into chat messages.
+            max_calls: most calls of an episode; an environment of flowzoo's has its own limit.
+        """
         self.problem = problem
         self._env, self._key, self._observe = env, key, observe
         self._run = EnvRun(TextEnv(env), problem)
         self._calls: list[Call] = []
+        own = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
+        self._max_calls = None if own else max_calls
         self._open: OpenTurn | None = None
         self._next()
 
@@ -40,6 +56,12 @@ class AECDriver:
         self._open = None
         turn = self._run.next_turn()
         if turn is not None:
+            if len(self._calls) == self._max_calls:
+                raise WorkflowError(
+                    f"{self._env} has been answered {self._max_calls:,} times and goes on: give it "
+                    "a limit of its own, e.g. max_cycles, or set max_calls=N to allow more",
+                    self.problem,
+                )
             messages = self._observe(turn.observation)
             quotes = tuple(call.reply for call in self._calls)
             call, role = len(self._calls), role_of(turn.agent)

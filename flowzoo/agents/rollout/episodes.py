@@ -31,6 +31,7 @@ from flowzoo.envs import (
 )
 from flowzoo.envs.external.text_env import chat
 from flowzoo.envs.tasks.task import Task
+from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 
 T = TypeVar("T")
@@ -240,13 +241,18 @@ class Rollout(Sampler):
         return RolloutBatch(records, [call for record in records for call in record.calls])
 
     async def arun_envs(
-        self, envs: Iterable[Any], observe: Callable[[Any], list[Message]] = chat
+        self,
+        envs: Iterable[Any],
+        observe: Callable[[Any], list[Message]] = chat,
+        max_calls: int = MOST_CALLS,
     ) -> list[EpisodeRecord]:
         """Drive AEC environments, already reset, through `last` and `step`.
 
         Args:
             envs: environments; the i-th is keyed as sample i of its problem.
             observe: turns an observation into chat messages.
+            max_calls: most calls of an episode, after which it counts as failed; an environment of
+                flowzoo's has its own limit.
         """
 
         def plays() -> Iterator[tuple[str, Play]]:
@@ -255,7 +261,7 @@ class Rollout(Sampler):
                 episode = getattr(core, "episode", None)
                 problem = episode.problem.id if episode is not None else str(env)
                 key = f"{problem}#{number}"
-                start = partial(AECDriver, env, problem, key, observe)
+                start = partial(AECDriver, env, problem, key, observe, max_calls)
                 yield key, drive(start, self.roster, self.seed, number)
 
         return await self._run(plays(), self._tell)

@@ -74,6 +74,7 @@ def make_training_workflow(config: TrainConfig) -> Workflow:
         UsageError: settings of tasks together with an environment, or what either refuses.
     """
     settings = read_settings(config.options)
+    add_setting(settings, "max_calls", config.max_calls)
     if config.env is not None:
         for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
             if getattr(config, name):

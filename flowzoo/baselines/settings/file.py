@@ -1,8 +1,10 @@
 """Settings of a run from a TOML file: one of the bundled ones by name, or any by path.
 
 A file holds fields of `TrainConfig` by name, flat; names, types and choices are checked. A table
-`[pocket]` in it holds what differs in a version for a laptop's CPU, asked for as `NAME@pocket`. The
-bundled files are the published runs; what the command line says wins over a file.
+`[pocket]` in it holds what differs in a version for a laptop's CPU, asked for as `NAME@pocket`;
+tables of other names are versions likewise, and an error where no version is asked for: their
+fields would be ignored. The bundled files are the published runs; what the command line says wins
+over a file.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import DataError, UsageError, unknown
 
 FOLDER = Path(__file__).parent / "configs"
+POCKET = "pocket"
+"""The variant that a file may have beside what it is read for."""
 
 
 def config_names() -> list[str]:
@@ -65,15 +69,29 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
     `workflow` is taken where the file names none.
 
     Raises:
-        UsageError: no such file or variant, or a field or value that `TrainConfig` does not have.
+        UsageError: no such file or variant, a variant that was not asked for, or a field or value
+            that `TrainConfig` does not have, in any of the file's variants.
         DataError: the file is not TOML.
     """
     stem, at, variant = name.partition("@")
     path, table = read_toml("config", stem, FOLDER)
+    if "cells" in table:
+        raise UsageError(f"{path} has [[cells]] and is a matrix: run it with `flowzoo matrix`")
     variants = {key: table.pop(key) for key in list(table) if isinstance(table[key], dict)}
     if at and variant not in variants:
         raise unknown(f"variant in {path}", variant, variants)
-    return from_table({"workflow": workflow} | table | variants.get(variant, {}), str(path))
+    table = {"workflow": workflow} | table
+    unasked = [key for key in variants if not at and key != POCKET]
+    if unasked:
+        raise UsageError(
+            f"the table [{unasked[0]}] in {path} is a variant that was not asked for: write its "
+            f"fields above all tables, or ask for it as {stem}@{unasked[0]}"
+        )
+    configs = {
+        key: from_table(table | fields, f"{path}, table [{key}]")
+        for key, fields in variants.items()
+    }
+    return configs[variant] if at else from_table(table, str(path))
 
 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:

@@ -37,6 +37,8 @@ class RunSettings:
     """Task the workflow works on; default: the workflow's own, e.g. math."""
     sandbox: SandboxName | None = None
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
+    max_calls: int | None = None
+    """Most calls of an episode; a workflow that asks more is an error. Default: 1,000."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
     `env`, arguments of its function as well."""

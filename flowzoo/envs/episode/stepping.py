@@ -27,7 +27,7 @@ from flowzoo.envs.script import (
     Truth,
 )
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.workflow import MOST_CALLS, Workflow
 from flowzoo.errors import UsageError, unknown
 
 LogEntry = str | EffectResult
@@ -41,8 +41,11 @@ class ScriptRun:
         "_buffer",
         "_counts",
         "_lone",
+        "_most_calls",
+        "_most_unasked",
         "_requested",
         "_script",
+        "_unasked",
         "asks",
         "done",
         "effects",
@@ -86,6 +89,10 @@ class ScriptRun:
         self._lone = False
         self._before = before
         self._requested: list[Effect] = []
+        self._unasked = 0
+        """Effects and notes that were yielded since the last call."""
+        self._most_calls = self._call_limit()
+        self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
         self._advance(None)
 
@@ -94,11 +101,21 @@ class ScriptRun:
         """Every effect requested so far; results stand in `log` in the same order."""
         return self._requested
 
+    def _call_limit(self) -> int:
+        """The workflow's limit; only one that was set holds beside `max_cycles`, which ends all."""
+        limit = self.workflow.call_limit
+        if self.max_cycles is None or self.workflow.max_calls is not None:
+            return limit
+        return max(limit, self.max_cycles * len(self.workflow.agents))
+
     def _advance(self, value: Any) -> None:
         """Send `value` into the script, and open what it yields next."""
         try:
             item = self._script.send(value)
             while type(item) is Truth or type(item) is InterimScore:
+                if self._unasked == self._most_unasked:
+                    break
+                self._unasked += 1
                 self._note(item)
                 item = self._script.send(None)
         except StopIteration as stop:
@@ -126,6 +143,8 @@ class ScriptRun:
     def _open(self, item: Any) -> None:
         kind = type(item)
         self._lone = kind is not list
+        if self._unasked == self._most_unasked and not self._asks(item):
+            raise self._endless("yielded", self._unasked, "effects or notes since its last call")
         if kind is Ask:
             self._open_phase([item])
             return
@@ -146,7 +165,19 @@ class ScriptRun:
                 f"effects; got {got}"
             )
 
+    def _asks(self, item: Any) -> bool:
+        """Whether the script yielded an Ask, or a list of them."""
+        return type(item) is Ask or (type(item) is list and bool(item) and type(item[0]) is Ask)
+
+    def _endless(self, verb: str, count: int, what: str) -> WorkflowError:
+        """The error for a script that goes on where its limit is reached."""
+        return self._failure(
+            f"{type(self.workflow).__name__}.play() has {verb} {count:,} {what} and goes on: let "
+            "its loop end, or set max_calls=N (--max-calls N) to allow more"
+        )
+
     def _open_effects(self, effects: list[Effect]) -> None:
+        self._unasked += 1
         for effect in effects:
             fault = effect_fault(effect)
             if type(effect) is Run and not self._may_run():
@@ -170,6 +201,9 @@ class ScriptRun:
             self.outcome = Outcome(score=0.0)
             self.done = self.truncated = True
             return
+        if len(self.turns) + len(asks) > self._most_calls:
+            raise self._endless("made", len(self.turns), "calls")
+        self._unasked = 0
         opened: list[Turn] = []
         known, counts = self.workflow.agents, self._counts
         call, phase, logged = len(self.turns), self.phases, len(self.log)

@@ -158,6 +158,11 @@ class AECWorkflow(Workflow):
                 "episodes cannot be compared: let everything random follow from the seed"
             )
 
+    @cached_property
+    def call_limit(self) -> int:
+        """`max_calls`; by default `max_steps` ends an episode."""
+        return self.max_calls or self.max_steps
+
     @property
     def pays_agents(self) -> bool:
         """Whether calls are judged by their agents' own returns."""

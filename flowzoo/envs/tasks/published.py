@@ -31,7 +31,7 @@ _PARTS = re.compile(
 )
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".gz")
+_FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,9 @@ def read_published(data: str) -> Published:
     if parts is None or not (is_folder or named) or _ends_like_a_file(parts["place"], is_folder):
         raise UsageError(
             f"data {data!r}: no such file or folder, and not a dataset id either. Expected the "
-            "path of an existing JSON Lines or Parquet file, a folder in the layout of the hub, or "
-            "an id such as 'org/name', 'org/name:config' or 'org/name:config@split#commit'."
+            "path of an existing JSON Lines, CSV, TSV or Parquet file, a folder in the layout of "
+            "the hub, or an id such as 'org/name', 'org/name:config' or "
+            "'org/name:config@split#commit'."
         )
     if is_folder and parts["revision"]:
         raise UsageError(

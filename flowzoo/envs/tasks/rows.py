@@ -1,13 +1,15 @@
 """Reading data files: one way for all tasks and layouts.
 
-JSON Lines, a JSON array (both gzipped, too), Parquet, and data sets of the hub (`published.py`)
-become numbered records (of an array, a "line" is an entry); a task's reader makes rows of them.
+JSON Lines, a JSON array, CSV and TSV (`tables.py`; all of these gzipped, too), Parquet, and data
+sets of the hub (`published.py`) become numbered records (of an array, a "line" is an entry); a
+task's reader makes rows of them.
 Every row is read and checked at once; the first bad one raises `DataError` with its line, or a
 reader lists them all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from flowzoo.envs.tasks.published import published_rows, read_published
+from flowzoo.envs.tasks.tables import SEPARATORS, table_records
 from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.errors import DataError, UsageError, missing_extra, unknown
 
@@ -73,7 +76,7 @@ def load(
     for some rows of it, `#commit` for a revision of an id. An existing path wins over an id.
 
     Args:
-        data: path of a JSON Lines or Parquet file or of a folder, or an id.
+        data: path of a JSON Lines, CSV, TSV or Parquet file or of a folder, or an id.
         reader: makes the rows; a function of a module, since it is part of the cache's key.
         layout: one of the reader's layouts, or `auto` to tell by the columns of the first row.
         columns: pairs that replace the layout's column names.
@@ -187,8 +190,11 @@ def read_columns(value: object) -> Columns:
 
 
 def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
-    if path.suffix == ".parquet":
+    suffix = Path(path.stem if path.suffix == ".gz" else path).suffix.lower()
+    if suffix == ".parquet" and path.suffix != ".gz":
         return _read_parquet(path)
+    if suffix in SEPARATORS:
+        return table_records(str(path), _content(path), SEPARATORS[suffix])
     return _read_json(path)
 
 
@@ -218,7 +224,10 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield line, json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {line}: not a JSON object ({error}).") from error
+            raise DataError(
+                f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end in "
+                ".csv, .tsv or .parquet."
+            ) from error
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
@@ -244,6 +253,42 @@ def check_layout(
     for key in columns:
         if key not in known:
             raise unknown("column key", key, known)
+
+
+def no_layout(
+    where: str,
+    record: Mapping[str, Any],
+    layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
+    needed: Sequence[str],
+) -> DataError:
+    """The error for a file whose first record fits none of `layouts`.
+
+    Args:
+        where: the record's place.
+        record: the record.
+        layouts: layout -> what it needs -> columns that may have it.
+        needed: what all layouts need, which columns can be named for.
+    """
+    expected = "; ".join(
+        f"{name}: " + ", ".join(column for group in groups.values() for column in group)
+        for name, groups in layouts.items()
+    )
+    words = ",".join(f"{key}:COLUMN" for key in needed)
+    mapping = ", ".join(f"{key!r}: ..." for key in needed)
+    return DataError(
+        f"{where}: no known layout has the columns {sorted(record)}. Expected {expected}; or name "
+        f"them with --options columns={words} (in Python columns={{{mapping}}})."
+    )
+
+
+def listed(value: Any) -> Any:
+    """`value`, or the list of texts that it writes as JSON, as cells of CSV files do."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):
+            items = json.loads(value)
+            if all(isinstance(item, str) for item in items):
+                return items
+    return value
 
 
 def objects(

@@ -40,6 +40,7 @@ from flowzoo.envs.testing.runs import (
     check_returns,
     check_seeds,
 )
+from flowzoo.envs.testing.slow_replies import check_ends, check_parsers
 from flowzoo.envs.testing.task_checks import TASK_CHECKS
 from flowzoo.envs.workflow import Workflow
 
@@ -50,11 +51,13 @@ __all__ = [
     "advance",
     "check_api",
     "check_budget",
+    "check_ends",
     "check_forks",
     "check_gold_leaks",
     "check_hostile",
     "check_isolation",
     "check_parallel",
+    "check_parsers",
     "check_phase_leaks",
     "check_returns",
     "check_seeds",
@@ -70,7 +73,9 @@ __all__ = [
 ]
 
 CHECKS = (
-    check_forks,  # first: of a script that is not pure the others say less
+    check_ends,  # first: with a script that does not end the others take long
+    check_parsers,
+    check_forks,  # of a script that is not pure those after it say less
     check_api,
     check_parallel,
     check_solo,
@@ -101,8 +106,9 @@ def check_workflow(workflow: Workflow) -> None:
 
 def check_task(task: Task) -> None:
     """Run every check of a task: items by index and seed, disjoint splits, prompts that do not
-    tell, a reference answer that scores 1, wrong and hostile answers that score and never raise,
-    batches that grade like single answers, copies in this process and in another.
+    tell, replies that are read in time whatever they repeat, a reference answer that scores 1,
+    wrong and hostile answers that score and never raise, batches that grade like single answers,
+    copies in this process and in another.
 
     Raises:
         AssertionError: naming the check and what is wrong, be it a requirement that does not hold

@@ -16,7 +16,11 @@ from flowzoo.envs.testing.playthrough import (
     sampled_reply,
     strict_warnings,
 )
+from flowzoo.envs.testing.time_limit import time_limit
 from flowzoo.envs.workflow import Workflow
+
+STEP_S = 20.0
+"""CPU seconds that this process may take for a step after a hostile reply."""
 
 
 def check_api(workflow: Workflow, cycles: int = 200) -> None:
@@ -74,4 +78,5 @@ def check_hostile(workflow: Workflow) -> None:
                 require(reward == reward and abs(reward) < 1e6, f"{name} reply: reward {reward}")
                 hostile = role is None or workflow.agents[agent][0] == role
                 reply = text if hostile else sampled_reply(workflow, "hostile", number)
-                env.step(None if terminated or truncated else reply)
+                with time_limit(f"the step of {agent} after the hostile reply {name!r}", STEP_S):
+                    env.step(None if terminated or truncated else reply)

@@ -39,6 +39,10 @@ HOSTILE = {
     "code": "```python\nprint(\x00\ud800)\n```",
     "fences": "```python\n" * 20_000,
     "long code": "```python\nx = 1" + "0" * 100_000 + "\n```",
+    "repeated letter": "a" * 60 + "!",
+    "repeated word": "word " * 60 + "!",
+    "repeated digit": "\\boxed{" + "1" * 60 + "!",
+    "repeated item": "[[" + "1, " * 60 + "!",
 }
 """Replies that models do produce and that must be scored, never raise."""
 

@@ -20,12 +20,16 @@ from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task
 from flowzoo.envs.testing.elsewhere import digests, expert_replies
 from flowzoo.envs.testing.playthrough import HOSTILE, pickled, require
+from flowzoo.envs.testing.slow_replies import check_readers
+from flowzoo.envs.testing.time_limit import time_limit
 from flowzoo.errors import UsageError
 
 LOOKS = 30
 """Problems of each split that the checks look at; fewer where grading is slow."""
 GRADED = 4
 """Problems whose answers are graded."""
+GRADING_S = 60.0
+"""CPU seconds that this process may take to grade a batch."""
 OWN_SPLITS = tuple(split for split in SPLITS if split != "all")
 
 
@@ -172,7 +176,8 @@ def check_grades(task: Task) -> None:
     by_index = {problem.index: problem for problem in problems}
     rows = [(by_index[index], answer) for index, answer in pairs]
     random.Random(0).shuffle(rows)
-    together = task.grade_batch([row[0] for row in rows], [row[1] for row in rows])
+    with time_limit(f"grade_batch() of {len(rows)} right, wrong and hostile answers", GRADING_S):
+        together = task.grade_batch([row[0] for row in rows], [row[1] for row in rows])
     require(
         len(together) == len(rows),
         f"grade_batch returned {len(together)} results for {len(rows)} answers",
@@ -261,6 +266,7 @@ TASK_CHECKS = (
     check_refusals,
     check_splits,
     check_prompts,
+    check_readers,
     check_reference,
     check_grades,
     check_classes,

@@ -456,6 +456,19 @@ def test_environments_of_others_are_driven_by_their_api(end):
     assert [call.reward for call in record.calls] == [2.0, 0.5, 2.0, 0.5]
 
 
+def test_an_environment_of_others_that_does_not_end_is_stopped():
+    engine = Rollout(None, Roster({"left": (policy := Recorded()), "right": policy}))
+    for limit in (4, 3):
+        env = Echo()
+        env.reset()
+        run = engine.arun_envs([env], max_calls=limit)
+        if limit == 4:  # as many as it takes
+            assert len(asyncio.run(run)[0].calls) == 4
+            continue
+        with pytest.raises(WorkflowError, match=r"answered 3 times and goes on: .* max_calls=N"):
+            asyncio.run(run)
+
+
 def test_an_observation_that_is_no_chat_says_what_to_pass():
     class Numbers(Echo):
         def observe(self, agent: str) -> Any:

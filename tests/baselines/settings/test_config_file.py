@@ -73,10 +73,38 @@ def test_what_the_paper_published_is_in_its_files() -> None:
 
 
 def test_a_variant_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None:
-    name = written(tmp_path, "lr = 1\nsteps = 7\nsharing = ['isolated']\n[tiny]\nsteps = 2\n")
-    config, tiny = load_config(name), load_config(f"{name}@tiny")
+    text = "lr = 1\nsteps = 7\nsharing = ['isolated']\n[pocket]\nsteps = 2\n"
+    name = written(tmp_path, text)
+    config, pocket = load_config(name), load_config(f"{name}@pocket")
     assert (config.lr, config.steps, config.sharing) == (1, 7, ("isolated",))
-    assert (tiny.lr, tiny.steps, tiny.sharing) == (1, 2, ("isolated",))
+    assert (pocket.lr, pocket.steps, pocket.sharing) == (1, 2, ("isolated",))
+    two = written(tmp_path, f"{text}[tiny]\nsteps = 1\n")
+    assert [load_config(f"{two}@{one}").steps for one in ("pocket", "tiny")] == [2, 1]
+
+
+def test_a_table_that_nobody_asked_for_is_refused(tmp_path: Path) -> None:
+    remedy = r"the table \[settings\] in .*own\.toml .*above all tables, or .*own\.toml@settings$"
+    name = written(tmp_path, "[settings]\nsteps = 3\n")
+    with pytest.raises(UsageError, match=remedy):
+        load_config(name)
+    with pytest.raises(UsageError, match=remedy):
+        command_line("--config", name)
+    assert load_config(f"{name}@settings").steps == 3
+    with pytest.raises(UsageError, match=r"own\.toml has \[\[cells\]\] .* `flowzoo matrix`"):
+        load_config(written(tmp_path, "[settings]\nsteps = 3\n[[cells]]\ntask = ['math']\n"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "asked"),
+    [("pocket", ""), ("pocket", "@tiny"), ("tiny", "@tiny"), ("tiny", "@pocket")],
+)
+def test_every_variant_of_a_file_is_checked(tmp_path: Path, wrong: str, asked: str) -> None:
+    names = ["pocket", "tiny"] if asked else ["pocket"]
+    fields = {name: "stepz" if name == wrong else "steps" for name in names}
+    text = "".join(f"[{name}]\n{field} = 2\n" for name, field in fields.items())
+    message = rf"unknown field in .*own\.toml, table \[{wrong}\] 'stepz'.*mean 'steps'"
+    with pytest.raises(UsageError, match=message):
+        load_config(written(tmp_path, text) + asked)
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,12 @@ BAD: list[tuple[type[Workflow], dict[str, Any], Callable[..., Any], str]] = [
     (LengthOfGold, {}, suite.check_gold_leaks, "a prompt depends on the gold answer"),
     (StopsWhenRight, {}, suite.check_truth_blindness, "depends on grades"),
     (PicksTheRightOne, {}, suite.check_truth_blindness, "depends on grades"),
-    (RaisesOnLongNumbers, {}, suite.check_hostile, "the parser of judge_0 raised ValueError"),
+    (
+        RaisesOnLongNumbers,
+        {},
+        suite.check_parsers,
+        "the parser .*number of judge_0 raised ValueError",
+    ),
     (RaisesOnSilence, {}, suite.check_hostile, "the judge said nothing"),
     (Counts, {}, suite.check_forks, "must not use clocks, globals"),
 ]
@@ -381,7 +386,7 @@ class Locked(MathTask):
         (Generous, "check_reference: a reply to .* that is to be wrong, .* scores 1.0"),
         (Ungenerous, "check_reference: the reference answer of .* scores 0.0"),
         (Percent, "check_[a-z]+: .*100.0"),
-        (Fragile, "check_grades: IndexError"),
+        (Fragile, r"check_readers: answer\(\) raised IndexError"),
         (Tells, "check_prompts: the prompt shows the gold answer"),
         (TakesAnything, r"check_refusals: problem\(-1, 'train'\) must raise a UsageError"),
         (Locked, "check_copies: it cannot be pickled"),

@@ -27,7 +27,7 @@ from flowzoo.errors import UsageError
 RULES: dict[str, tuple[Any, ...]] = {
     "copies": (testing.check_forks,),
     "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
-    "hostile": (testing.check_hostile,),
+    "hostile": (testing.check_ends, testing.check_parsers, testing.check_hostile),
     "leaks": (
         testing.check_phase_leaks,
         testing.check_gold_leaks,

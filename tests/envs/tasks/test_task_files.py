@@ -16,6 +16,8 @@ from flowzoo.errors import DataError, MissingExtraError, UsageError
 DATA = Path(__file__).parents[4] / "shared" / "data"
 GSM = {"question": "2+3?", "answer": "It is <<2+3=5>>5.\n#### 5"}
 
+PLAIN = {"question": "1+1?", "answer": "2"}
+
 
 def write(path: Path, *rows: Any) -> str:
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -111,6 +113,9 @@ def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
         (({"problem": "x", "answer": "{1"},), "line 1: answer '{1' is too long or its braces"),
         (({"problem": "x", "answer": "9" * 3_000},), "line 1: answer"),
         (({"foo": 1, "bar": 2},), r"line 1: no known layout has the columns \['bar', 'foo'\]"),
+        (({"foo": 1},), r"with --options columns=text:COLUMN,answer:COLUMN \(in Python columns="),
+        ((PLAIN, GSM), "line 2: column 'answer' has '####', and the first row's has none"),
+        ((PLAIN, {"question": "2+3?"}), "line 2: no answer in 'answer' and 'solution'"),
         (("",), "no rows"),
     ],
 )

@@ -36,7 +36,7 @@ from flowzoo.envs.tasks.code.layouts import (
     read_livecodebench,
     read_mbpp,
 )
-from flowzoo.envs.tasks.rows import Unusable, check_layout, first, objects, text_of
+from flowzoo.envs.tasks.rows import Unusable, check_layout, first, no_layout, objects, text_of
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.box.job import check_test
 
@@ -133,14 +133,7 @@ def _layout(
         told = ("text", "tests", "entry") if name == "humaneval" else ("text", "tests")
         if layout != "auto" or all(first(record, names[key]) is not None for key in told):
             return name, names
-    expected = "; ".join(
-        f"{name}: " + ", ".join(column for group in groups.values() for column in group)
-        for name, groups in _COLUMNS.items()
-    )
-    raise DataError(
-        f"{where}: no known layout has the columns {sorted(record)}. Expected {expected}; "
-        "or name them with columns={'text': ..., 'tests': ...}."
-    )
+    raise no_layout(where, record, _COLUMNS, ("text", "tests"))
 
 
 def _statement(where: str, record: dict[str, Any], columns: tuple[str, ...]) -> str:

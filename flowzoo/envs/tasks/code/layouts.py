@@ -17,7 +17,7 @@ from flowzoo.envs.tasks.code.contests import (
 )
 from flowzoo.envs.tasks.code.examples import docstring_examples
 from flowzoo.envs.tasks.code.io import io_tests
-from flowzoo.envs.tasks.rows import first
+from flowzoo.envs.tasks.rows import first, listed
 from flowzoo.errors import DataError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import CallTest, CheckTest, Test
@@ -102,7 +102,7 @@ def read_humaneval(
 def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text: str) -> CodeRow:
     """A task with asserts; the first is shown, and the function that it calls is the entry."""
     column = names["tests"][0]
-    value = first(record, names["tests"])
+    value = listed(first(record, names["tests"]))
     if not isinstance(value, list) or not value:
         raise DataError(f"{where}: column {column!r} is no list of asserts: {value!r:.80}.")
     asserts = _texts(where, column, value)
@@ -124,7 +124,8 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
     if not isinstance(entry, str):
         raise DataError(
             f"{where}: no function of column {names['solution'][0]!r} is called by the first test "
-            f"{asserts[0]!r:.80}; name a column that has its name with columns={{'entry': ...}}."
+            f"{asserts[0]!r:.80}; name a column that has its name with --options "
+            "columns=entry:COLUMN (in Python columns={'entry': ...})."
         )
     tests = tuple(CheckTest(code, setup=setup) for code in asserts)
     whole = record.get("test")
@@ -145,6 +146,7 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
 
 def _texts(where: str, column: str, value: Any) -> list[str]:
     """The texts of a column that holds one, a list of them, or nothing."""
+    value = listed(value)
     items = value if isinstance(value, list) else [] if value is None else [value]
     for item in items:
         if not isinstance(item, str):

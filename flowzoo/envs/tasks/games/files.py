@@ -48,7 +48,7 @@ def board_rows(
         if not all(isinstance(row, str) for row in rows) or not any(rows):
             raise DataError(
                 f"{where}: column {column!r}: expected a board as text or as a list of rows, "
-                f"got {value!r:.100}."
+                f"got {value!r:.100}; another column is named with --options columns=board:COLUMN."
             )
         try:
             made = game.instance([row.rstrip("\r") for row in rows], int(side))

@@ -20,7 +20,7 @@ from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask
 from flowzoo.envs.tasks.games.actions import joined, written
 from flowzoo.envs.tasks.games.files import BoardRow, board_rows
-from flowzoo.envs.tasks.rows import Columns, DataSource, data_source
+from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.sandbox.tier import SandboxName
@@ -96,8 +96,7 @@ class Game(DataTask[BoardRow]):
         check_choice("reward", self.reward, GameReward)
         plain_integers(self)
         check_seed(self.seed)
-        if isinstance(self.columns, Mapping):
-            object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))
+        object.__setattr__(self, "columns", read_columns(self.columns))
         if self.data is not None:
             self._check_file_options()
             object.__setattr__(self, "data", str(self.data))

@@ -5,6 +5,10 @@ r"""The layouts of mathematics files.
 | `gsm8k` | `question`                 | `answer`: solution, then `####` and the answer |
 | `math`  | `problem`                  | `answer`, else the last box of `solution`      |
 | `dapo`  | `prompt` (text or a chat)  | `reward_model.ground_truth`, else `answer`     |
+| `plain` | `question`                 | `answer`, else the last box of `solution`      |
+
+A file with `question` and `answer` is `gsm8k` if the answer of its first row has `####`, and
+`plain` if not.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from flowzoo.envs.tasks.rows import check_layout, first, objects, text_of
+from flowzoo.envs.tasks.rows import check_layout, first, no_layout, objects, text_of
 from flowzoo.errors import DataError
 from flowzoo.reward import extract, is_gradable
 
-MathLayout = Literal["auto", "gsm8k", "math", "dapo"]
+MathLayout = Literal["auto", "gsm8k", "math", "dapo", "plain"]
 
 _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
@@ -28,6 +32,7 @@ _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
         "answer": ("reward_model.ground_truth", "answer"),
         "solution": (),
     },
+    "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
 }
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 # The published DAPO prompts wrap the problem in an answer format that would contradict ours.
@@ -67,7 +72,7 @@ def _layout(
 ) -> tuple[str, dict[str, tuple[str, ...]]]:
     """The layout (told by the first record where it is `auto`) and its column names."""
     own = {key: (name,) for key, name in columns.items()}
-    candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math"]
+    candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
     for name in candidates:
         names = {**_DEFAULT_COLUMNS[name], **own}
         text, answer = first(record, names["text"]), first(record, names["answer"])
@@ -76,14 +81,7 @@ def _layout(
         is_match = text is not None and is_marked and (answer is not None or solution is not None)
         if is_match or layout != "auto":
             return name, names
-    expected = "; ".join(
-        f"{name}: " + ", ".join(column for group in groups.values() for column in group)
-        for name, groups in _DEFAULT_COLUMNS.items()
-    )
-    raise DataError(
-        f"{where}: no known layout has the columns {sorted(record)}. Expected {expected}; "
-        "or name them with columns={'text': ..., 'answer': ...}."
-    )
+    raise no_layout(where, record, _DEFAULT_COLUMNS, ("text", "answer"))
 
 
 def _row(
@@ -97,8 +95,16 @@ def _row(
     if layout == "gsm8k":
         worked, mark, answer = (answer or "").rpartition("####")
         if not mark:
-            raise DataError(f"{where}: column {names['answer'][0]!r} has no '####' and answer.")
+            raise DataError(
+                f"{where}: column {names['answer'][0]!r} has no '####' and answer, as in the "
+                "layout gsm8k; answers alone are layout=plain."
+            )
         solution = solution or _ANNOTATION.sub("", worked).strip()
+    if layout == "plain" and "####" in (answer or ""):
+        raise DataError(
+            f"{where}: column {names['answer'][0]!r} has '####', and the first row's has none: a "
+            "file with '####' in every answer is layout=gsm8k."
+        )
     if layout == "dapo":
         text = _DAPO_FOOT.sub("", _DAPO_HEAD.sub("", text, count=1))
     gold = (answer or "").strip() or (extract(solution) or "")

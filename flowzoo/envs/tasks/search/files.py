@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from flowzoo.envs.tasks.rows import DataSource, data_source, load, objects, reload
+from flowzoo.envs.tasks.rows import DataSource, data_source, listed, load, objects, reload
 from flowzoo.envs.tasks.search.index import Bm25
 from flowzoo.errors import DataError
 from flowzoo.reward.text.qa import normalise
@@ -49,14 +49,15 @@ def question_rows(
         text = record.get("question")
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{where}: column 'question' is missing or blank.")
-        given = next((record[name] for name in _ANSWERS if record.get(name) is not None), None)
-        golds = _texts(given)
+        name = next((name for name in _ANSWERS if record.get(name) is not None), None)
+        given = None if name is None else record[name]
+        golds = _texts(given if name == "answer" else listed(given))
         if not golds or not all(map(normalise, golds)):
             raise DataError(
                 f"{where}: expected a text or a list of texts in one of {', '.join(_ANSWERS)}, "
                 f"with a word in each; got {given!r:.100}."
             )
-        yield QuestionRow(line, text.strip(), golds, _texts(record.get("gold_ids")))
+        yield QuestionRow(line, text.strip(), golds, _texts(listed(record.get("gold_ids"))))
 
 
 def _texts(value: Any) -> tuple[str, ...]:

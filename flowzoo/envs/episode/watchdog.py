@@ -1,0 +1,87 @@
+"""A line on stderr for a script that runs on without a yield.
+
+Calls and effects are counted (`max_calls`); what happens between two yields is the script's own
+Python code, which nothing can end safely: another thread cannot stop it, and an exception raised
+into it from a signal would meet `except` clauses and locks of libraries half-way. So it is told of,
+with its class and line, and Ctrl-C ends the command.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+from flowzoo.envs.episode.stepping import ScriptRun
+from flowzoo.envs.workflow import Workflow
+
+LONG_S = 10.0
+"""CPU seconds between two yields after which a script is told of."""
+_LOOK_S = 1.0
+"""Seconds between two looks."""
+
+
+class RunningScript(NamedTuple):
+    """A script that the main thread is in."""
+
+    advance: FrameType
+    """Runs the script to its next yield: the same one as before means no yield in between."""
+    name: str
+    """`Class.play`."""
+    file: str
+    line: int
+
+
+def running_script(frame: FrameType | None) -> RunningScript | None:
+    """The script that a thread whose newest frame is `frame` is in, or None."""
+    inner: FrameType | None = None
+    while frame is not None:
+        if frame.f_code is ScriptRun._advance.__code__:
+            if inner is None:
+                return None
+            code = inner.f_code
+            return RunningScript(frame, code.co_qualname, code.co_filename, inner.f_lineno)
+        if frame.f_code is not Workflow.script.__code__:
+            inner = frame
+        frame = frame.f_back
+    return None
+
+
+@contextmanager
+def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
+    """Tell of every script that the main thread runs for `long_s` CPU seconds without a yield.
+
+    Nothing where there is no clock of a thread's CPU time (macOS, Windows).
+    """
+    main = threading.main_thread()
+    if not hasattr(time, "pthread_getcpuclockid") or threading.current_thread() is not main:
+        yield
+        return
+    over = threading.Event()
+    args = (over, tell, long_s, main.ident)
+    watcher = threading.Thread(target=_watch, args=args, name="script watchdog", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(over: threading.Event, tell: Callable[[str], None], long_s: float, thread: int) -> None:
+    clock = time.pthread_getcpuclockid(thread)
+    since, seen, told = 0.0, None, None
+    while not over.wait(min(_LOOK_S, long_s / 4)):
+        script, now = running_script(sys._current_frames().get(thread)), time.clock_gettime(clock)
+        if script is None or script.advance is not seen:
+            since, seen = now, None if script is None else script.advance
+        elif now - since >= long_s and told is not seen:
+            told = seen
+            tell(
+                f"note: {script.name}() ({script.file}, line {script.line}) has run for "
+                f"{now - since:.0f} s without a yield: if its loop has no end, Ctrl-C ends this"
+            )

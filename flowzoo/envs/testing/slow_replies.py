@@ -1,0 +1,95 @@
+"""That no reply makes a parser run for ever, and that no script does.
+
+A regular expression with nested repetitions, `(a+)+$`, takes time exponential in the length of a
+reply that almost matches: a model that repeats itself finds it, and training hangs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.tasks.task import Task
+from flowzoo.envs.testing.elsewhere import expert_replies
+from flowzoo.envs.testing.playthrough import HOSTILE, advance, play_out, problem_at, sampled_reply
+from flowzoo.envs.testing.time_limit import time_limit
+from flowzoo.envs.workflow import Workflow
+from flowzoo.reward.visible import strip_thinking
+
+UNITS = ("a", "1", "word ", "1, ", " ", "\n", "\\", "{", "[", "(", '"', "*", "-", "<a>", "x = 1\n")
+"""Repeated in replies: what nested repetitions match in many ways."""
+OPENINGS = ("", "\\boxed{", "<answer>", "Answer: ", "```python\n", '{"answer": "', "[[")
+"""What parsers look for first."""
+LIMIT_S = 5.0
+"""CPU seconds that a parser may take for one reply; those of flowzoo's own tasks take milliseconds
+for a megabyte."""
+_TIMES, _CUTS = 60, 24
+_PART = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+def repetitions(reply: str = "") -> Iterator[str]:
+    """Replies that repeat one thing to the end and then break off, or end as no pattern expects.
+
+    They begin as parsers expect it: with an opening, or with a part of `reply`.
+    """
+    ends = [match.end() for match in _PART.finditer(reply)]
+    heads = [*OPENINGS, *(reply[:end] for end in ends[:: max(1, len(ends) // _CUTS)])]
+    for head in dict.fromkeys(heads):
+        for unit in UNITS:
+            for end in ("", "!", "\x00"):
+                yield head + _TIMES * unit + end
+
+
+def check_ends(workflow: Workflow) -> None:
+    """Scripts end, within `max_calls` calls."""
+    for number in range(2):
+        play_out(Episode(workflow, problem_at(workflow, number)), "ends", number)
+
+
+def check_parsers(workflow: Workflow) -> None:
+    """The parsers of every agent's first ask read any reply, and within `LIMIT_S` of CPU time."""
+    problem = problem_at(workflow, 0)
+    replies = (*expert_replies(workflow.task, problem), sampled_reply(workflow, "parsers"))
+    episode, seen = Episode(workflow, problem), set[str]()
+    advance(episode)
+    while not episode.done:
+        for turn in episode.waiting:
+            role = workflow.agents[turn.agent][0]
+            for parser in {turn.parse, turn.lenient} - {None} if role not in seen else ():
+                read_all(f"the parser {function_name(parser)} of {turn.agent}", parser, replies)
+            seen.add(role)
+            episode.reply(turn.agent, sampled_reply(workflow, "parsers", turn.call))
+        advance(episode)
+
+
+def check_readers(task: Task) -> None:
+    """`answer` and `answer_lenient` read any reply, and within `LIMIT_S` of CPU time."""
+    problem = task.problem(0, "train")
+    for name in ("answer", "answer_lenient"):
+        read_all(f"{name}()", getattr(task, name), expert_replies(task, problem) or [""])
+
+
+def read_all(subject: str, parser: Any, replies: Sequence[str]) -> None:
+    """Let a parser read hostile replies and repetitions that begin like `replies`.
+
+    Raises:
+        AssertionError: it is too slow for one, or raises.
+    """
+    texts = chain(HOSTILE.values(), *map(repetitions, replies))
+    for text in dict.fromkeys(map(strip_thinking, texts)):
+        with time_limit(f"{subject}, given {text!r:.80},", LIMIT_S):
+            try:
+                parser(text)
+            except Exception as error:
+                raise AssertionError(f"{subject} raised {error!r} for {text!r:.80}") from error
+
+
+def function_name(function: Any) -> str:
+    """The name of a function, also where some of its arguments are given."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", type(function).__name__)

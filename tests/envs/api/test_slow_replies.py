@@ -1,0 +1,97 @@
+"""Parsers with regular expressions that take exponential time are found, and named."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from flowzoo.envs import Ask, Outcome, Workflow
+from flowzoo.envs.api.registry import make_workflow
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.testing import check_task, check_workflow, slow_replies
+from flowzoo.envs.testing.time_limit import time_limit
+
+PATTERNS = (
+    r"(a+)+$",
+    r"(\w+\s?)*$",
+    r"\\boxed\{((?:[^{}]+|\{[^{}]*\})*)\}$",
+    r"<answer>(\s*.*\s*)*</answer>",
+    r"(\[(\s*\d+,?)+\]?)+$",
+    r"Answer: ((\d+)+,?)+$",
+    r"```python\n((.*\n)*)*```",
+    r"So it is ([a-z]+)*\.",
+)
+
+
+@dataclass(frozen=True)
+class SlowTask(MathTask):
+    """Reads answers with a pattern."""
+
+    pattern: str = ""
+
+    def answer(self, text: str) -> str | None:
+        read = super().answer(text)
+        return read if re.search(self.pattern, text) is None or read else None
+
+    def solve(self, problem: Any, rng: Any, right: bool) -> str:
+        return f"So it is x. {super().solve(problem, rng, right)}"
+
+
+@dataclass(frozen=True)
+class SlowWorkflow(Workflow):
+    """A judge with a parser of its own."""
+
+    name: ClassVar[str] = "slow_v0"
+    roles: ClassVar[Mapping[str, int]] = {"writer": 1, "judge": 1}
+
+    def play(self, problem: Any) -> Any:
+        yield Ask("writer_0", problem.text, self.task.answer)
+        final = yield Ask("judge_0", problem.text, read_letters)
+        return Outcome(final.strict)
+
+
+def read_letters(text: str) -> str | None:
+    """The letters of a reply."""
+    match = re.match(r"(a+)+$", text)
+    return match[0] if match else None
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_replies, "LIMIT_S", 0.3)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_task_whose_parser_never_ends_is_caught(pattern: str) -> None:
+    with pytest.raises(AssertionError, match=r"check_readers: answer\(\), given .* of CPU time"):
+        check_task(SlowTask(pattern=pattern))
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_a_workflow_whose_parser_never_ends_is_caught() -> None:
+    said = r"slow_v0, check_parsers: the parser read_letters of judge_0, given .* of CPU time"
+    with pytest.raises(AssertionError, match=said):
+        check_workflow(make_workflow(SlowWorkflow))
+
+
+def test_a_parser_that_swallows_everything_is_caught() -> None:
+    def stubborn() -> None:
+        try:
+            re.match(r"(a+)+$", "a" * 60 + "!")
+        except BaseException:
+            return
+
+    said = r"^stubborn takes more than 0\.2 s of CPU time"
+    with pytest.raises(AssertionError, match=said), time_limit("stubborn", 0.2):
+        stubborn()
+
+
+def test_time_that_others_take_does_not_count() -> None:
+    with time_limit("sleeping", 0.2):
+        time.sleep(0.5)
