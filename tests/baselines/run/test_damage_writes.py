@@ -52,6 +52,7 @@ def test_a_disk_that_is_full(
     said = str(stopped.value)
     assert file in said
     assert "\n" not in said
+    assert "inline_container" not in said, "of torch"
     measured |= what_was_measured(root)
     train(small_run(root))
     assert measured.lost_in(root) == 0
