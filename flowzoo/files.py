@@ -23,6 +23,9 @@ _GONE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
 """Errors of reading that say that what was there is gone. Others (a permission, too many open
 files) say nothing about the file, and the file is whole once they are mended."""
 
+_IN_THE_WAY = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
+"""Errors of writing that say that something of another kind is there."""
+
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
@@ -51,9 +54,12 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        what = "mend this (is the disk full?)"
+        if error.errno in _IN_THE_WAY:
+            what = "move away what is in its place"
         raise SaveError(
             f"{path} could not be written: {error.strerror or error}. What was written before is "
-            "whole: mend this (is the disk full?), and repeat the command."
+            f"whole: {what}, and repeat the command."
         ) from error
 
 

@@ -25,6 +25,7 @@ from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.follower import RunFollower
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.random_state import random_state, seed_random, set_random_state
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.state import RunState
 
@@ -71,7 +72,9 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
         state = _new_state(plan, backend)
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)
+        seed_random(config.seed)
         sampled = state.resume(run, backend)
+        drawn = random_state()
         here = {name: one for name, one in state.learners.items() if isinstance(one, Learner)}
         engines = open_engines(config, state.trained, here, held_out, plan.budgets.reply)
         draws = StepDraws(plan, engines, state.stream, run.failures)
@@ -96,6 +99,7 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
             else MetricLogger(run.root, config, state.step, state.history)
         )
         opened.callback(board.close)
+        set_random_state(drawn)  # engines may have drawn while they started
         return RunParts(
             plan, backend, run, board, state, engines, draws, batches, evaluation,
             close=opened.pop_all().close,

@@ -137,7 +137,7 @@ class RunState:
             keep=CheckpointRetention(config.keep_last, every=config.keep_every),
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
             texts={ahead.FILE: ahead.to_text(sampled)} if sampled else {},
-            metrics=self.history,
+            marks=backend.once(run.marks),
             backend=backend,
         )
 

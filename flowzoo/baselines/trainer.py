@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowzoo.baselines.assemble import learner_notes
-from flowzoo.baselines.backends.backend import LearnersLostError
+from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import silences
@@ -39,11 +39,15 @@ from flowzoo.baselines.metrics import (
 from flowzoo.baselines.opening import RunParts, open_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Call
+from flowzoo.errors import FlowzooError
 
 logger = logging.getLogger("flowzoo")
 
 MOST_LOSSES = 3
 """How often in a row learners may be lost without a checkpoint in between."""
+AGAIN_S = 20.0
+"""Wait before learners that were lost while they started are started again: a node that was taken
+away is gone for longer than one start."""
 
 
 class Trainer:
@@ -265,14 +269,26 @@ class Trainer:
                 self._told.add(one.cause)
                 logger.warning(one.text)
 
-    def _open_again(self, lost: LearnersLostError) -> None:
-        """Go on from the last checkpoint, as the same command would in another process."""
-        self._losses += 1
-        if self._losses > MOST_LOSSES:
-            raise lost
-        logger.warning("%s, and this one does so by itself", lost)
+    def _open_again(self, lost: FlowzooError) -> None:
+        """Go on from the last checkpoint, as the same command would in another process.
+
+        Learners that are lost on the way there count as any others do.
+
+        Raises:
+            LearnersLostError: this has happened too often.
+            NoRoomError: likewise, and the cluster has no room for them any more.
+        """
         self.close()
-        self._take(open_run(self._asked, restart=False))
+        while True:
+            self._losses += 1
+            if self._losses > MOST_LOSSES:
+                raise lost
+            logger.warning("%s; this run goes on by itself (loss %d)", lost, self._losses)
+            try:
+                return self._take(open_run(self._asked, restart=False))
+            except (LearnersLostError, NoRoomError) as again:
+                lost = again
+            time.sleep(AGAIN_S)
 
 
 def train(

@@ -32,7 +32,7 @@ class Options:
     config: str = ""
     """Settings from a file, as for `flowzoo train`."""
     gpus: int = 1
-    """Number of GPUs, at most 8 of which train one policy."""
+    """Number of GPUs."""
     gpu_gib: float = 80.0
     """Memory of each in GiB."""
     measured: tuple[Path, ...] = ()
@@ -75,17 +75,23 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
     from flowzoo.baselines.sizing.hours import hours, read_rates, run_tokens
     from flowzoo.baselines.sizing.layouts import SPARE
 
-    room = int(options.gpu_gib * GIB * (1 - SPARE))
+    size = int(options.gpu_gib * GIB)
+    room = int(size * (1 - SPARE))
     rates = read_rates(options.measured, sizes.plan.workflow.name)
     tokens = run_tokens(sizes)
     layouts = []
-    for one in sizes.layouts(options.gpus, int(options.gpu_gib * GIB)):
+    thinner = sizes.layouts(options.gpus, size, role_gradients=False)
+    for one, less in zip(sizes.layouts(options.gpus, size), thinner, strict=True):
         sampling, learning = hours(tokens, rates, one.ranks)
         layouts.append(
             {
                 "training": one.training, "ranks": one.ranks, "shard": one.shard,
                 "learner_bytes": one.learner, "bytes": dict(one.needs),
-                "fits": {place: size <= room for place, size in one.needs.items()},
+                "fits": {place: one.fits(place, room) for place in one.needs},
+                "fits_without_role_gradients": {
+                    place: less.fits(place, room) for place in less.needs
+                },
+                "engine_gpus": one.engine_gpus,
                 "sampling_hours": sampling, "learning_hours": learning,
                 "chosen": is_chosen(one, options.settings),
             }
@@ -93,10 +99,13 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
     return {
         "workflow": sizes.plan.workflow.name,
         "gpus": options.gpus,
-        "gpu_bytes": int(options.gpu_gib * GIB),
+        "gpu_bytes": size,
         "spare": SPARE,
         "policies": {name: policy_numbers(sizes, name) for name in sizes.plan.names},
         "layouts": layouts,
+        "shard_full_refused": sizes.unsharded or None,
+        "activations_unknown": dict(sizes.uncounted),
+        "tokenizer_unknown": sorted(sizes.lent),
         "gangs": [gang_numbers(sizes, gang, room) for gang in sizes.gangs],
         "tokens": tokens._asdict(),
         "reply_tokens": sizes.plan.budgets.reply,
@@ -107,9 +116,11 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
 def gang_numbers(sizes: RunSizes, gang: GangPlan, room: int) -> dict[str, Any]:
     """What there is to say of learner workers; `room` are the bytes of a GPU that may be used."""
     gpus, size = sizes.learner_gpus, sizes.gang(gang)
+    counted = all(sizes.activations(one, sizes.training) is not None for one in gang.policies)
+    fits = (size <= gpus * room and (counted or None)) if gpus else None
     return {
         "policies": list(gang.policies), "workers": gang.workers, "gpus": gpus * gang.workers,
-        "learner_bytes": size, "fits": size <= gpus * room if gpus else None,
+        "learner_bytes": size, "fits": fits,
     }  # fmt: skip
 
 
@@ -147,8 +158,8 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
             "learning": dict(memory.learning),
             "optimiser_step": memory.step,
             "peak": memory.peak,
-            "activation_bytes_per_token": kept.kept(1, again=False),
-            "checkpointed_bytes_per_token": kept.kept(1, again=True),
+            "activation_bytes_per_token": kept and kept.kept(1, again=False),
+            "checkpointed_bytes_per_token": kept and kept.kept(1, again=True),
         }
     return numbers
 
@@ -186,6 +197,11 @@ def gib(size: float | None) -> str:
     return f"{size / GIB:,.2f} GiB" if size >= GIB / 10 else f"{size / 2**20:,.2f} MiB"
 
 
+def short_gib(size: int) -> str:
+    """Bytes in GiB without the unit, with a decimal where there is room for one."""
+    return f"{size / GIB:,.{0 if size >= 100 * GIB else 1}f}"
+
+
 def policy_table(names: str, one: dict[str, Any]) -> Any:
     """The parts of the memory of policies that are alike."""
     from rich.table import Table
@@ -218,7 +234,8 @@ def policy_table(names: str, one: dict[str, Any]) -> Any:
             ("activation_bytes_per_token", "activations of a token"),
             ("checkpointed_bytes_per_token", "… with --gradient-checkpointing"),
         ):
-            table.add_row(what, *(f"{one[kind][key] / 1024:,.0f} KiB" for kind in kinds))
+            counts = [one[kind][key] for kind in kinds]
+            table.add_row(what, *("?" if n is None else f"{n / 1024:,.0f} KiB" for n in counts))
         table.add_row(
             "weights that a sync sends", *(gib(one["sync_bytes"][kind]) for kind in kinds)
         )
@@ -281,16 +298,28 @@ def layout_table(found: dict[str, Any]) -> Any:
         for place in places:
             size = one["bytes"].get(place)
             fits = one["fits"].get(place)
-            text = "-" if size is None else f"{size / GIB:,.1f} {'yes' if fits else 'no'}"
-            cells.append(text if size is None else f"[{'green' if fits else 'red'}]{text}[/]")
+            if size is None:
+                cells.append("-")
+                continue
+            color, word = _WORDS[fits]
+            spread = one["engine_gpus"] if place == "split, own GPUs" else 1
+            times = f"×{spread}" if spread > 1 else ""
+            cells.append(f"[{color}]{short_gib(size)} {word}{times}[/]")
         parts = (one["sampling_hours"], one["learning_hours"])
         hours = "?" if None in parts else f"{sum(parts):,.1f}"
         mark = "* " if one["chosen"] else ""
         table.add_row(
-            mark + one["training"], str(one["ranks"]), one["shard"],
-            f"{one['learner_bytes'] / GIB:,.1f}", *cells, hours,
+            mark + one["training"], str(one["ranks"]), one["shard"] + _dagger(one, found),
+            short_gib(one["learner_bytes"]), *cells, hours,
         )  # fmt: skip
     return table
+
+
+_WORDS = {True: ("green", "yes"), False: ("red", "no"), None: ("yellow", "?")}
+
+
+def _dagger(layout: dict[str, Any], found: dict[str, Any]) -> str:
+    return "†" if layout["shard"] == "full" and found["shard_full_refused"] else ""
 
 
 def remarks(found: dict[str, Any]) -> list[str]:
@@ -312,4 +341,36 @@ def remarks(found: dict[str, Any]) -> list[str]:
                 f"tokens {what} per second: unknown; benchmarks/gpu/{script}.py --json FILE "
                 "measures it, and --measured FILE takes it"
             )
-    return said + [f"measured: {line}" for line in rates["said"]]
+    return said + layout_remarks(found) + [f"measured: {line}" for line in rates["said"]]
+
+
+def layout_remarks(found: dict[str, Any]) -> list[str]:
+    """Remarks on the table of layouts, as far as they concern this one."""
+    said = []
+    layouts = found["layouts"]
+    if found["shard_full_refused"] and any(one["shard"] == "full" for one in layouts):
+        said.append(f"† a run refuses it as the settings are: {found['shard_full_refused']}")
+    if any(one["engine_gpus"] > 1 for one in layouts):
+        said.append(
+            "×N: every engine spread over N GPUs, with --backend ray --placement split and "
+            "--rollout-gpus N times the engines"
+        )
+    for model, why in found["activations_unknown"].items():
+        said.append(
+            f"? without activations, which are unknown of {model} ({why}): it may fit or not"
+        )
+    fewer = [one for one in layouts if one["fits_without_role_gradients"] != one["fits"]]
+    if fewer:
+        names = ", ".join(
+            f"{one['training']} on {one['ranks']} ranks, shard {one['shard']}" for one in fewer
+        )
+        said.append(
+            "with --no-role-gradients, which keeps no gradient of each role, more places fit: "
+            + names
+        )
+    for model in found["tokenizer_unknown"]:
+        said.append(
+            f"no tokenizer of {model} is here to say whether it thinks: replies are taken to be "
+            "those of a model that does not, unless --max-tokens gives their length"
+        )
+    return said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import json
 import logging
@@ -139,6 +138,7 @@ def tell_memory(config: TrainConfig) -> None:
     """Before anything is loaded, what a run on a GPU will take of its memory, as far as is known.
 
     A model that has to be downloaded first has no shape yet, and wrong settings are said elsewhere.
+    What cannot be counted is said to be unknown, and never ends a run.
     """
     if config.device == "cpu" or config.learner_workers:
         return
@@ -148,11 +148,18 @@ def tell_memory(config: TrainConfig) -> None:
         return
     quiet_transformers()
     from flowzoo.baselines.sizing.layouts import RunSizes
+    from flowzoo.baselines.sizing.shape import UncountedError
 
     ranks = int(os.environ.get("WORLD_SIZE", 1)) if config.backend == "torchrun" else 1
     room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    with contextlib.suppress(UsageError):
-        print(RunSizes(config).said(ranks, room), file=sys.stderr, flush=True)
+    try:
+        line = RunSizes(config).said(ranks, room)
+    except Exception as error:  # whatever a family that is built in another way stumbles over
+        if isinstance(error, UsageError) and not isinstance(error, UncountedError):
+            return
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        line = f"memory: unknown ({reason:.200})"
+    print(line, file=sys.stderr, flush=True)
 
 
 def tell_start(trainer: Trainer) -> None:

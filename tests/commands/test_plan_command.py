@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,11 @@ from flowzoo.cli import main
 from flowzoo.commands import train
 
 GIB = 2**30
+LLAMA_70B = {
+    "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
+    "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False,
+}  # fmt: skip
 WORDS = ["plan", "voting", "--model", "qwen3:0.6B", "--gpus", "2", "--gpu-gib", "24"]
 
 
@@ -69,6 +75,35 @@ def test_a_plan_says_what_each_gang_of_learner_workers_holds(
     assert "nobody would learn aggregator" in capsys.readouterr().err
 
 
+def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
+    words = ["--model", str(tmp_path), "--gpus", "32", "--gpu-gib", "72", "--max-prompt", "3072"]
+    low = [
+        "--weights",
+        "bfloat16",
+        "--compute",
+        "bfloat16",
+        "--gradient-checkpointing",
+        "--engine-dtype",
+        "bfloat16",
+    ]
+    assert main(["plan", "voting", *words, *low]) == 0
+    said = capsys.readouterr().out
+    table, remarks = said.split("own GPUs  hours", 1)[1].split("Not counted", 1)
+    assert "…" not in table, "it fits 80 columns"
+    assert "yes×4" in table.replace(" ", "")
+    assert "with --no-role-gradients, which keeps no gradient" in remarks
+    assert "full on 16 ranks, shard full" in remarks
+    assert "† a run refuses it as the settings are: `shard` full keeps weights" in remarks
+    assert f"no tokenizer of {tmp_path} is here" in remarks
+    assert main(["plan", "--config", "paper/voting-math", "--model", "qwen3:0.6B"]) == 0
+    said = capsys.readouterr().out
+    assert "no tokenizer" not in said, "the settings have the length of replies"
+
+
 def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--config", "paper/voting-math@pocket", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -89,6 +124,30 @@ def test_mistakes_are_one_line(
 ) -> None:
     assert main(["plan", "voting", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_plan_never_stops_a_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    card = namedtuple("card", ["total_memory"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: card(80 * GIB))
+    small = {
+        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 128,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts_per_tok": 2,
+        "num_experts": 8, "moe_intermediate_size": 48,
+    }  # fmt: skip
+    config = TrainConfig(lr=1e-4, max_tokens=64, model=str(tmp_path))
+    for words, said in (
+        ({"model_type": "qwen3_moe", **small}, "memory: about "),
+        ({"model_type": "ctrl"}, "memory: unknown (CTRLLMHeadModel has no decoder layers"),
+        ({"model_type": "qwen3", "hidden_size": "64"}, "memory: unknown ("),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(words))
+        train.tell_memory(config)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(said)
 
 
 def test_training_on_a_gpu_says_its_memory_before_anything_is_loaded(

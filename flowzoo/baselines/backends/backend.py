@@ -10,13 +10,17 @@ from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import FlowzooError, UsageError
 
 T = TypeVar("T")
 
 
 class LearnersLostError(FlowzooError, RuntimeError):
     """Other processes that learn for this one are gone; what they had is in the last checkpoint."""
+
+
+class NoRoomError(UsageError):
+    """A cluster has no room for the workers of a run, for now or for ever."""
 
 
 class RunBackend(Protocol):

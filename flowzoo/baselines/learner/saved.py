@@ -8,6 +8,7 @@ Either form is read by learners of both kinds.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,34 @@ def save_learner(learner: Learner, folder: Path) -> None:
         save(tensors, storage_writer=writer)
     learner.weights.save(folder if learner.gang.writes else None)
     if learner.gang.writes:
-        torch.save(state, folder / STATE)
+        save_tensors(state, folder / STATE)
+
+
+def save_tensors(value: Any, path: Path) -> None:
+    """Write `value` with `torch.save`; equal values have equal bytes.
+
+    Raises:
+        OSError: the file cannot be written, in place of what torch makes of that.
+    """
+    with path.open("wb") as file:
+        try:
+            torch.save(_interned(value), file)
+        except RuntimeError as error:  # the archive could not be ended: why is in its context
+            cause = error.__context__
+            while cause is not None and not isinstance(cause, OSError):
+                cause = cause.__context__
+            if cause is None:
+                raise
+            raise OSError(cause.errno, cause.strerror, str(path)) from error
+
+
+def _interned(value: Any) -> Any:
+    """`value` with one object for equal texts, since pickles tell two objects from one twice."""
+    if type(value) is dict:
+        return {_interned(key): _interned(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_interned, value))
+    return sys.intern(value) if type(value) is str else value
 
 
 def load_learner(learner: Learner, folder: Path) -> None:

@@ -10,9 +10,9 @@ Layout of one checkpoint below the run's checkpoint folder:
                          ranks have the tensors of `learner.pt` in parts (see `learner.saved`)
       random.pt          states of the generators of python, numpy and torch
       ahead.json         the next steps' batches, where some were sampled ahead (`max_staleness`)
-      metrics.jsonl      the rows of metrics up to the step: the run's own file can be mended
       checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
-                         frozen policies play with, size and SHA-256 of every other file, and the
+                         frozen policies play with, size and SHA-256 of every other file and of the
+                         run's metrics up to the step (`flowzoo.baselines.run.ledger`), and the
                          SHA-256 of all this; see `flowzoo.baselines.run.manifest`
 
 A checkpoint is written under another name, synced to disk and then renamed, so a folder called
@@ -29,7 +29,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial as partial_of
 from pathlib import Path
@@ -42,9 +42,9 @@ from transformers import PreTrainedTokenizerBase
 from flowzoo.baselines.backends.backend import LearnersLostError, RunBackend
 from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.local import LocalRunBackend
-from flowzoo.baselines.learner.saved import load_learner, save_learner
+from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
+from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (
-    METRICS,
     CheckpointInfo,
     read,
     seal,
@@ -71,15 +71,15 @@ def save(
     keep: CheckpointRetention | None = None,
     frozen: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
-    metrics: Iterable[Mapping[str, Any]] | None = None,
+    marks: Mapping[str, Mark] | None = None,
     backend: RunBackend | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove those that `keep` (default:
     `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
-    models of policies that are not trained; `texts` are further files by name, `metrics` the run's
-    rows so far. Of several ranks every one must call it.
+    models of policies that are not trained; `texts` are further files by name, `marks` what the
+    run's growing files are now. Of several ranks every one must call it.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
@@ -96,6 +96,7 @@ def save(
         "policies": sorted(learners),
         "frozen": dict(frozen or {}),
         "state": _plain(dict(state or {})),
+        "marks": {name: mark._asdict() for name, mark in (marks or {}).items()},
     }
     partial = root / f"{PARTIAL}{target.name}"
 
@@ -107,7 +108,7 @@ def save(
 
     def finish() -> None:
         _check_shared(partial, seen)
-        _write(partial, tokenizers or {}, texts or {}, manifest, metrics)
+        _write(partial, tokenizers or {}, texts or {}, manifest)
         os.rename(partial, target)
         _sync(root)
 
@@ -231,18 +232,14 @@ def _write(
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     texts: Mapping[str, str],
     manifest: dict[str, Any],
-    metrics: Iterable[Mapping[str, Any]] | None,
 ) -> None:
     """Write all but the learners into `folder` and force it to disk; the manifest comes last."""
     for name in manifest["policies"]:
         if name in tokenizers:
             tokenizers[name].save_pretrained(folder / "policies" / name)
-    torch.save(random_state(), folder / "random.pt")
+    save_tensors(random_state(), folder / "random.pt")
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    if metrics is not None:
-        text = "".join(json.dumps(row) + "\n" for row in metrics)
-        (folder / METRICS).write_text(text, encoding="utf-8")
     seal(folder, manifest)
     _sync_tree(folder)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from flowzoo.baselines.run.digests import check_transcripts
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import read_rows, writing
 
@@ -127,6 +128,7 @@ def _files_of(source: Path) -> list[_File]:
 
     Raises:
         UsageError: it has none.
+        DataError: one is not what was written.
     """
     name = source.resolve().name
     if (source / "episodes.jsonl").is_file():
@@ -141,6 +143,7 @@ def _files_of(source: Path) -> list[_File]:
             f"{source} holds no episodes: expected episodes.jsonl (of `flowzoo eval --out`) or "
             "transcripts/ (of a training run)."
         )
+    check_transcripts(source, [file.path for file in found])
     return found
 
 

@@ -2,10 +2,11 @@
 
 run.json            settings and provenance of the run, with the digest of both
 metrics.jsonl       one object per step (step 0 is the evaluation before training)
+digests.jsonl       size and SHA-256 of every file of transcripts
 tensorboard/        the same numbers as event files
 transcripts/        episodes with every message and reply, one file per saved step
 nonfinite-STEP.jsonl  the rows that stopped the run, if any did
-checkpoints/        see `flowzoo.baselines.run.checkpoint`
+checkpoints/        see `flowzoo.baselines.run.checkpoint`; and copies of the two files above
 aside/N/            what was done again or damaged; see `flowzoo.baselines.run.history`
 summary.json        written at the end
 """
@@ -25,16 +26,18 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 from flowzoo.agents.evaluation.folder import refuse_evaluation
+from flowzoo.baselines.run.aside import Aside
+from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
 from flowzoo.baselines.run.history import (
     RECORD,
     SUMMARY,
-    Aside,
     clear_summary,
     earlier_run,
     measured,
     remedy,
     rewind,
 )
+from flowzoo.baselines.run.ledger import Ledger, Mark
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
 from flowzoo.baselines.settings.config import TrainConfig, completed
 from flowzoo.baselines.settings.sft import SftConfig
@@ -140,6 +143,8 @@ class RunDirectory:
         self.checkpoints = self.root / "checkpoints"
         self.transcripts = self.root / "transcripts"
         self.metrics = self.root / METRICS
+        self._rows = Ledger(self.metrics, self.checkpoints / METRICS)
+        self._digests = TranscriptDigests(self.root, self.checkpoints)
         self.failures = failures_path(self.root)
         self.aside = Aside(self.root)
         self._saving = threading.Lock()
@@ -217,7 +222,8 @@ class RunDirectory:
                 f"{self.root} holds a run without an intact checkpoint ({'; '.join(evidence)}): "
                 f"{remedy(self.root)}"
             )
-        rows = rewind(self.root, found, self.aside)
+        rows = rewind(self.root, found, self.aside, self._rows)
+        self._digests.begin(found.marks.get(DIGESTS) if found else None, self.aside)
         clear_summary(self.root, self.aside, found.step if found and finished(rows) else -1)
         path = self.root / RECORD
         if self._earlier is not None and self._earlier.damage:
@@ -235,10 +241,11 @@ class RunDirectory:
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one line of metrics and force it to disk."""
-        with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._rows.append(row)
+
+    def marks(self) -> dict[str, Mark]:
+        """What a checkpoint of now has to say of the files that grow, of which copies are made."""
+        return {METRICS: self._rows.mark(), DIGESTS: self._digests.mark()}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
         """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN.
@@ -254,6 +261,7 @@ class RunDirectory:
         """Write `transcripts/{kind}-{step}.jsonl`; kind is `train` or `eval`."""
         path = self.transcripts / f"{kind}-{step:06d}.jsonl"
         self._write_lines(path, map(plain, records))
+        self._digests.add(path)
         return path
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:

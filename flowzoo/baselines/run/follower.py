@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.run.directory import failures_path
+from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import METRICS
 from flowzoo.envs import Call, EpisodeRecord
 
@@ -26,6 +27,10 @@ class RunFollower:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Nothing."""
+
+    def marks(self) -> dict[str, Mark]:
+        """Nothing."""
+        return {}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
         """Nothing; where they are."""

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.baselines.run.aside import Aside
+from flowzoo.baselines.run.ledger import Ledger, content, difference
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
 from flowzoo.files import (
@@ -21,12 +23,8 @@ from flowzoo.files import (
     read_json,
     read_sealed,
     reading,
-    replace_text,
-    write_synced,
-    writing,
 )
 
-ASIDE = "aside"
 SUMMARY = "summary.json"
 RECORD = "run.json"
 
@@ -96,72 +94,45 @@ def measured(root: Path) -> Iterator[str]:
         yield "rows that were not finite are saved"
 
 
-class Aside:
-    """A new folder below `aside/` of a run, made when the first thing comes into it."""
-
-    def __init__(self, root: Path) -> None:
-        """Of the run in `root`."""
-        self._root = root
-        self.folder: Path | None = None
-
-    def take(self, path: Path) -> None:
-        """Move a file or folder of the run there, under the same name."""
-        target = self._place() / path.relative_to(self._root)
-        with writing(target):
-            target.parent.mkdir(exist_ok=True)
-            os.rename(path, target)
-
-    def keep(self, name: str, data: bytes) -> None:
-        """Write a copy there."""
-        target = self._place() / name
-        with writing(target):
-            write_synced(target, data)
-
-    def _place(self) -> Path:
-        if self.folder is None:
-            with writing(self._root / ASIDE):
-                (self._root / ASIDE).mkdir(exist_ok=True)
-                taken = [int(p.name) for p in (self._root / ASIDE).iterdir() if p.name.isdecimal()]
-                folder = self._root / ASIDE / str(max(taken, default=0) + 1)
-                folder.mkdir()
-            self.folder = folder
-        return self.folder
-
-
-def rewind(root: Path, found: CheckpointInfo | None, aside: Aside) -> list[dict[str, Any]]:
+def rewind(
+    root: Path, found: CheckpointInfo | None, aside: Aside, ledger: Ledger
+) -> list[dict[str, Any]]:
     """Make metrics and transcripts those of the checkpoint `found` (None: of no step yet).
 
     Returns the rows that stay. What comes after it goes to `aside`; metrics that are not what the
-    checkpoint says were measured are mended from it, and the damaged file goes to `aside` as well.
+    checkpoint says were measured are mended from their copy, and the damaged file goes to `aside`
+    as well.
 
     Raises:
-        DataError: the metrics are damaged, and the checkpoint has no copy of them.
+        DataError: the metrics are damaged, and there is no copy of them.
         UsageError: a file cannot be read now.
         SaveError: something cannot be written.
     """
     step = -1 if found is None else found.step
-    path = root / METRICS
-    data, damage = _bytes(path)
-    kept = b"" if found is None else found.metrics()
-    if kept is None:  # an older version's checkpoint
-        kept, wrong = _first_rows(data, step + 1)
-        if damage or wrong:
-            raise DataError(f"{path} is damaged ({damage or wrong}): {remedy(root)}")
-    elif not damage and not data.startswith(kept):
-        damage = _difference(data, kept)
-    if damage:
-        if os.path.lexists(path):
-            aside.take(path)
-        logger.warning("%s is damaged (%s) and mended from the checkpoint", path, damage)
-    elif data[len(kept) :]:
-        aside.keep(METRICS, data[len(kept) :])
+    mark = None if found is None else found.marks.get(METRICS)
+    if found is None or mark is not None:
+        kept = ledger.keep(mark, aside, remedy(root))
+    else:  # of an older version
+        kept = _of_older(root, found, aside, ledger)
     for written, transcript in _transcripts(root):
         if written > step:
             aside.take(transcript)
-    if damage or data != kept:
-        with writing(path):
-            replace_text(path, kept.decode("utf-8"))
     return [json.loads(line) for line in kept.splitlines()]
+
+
+def _of_older(root: Path, found: CheckpointInfo, aside: Aside, ledger: Ledger) -> bytes:
+    """The rows of a checkpoint that has all of them in it, or no copy."""
+    path = root / METRICS
+    data, damage = content(path)
+    kept = found.metrics()
+    if kept is None:
+        kept, wrong = _first_rows(data, found.step + 1)
+        if damage or wrong:
+            raise DataError(f"{path} is damaged ({damage or wrong}): {remedy(root)}")
+    elif not damage and not data.startswith(kept):
+        damage = difference(data, kept)
+    ledger.replace(kept, data, damage, aside)
+    return kept
 
 
 def clear_summary(root: Path, aside: Aside, step: int) -> None:
@@ -195,15 +166,6 @@ def _newest(root: Path) -> CheckpointInfo | None:
     return None
 
 
-def _bytes(path: Path) -> tuple[bytes, str]:
-    """What is in the file (nothing, where there is none), and why it cannot be read."""
-    try:
-        with reading(path):
-            return path.read_bytes() if os.path.lexists(path) else b"", ""
-    except DataError as error:
-        return b"", str(error)
-
-
 def _first_rows(data: bytes, count: int) -> tuple[bytes, str]:
     """The lines of the first `count` steps, and what is wrong with them."""
     lines = data.splitlines()[:count]
@@ -217,17 +179,6 @@ def _first_rows(data: bytes, count: int) -> tuple[bytes, str]:
     if len(lines) < count:
         return b"", f"the rows of steps {len(lines)} to {count - 1} are missing"
     return b"".join(line + b"\n" for line in lines), ""
-
-
-def _difference(data: bytes, kept: bytes) -> str:
-    """How the file differs from the rows that were measured."""
-    lines, rows = data.splitlines(keepends=True), kept.splitlines(keepends=True)
-    for number, row in enumerate(rows):
-        if number == len(lines):
-            return f"the rows of steps {number} to {len(rows) - 1} are missing"
-        if lines[number] != row:
-            return f"line {number + 1} is not what was measured"
-    return "it has other line ends"
 
 
 def _transcripts(root: Path) -> list[tuple[int, Path]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from flowzoo.agents.written import MANIFEST
+from flowzoo.baselines.run.ledger import Mark
 from flowzoo.errors import DataError, UsageError, unknown
 from flowzoo.files import (
     check_digests,
@@ -30,7 +31,7 @@ from flowzoo.files import (
 )
 
 METRICS = "metrics.jsonl"
-"""The rows of metrics up to the step, as the run's own file of that name has them."""
+"""One row a step."""
 
 _FORMAT = 3
 _STEP = re.compile(r"step-(\d{8,})")
@@ -63,6 +64,8 @@ class CheckpointInfo:
     """The others, and the model each plays with: a folder or an id of the hub."""
     files: Mapping[str, FileRecord] = field(default_factory=dict)
     """Every file but the manifest, by its path in the folder."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Files of the run that grow, by their names, as they were when it was written."""
 
     @property
     def has_digests(self) -> bool:
@@ -91,7 +94,7 @@ class CheckpointInfo:
         check_digests(self.path, {name: known for name, known in digests.items() if known})
 
     def metrics(self) -> bytes | None:
-        """The rows of metrics up to its step; None where it was saved without."""
+        """The rows of metrics up to its step, which checkpoints of older versions hold."""
         return (self.path / METRICS).read_bytes() if METRICS in self.files else None
 
 
@@ -131,6 +134,7 @@ def read(path: Path | str) -> CheckpointInfo:
                 name: FileRecord(known, None) if made == 2 else FileRecord(**known)
                 for name, known in files.items()
             },
+            {name: Mark(**mark) for name, mark in manifest.get("marks", {}).items()},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a complete checkpoint: {error!r}.") from error

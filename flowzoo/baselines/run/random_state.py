@@ -10,6 +10,12 @@ import numpy as np
 import torch
 
 
+def seed_random(seed: int) -> None:
+    """Seed the global generators of python and numpy, which functions of users may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
 def random_state() -> dict[str, Any]:
     """States of the global generators, in types that load without unpickling."""
     name, keys, position, has_gauss, gauss = cast("tuple[Any, ...]", np.random.get_state())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.baselines.run.digests import whole_transcripts
 from flowzoo.baselines.settings.config import completed
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
@@ -108,9 +109,8 @@ class RunData:
             return json.dumps([json.loads(line)["problem"] for line in lines])
 
     def transcript_files(self, kind: str) -> dict[int, Path]:
-        """Saved episodes of `kind` (`train` or `eval`) by step."""
-        found = sorted((self.folder / "transcripts").glob(f"{kind}-*.jsonl"))
-        return {int(path.stem.rsplit("-", 1)[1]): path for path in found}
+        """Saved episodes of `kind` (`train` or `eval`) by step, but for damaged files."""
+        return whole_transcripts(self.folder, kind)
 
 
 def sharing_words(settings: Table) -> list[str]:

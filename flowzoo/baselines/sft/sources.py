@@ -16,6 +16,7 @@ from flowzoo.agents import Roster
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.baselines.run.digests import check_transcripts
 from flowzoo.envs import Message, Workflow
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_rows
@@ -100,6 +101,7 @@ def read_source(word: str, workflow: Workflow, scripted: ScriptedPlay) -> list[T
                 "--out`) or transcripts/train-*.jsonl (of a training run, every "
                 "`transcripts_every` steps)"
             )
+        check_transcripts(path, files)
         read = [one for file in files for one in read_file(file, word, whole=False)]
     elif path.is_file():
         read = read_file(path, word, whole=True)

@@ -30,6 +30,7 @@ from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.run.random_state import seed_random
 from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
@@ -223,7 +224,7 @@ class SupervisedTrainer:
             keep=CheckpointRetention(self.config.keep_last),
             score=-loss if (loss := held_out_losses(self.history).get(step)) is not None else None,
             frozen={name: one.path for name, one in self.trained.items() if one.frozen},
-            metrics=self.history,
+            marks=self.run.marks(),
         )  # fmt: skip
 
     def summary(self) -> MetricRow:
@@ -281,6 +282,7 @@ class SupervisedTrainer:
         return Roster.from_map(self.policies, self.engines.judges, self.budgets.roles)
 
     def _resume(self) -> None:
+        seed_random(self.config.seed)
         found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
         if found is not None:
             if found.state["rows"] != rows_digest(self.rows):

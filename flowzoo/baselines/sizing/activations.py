@@ -1,34 +1,44 @@
 """What the backward pass of a learner keeps, counted on tensors that have no memory.
 
 The learner's own forward pass runs on fake tensors: the layers, its attention over packed rows,
-adapters and autocast are the real ones, and autograd names every tensor that it saves. Two lengths
-and two depths give what a layer keeps for a token, what it keeps whatever the tokens (copies of its
-weights in bfloat16), and the same of what is around the layers.
+adapters and autocast are the real ones, and autograd names every tensor that it saves. A tensor
+belongs to the layer that saved it; what several layers saved, or none, is around them. Two lengths
+give what is kept for a token, and what whatever the tokens (copies of weights in bfloat16). Only
+the first layers run, until every kind of layer of the model was among them.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import ModuleList
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from flowzoo.baselines.learner.batch import MicroBatch, tensors
 from flowzoo.baselines.learner.choices import Compute, RowLayout
+from flowzoo.baselines.learner.gradient_checkpointing import layers_of
 from flowzoo.baselines.learner.hidden_states import last_hidden
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.packed_attention import use_packed_attention
-from flowzoo.baselines.sizing.shape import bare_model
+from flowzoo.baselines.sizing.shape import UncountedError, bare_model
 from flowzoo.errors import UsageError
 
 _LENGTHS = (640, 1280)
 """Of the row that is counted: long enough to go without a table of who sees whom."""
+_BENT = 0.1
+"""Share of what the short row keeps by which a line through both may miss the origin: below it lie
+models that keep such a table all the same."""
 
 
 class Saved(NamedTuple):
@@ -41,21 +51,20 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What is kept by each decoder layer, and by what is around them."""
+    """Bytes that are kept by each decoder layer, and by what is around them."""
 
-    layer: Saved
+    layers: tuple[Saved, ...]
     around: Saved
-    layers: int
     stream: int
     """Bytes of the hidden state of a token between two layers, which checkpointing keeps."""
 
     def kept(self, tokens: int, *, again: bool) -> int:
         """Bytes for `tokens`; `again`: each layer is computed again in the backward pass."""
-        around = self.around.per_token * tokens
-        one = self.layer.per_token * tokens
+        per_token = [layer.per_token for layer in self.layers]
+        inner = math.fsum(per_token)
         if again:
-            return math.ceil(around + one + self.layers * self.stream * tokens)
-        return math.ceil(around + self.layers * one)
+            inner = max(per_token) + len(per_token) * self.stream
+        return math.ceil((self.around.per_token + inner) * tokens)
 
     @property
     def copies(self) -> int:
@@ -63,7 +72,7 @@ class Activations:
 
         All live at the end of the forward pass, with and without checkpointing.
         """
-        return math.ceil(self.around.fixed + self.layers * self.layer.fixed)
+        return math.ceil(self.around.fixed + math.fsum(layer.fixed for layer in self.layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,55 +85,108 @@ class _Row:
 def count_activations(
     config: Any, lora: LoraSettings | None, weights: Compute, compute: Compute
 ) -> Activations:
-    """What the backward pass keeps of a model, by its configuration.
+    """Bytes that the backward pass keeps of a model, by its configuration.
 
     Args:
-        config: of the model; all layers count as its first two.
+        config: of the model.
         lora: adapters, if they are what is trained.
         weights: number format of the weights.
         compute: number format of the products.
 
     Raises:
         UsageError: no such model can be made.
+        UncountedError: its forward pass does not run on tensors without memory.
     """
-    layers = config.get_text_config().num_hidden_layers
-    one, two = (_saved(config, depth, lora, weights, compute) for depth in (1, 2))
-    layer = Saved(two.per_token - one.per_token, two.fixed - one.fixed)
-    around = Saved(one.per_token - layer.per_token, max(0.0, one.fixed - layer.fixed))
-    stream = config.get_text_config().hidden_size * (2 if weights == "bfloat16" else 4)
-    return Activations(layer, around, layers, stream)
-
-
-def _saved(
-    config: Any, depth: int, lora: LoraSettings | None, weights: Compute, compute: Compute
-) -> Saved:
-    short = copy.deepcopy(config)
-    text = short.get_text_config()
-    text.num_hidden_layers = depth
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:depth]
-    short._attn_implementation = "sdpa"
     with torch.device("meta"):
-        model = bare_model(short, dtype=getattr(torch, weights))
-        if lora is not None:
+        model = bare_model(copy.deepcopy(config), dtype=getattr(torch, weights))
+    try:
+        with _quiet():
+            kinds = _shorten(model)
+            *layers, around = map(_line, *_saved(model, lora, compute))
+    except Exception as error:  # whatever a family that is built in another way stumbles over
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise UncountedError(f"the activations of {config.model_type}: {reason}") from error
+    last = dict(zip(kinds, layers, strict=False))  # the first one saves less where it is frozen
+    stream = config.get_text_config().hidden_size * (2 if weights == "bfloat16" else 4)
+    further = [last[kind] for kind in kinds[len(layers) :]]
+    return Activations((*layers, *further), around, stream)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No stack of torch's in the log: what it fails on is said in a line."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _shorten(model: Any) -> list[Hashable]:
+    """Leave `model` the first layers that have every kind among them, two at least.
+
+    Returns the kind of each layer that it had: modules and the shapes of their weights.
+    """
+    layers = layers_of(model)
+    kinds: list[Hashable] = [
+        tuple((name, type(module)) for name, module in layer.named_modules())
+        + tuple((name, *one.shape) for name, one in layer.named_parameters())
+        for layer in layers
+    ]
+    first = [kinds.index(kind) for kind in set(kinds)]
+    lists = [one for one in model.modules() if isinstance(one, ModuleList) and [*one] == layers]
+    if not lists:
+        raise UsageError("its layers do not stand in one list")
+    del lists[0][max(2, max(first) + 1) :]
+    return kinds
+
+
+def _saved(model: Any, lora: LoraSettings | None, compute: Compute) -> list[list[int]]:
+    """Bytes that every layer of `model`, and last what is around them, keeps of each length.
+
+    Raises:
+        UsageError: they grow faster than the tokens.
+    """
+    if lora is not None:
+        with torch.device("meta"):
             LoraBase(model, "", lora).add("one", 0)
-    found = []
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), _GroupedProducts():
         _leave_meta(model)
         layout: RowLayout = "packed"
         try:
             use_packed_attention(model)
         except UsageError:
             layout = "padded"
-        own = {one.untyped_storage()._cdata for one in model.parameters()}
+        counts = []
         for length in _LENGTHS:
             draw = random.Random(length)
             ids = [draw.randrange(1, 3) for _ in range(length + 1)]
             batch = tensors([_Row(ids[:-1], ids[-1:], [0.0])], [0.0], layout)
             with torch.autocast("cpu", torch.bfloat16, enabled=compute == "bfloat16"):
-                found.append(_count(model, batch, own))
-    slope = (found[1] - found[0]) / (_LENGTHS[1] - _LENGTHS[0])
-    return Saved(slope, max(0.0, found[0] - slope * _LENGTHS[0]))
+                counts.append(_count(model, batch))
+    short, long = map(sum, counts)
+    if short * (_LENGTHS[1] / _LENGTHS[0] + _BENT) < long:
+        raise UsageError("it keeps tables of all pairs of tokens")
+    return counts
+
+
+def _line(short: int, long: int) -> Saved:
+    """Bytes for a token, and of any number of them, from those of both lengths."""
+    slope = (long - short) / (_LENGTHS[1] - _LENGTHS[0])
+    return Saved(slope, max(0.0, short - slope * _LENGTHS[0]))
+
+
+class _GroupedProducts(TorchDispatchMode):
+    """Products of experts in any number format: torch's own shape rule takes bfloat16 alone."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten._grouped_mm.default and args[0].ndim == 2 and args[1].ndim == 3:
+            return args[0].new_empty((args[0].shape[0], args[1].shape[-1]))
+        return func(*args, **(kwargs or {}))
 
 
 def _leave_meta(model: Any) -> None:
@@ -141,16 +203,40 @@ def _leave_meta(model: Any) -> None:
                 tensors_of[name] = made[id(old)]
 
 
-def _count(model: Any, batch: MicroBatch, own: set[int]) -> int:
-    """Bytes of the storages that autograd saves, but for the parameters' own."""
-    seen: dict[int, torch.UntypedStorage] = {}
+def _count(model: Any, batch: MicroBatch) -> list[int]:
+    """Bytes of the storages that each layer saves, and last of those around the layers.
+
+    The parameters' own count nowhere.
+    """
+    own = {one.untyped_storage()._cdata for one in model.parameters()}
+    layers = layers_of(model)
+    around = len(layers)
+    place = around
+    seen: dict[int, tuple[torch.UntypedStorage, set[int]]] = {}
+
+    def enter(number: int, *_: Any) -> None:
+        nonlocal place
+        place = number
 
     def pack(value: Tensor) -> Tensor:
         storage = value.untyped_storage()
-        if storage._cdata not in own:
-            seen.setdefault(storage._cdata, storage)  # held, so that no other takes its place
+        if storage._cdata not in own:  # held, so that no other takes its place
+            seen.setdefault(storage._cdata, (storage, set()))[1].add(place)
         return value
 
+    hooks = [
+        hook
+        for number, layer in enumerate(layers)
+        for hook in (
+            layer.register_forward_pre_hook(partial(enter, number)),
+            layer.register_forward_hook(partial(enter, around)),
+        )
+    ]
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
         last_hidden(model, batch)
-    return sum(storage.nbytes() for storage in seen.values())
+    for hook in hooks:
+        hook.remove()
+    sizes = [0] * (around + 1)
+    for storage, places in seen.values():
+        sizes[places.pop() if len(places) == 1 else around] += storage.nbytes()
+    return sizes

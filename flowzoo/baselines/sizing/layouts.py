@@ -10,25 +10,25 @@ from typing import Any, Literal
 
 from flowzoo.agents.names import agent_names
 from flowzoo.agents.vllm.cache import BYTES, cache_bytes
-from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import make_training_workflow
 from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.scale import Sharding
-from flowzoo.baselines.settings.scale_checks import in_one_process
+from flowzoo.baselines.settings.scale_checks import check_sharded
 from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.baselines.sizing.activations import Activations, count_activations
+from flowzoo.baselines.sizing.engines import EngineBytes, gpus_of_each, with_cache
 from flowzoo.baselines.sizing.memory import GIB, LearnerMemory, learner_memory
-from flowzoo.baselines.sizing.shape import ModelShape, read_config, shape_of
-from flowzoo.baselines.sizing.source import files_bytes, model_folder
+from flowzoo.baselines.sizing.placed import place_run
+from flowzoo.baselines.sizing.shape import ModelShape, UncountedError, read_config, shape_of
+from flowzoo.baselines.sizing.source import files_bytes
+from flowzoo.errors import UsageError
 
 Training = Literal["full", "lora"]
 Where = Literal["transformers", "colocated", "split", "split, own GPUs"]
 
-RANKS = (1, 2, 4, 8)
 USUAL_RANK = 16
 """Of the adapters in a plan for settings that have none."""
 SPARE = 0.1
@@ -48,6 +48,16 @@ class Layout:
     """Of all learners, on one GPU, at the worst moment."""
     needs: Mapping[Where, int]
     """By the place of the engine; those that cannot be are absent."""
+    engine_gpus: int = 1
+    """GPUs over which an engine on GPUs of its own is spread."""
+    counted: bool = True
+    """Whether the learner's activations are in the numbers."""
+
+    def fits(self, place: Where, room: int) -> bool | None:
+        """Whether GPUs of which `room` bytes may be used hold it; None: not known."""
+        if self.needs[place] > room:
+            return False
+        return True if self.counted else None
 
 
 class RunSizes:
@@ -60,28 +70,22 @@ class RunSizes:
     def __init__(self, config: TrainConfig) -> None:
         """Read the shapes; nothing is loaded or asked for."""
         self._asked = config
-        alone = in_one_process(config)
-        task = make_training_workflow(alone).task.name
         with tempfile.TemporaryDirectory() as folder:
-            room = Path(folder)
-            words = {word.partition("=")[0]: word.partition("=")[2] for word in alone.models}
-            folders = {
-                model: model_folder(model, task, room) for model in {alone.model, *words.values()}
-            }
-            placed = replace(
-                alone,
-                model=_placed(alone.model, folders),
-                models=tuple(f"{name}={_placed(one, folders)}" for name, one in words.items()),
-            )
-            self.plan: RunPlan = resolve(placed.settled())
+            placed = place_run(config, Path(folder))
+            self.plan: RunPlan = resolve(placed.config.settled())
             self.config = replace(self.plan.config, model=config.model, models=config.models)
             own = per_policy(config.models, self.plan.names, "models")
             names = {name: own.get(name, config.model) for name in self.plan.names}
-            configs = {model: read_config(folders[model]) for model in set(names.values())}
-            files = {model: files_bytes(folders[model]) for model in configs}
+            configs = {model: read_config(placed.folders[model]) for model in set(names.values())}
+            files = {model: files_bytes(placed.folders[model]) for model in configs}
+            self.lent = placed.lent if config.max_tokens is None else frozenset[str]()
+            """Models whose replies have the length of one that does not think, for want of a
+            tokenizer."""
         self.configs: Mapping[str, Any] = configs
         self._shapes = {m: shape_of(c, config.lora_targets) for m, c in configs.items()}
-        self._activations: dict[tuple[str, Training], Activations] = {}
+        self._activations: dict[tuple[str, Training], Activations | None] = {}
+        self.uncounted: dict[str, str] = {}
+        """Model -> why its activations are unknown."""
         self.models = names
         self.files = files
         self.gangs = plan_gangs(config, names)
@@ -91,19 +95,32 @@ class RunSizes:
         """The shape of a policy's model."""
         return self._shapes[self.models[policy]]
 
-    def activations(self, policy: str, training: Training) -> Activations:
-        """What a policy's backward pass keeps."""
+    def activations(self, policy: str, training: Training) -> Activations | None:
+        """Bytes that a policy's backward pass keeps; None: unknown, see `uncounted`."""
         key = self.models[policy], training
         if key not in self._activations:
             config = self.config
             lora = LoraSettings(config.lora_rank or USUAL_RANK, config.lora_alpha)
-            self._activations[key] = count_activations(
-                self.configs[key[0]],
-                lora if training == "lora" else None,
-                config.weights,
-                config.compute,
-            )
+            try:
+                self._activations[key] = count_activations(
+                    self.configs[key[0]],
+                    lora if training == "lora" else None,
+                    config.weights,
+                    config.compute,
+                )
+            except UncountedError as error:
+                self._activations[key] = None
+                self.uncounted[key[0]] = str(error)
         return self._activations[key]
+
+    @property
+    def unsharded(self) -> str:
+        """Why a run refuses `shard` full with these settings; empty: it does not."""
+        try:
+            check_sharded(self.config)
+        except UsageError as error:
+            return str(error)
+        return ""
 
     @property
     def trained(self) -> list[str]:
@@ -125,11 +142,17 @@ class RunSizes:
         return len({role for role, name in self.plan.policies.items() if name == policy})
 
     def learner(
-        self, policy: str, training: Training, ranks: int = 1, shard: Sharding = "none"
-    ) -> LearnerMemory:
-        """Memory of one policy's learner on each GPU."""
+        self, policy: str, training: Training, ranks: int = 1, shard: Sharding = "none",
+        role_gradients: bool = True,
+    ) -> LearnerMemory:  # fmt: skip
+        """Memory of one policy's learner on each GPU.
+
+        `role_gradients`: as the settings say, or else none.
+        """
         shape = self.shape(policy)
         config = self.plan.learners[policy]
+        if not role_gradients:
+            config = replace(config, role_gradients=False)
         longest = max(config.microbatch_tokens, self.sequence)  # a longer row stands alone
         return learner_memory(
             shape,
@@ -141,9 +164,11 @@ class RunSizes:
             shard=shard,
         )
 
-    def learners(self, training: Training, ranks: int, shard: Sharding) -> int:
+    def learners(
+        self, training: Training, ranks: int, shard: Sharding, role_gradients: bool = True
+    ) -> int:
         """Bytes of all learners on one GPU: adapters of a model share it, one learns at a time."""
-        return sum(self._together(training, ranks, shard, self.plan.names))
+        return sum(self._together(training, ranks, shard, self.plan.names, role_gradients))
 
     def gang(self, gang: GangPlan) -> int:
         """Bytes of the learners of a gang on the GPU of each of its workers."""
@@ -155,8 +180,9 @@ class RunSizes:
         return self._together(training, ranks, shard, self.plan.names)[0]
 
     def _together(
-        self, training: Training, ranks: int, shard: Sharding, names: Sequence[str]
-    ) -> tuple[int, int]:
+        self, training: Training, ranks: int, shard: Sharding, names: Sequence[str],
+        role_gradients: bool = True,
+    ) -> tuple[int, int]:  # fmt: skip
         held, most, seen = 0, 0, set[str]()
         for name in names:
             size = 2 if self.config.weights == "bfloat16" else 4
@@ -165,7 +191,7 @@ class RunSizes:
                     held += self.shape(name).parameters * size
                     seen.add(self.models[name])
                 continue
-            one = self.learner(name, training, ranks, shard)
+            one = self.learner(name, training, ranks, shard, role_gradients)
             own = sum(one.held.values())
             most = max(most, one.peak - own)
             if training == "lora" and self.models[name] in seen:
@@ -174,77 +200,93 @@ class RunSizes:
             held += own
         return held, most
 
-    def engine_weights(self, training: Training) -> int:
-        """Bytes of the weights of all engines: one for each base of adapters, else each policy."""
-        bases = [
-            self.models[name] if training == "lora" or name in self.config.frozen else name
-            for name in self.plan.names
-        ]
-        first = {base: name for name, base in zip(self.plan.names, bases, strict=True)}
-        adapters = 0
-        if training == "lora":
-            adapters = sum(self.shape(name).adapter(self.rank) for name in self.trained)
+    def engines(self, training: Training, block: int = _BLOCK) -> list[EngineBytes]:
+        """The engines: one for each base of adapters, else each policy.
+
+        Each has at least the cache of its longest sequence, in blocks of `block` tokens.
+        """
         size = BYTES[self.config.engine_dtype]
-        return size * (sum(self.shape(name).parameters for name in first.values()) + adapters)
+        parts: dict[str, EngineBytes] = {}
+        for name in self.plan.names:
+            model = self.models[name]
+            lora = training == "lora"
+            base = model if lora or name in self.config.frozen else name
+            if base not in parts:
+                text = self.configs[model].get_text_config(decoder=True)
+                heads = getattr(text, "num_attention_heads", None) or 1
+                cache = cache_bytes(
+                    self.configs[model], self.config.engine_dtype, self.longest(name), block
+                )
+                groups = getattr(text, "num_key_value_heads", None) or heads
+                weights = size * self.shape(name).parameters
+                parts[base] = EngineBytes(weights, cache, heads, groups)
+            if lora and name in self.trained:
+                adapter = size * self.shape(name).adapter(self.rank)
+                parts[base] = parts[base]._replace(weights=parts[base].weights + adapter)
+        return list(parts.values())
+
+    def engine_weights(self, training: Training) -> int:
+        """Bytes of the weights of all engines."""
+        return sum(one.weights for one in self.engines(training))
 
     def least_cache(self, training: Training, block: int = _BLOCK) -> int:
-        """Bytes of cache without which the engines do not start: a longest sequence in each.
-
-        In blocks of `block` tokens.
-        """
-        first: dict[str, str] = {}
-        for name in self.plan.names:
-            first.setdefault(self.models[name] if training == "lora" else name, name)
-        return sum(
-            cache_bytes(
-                self.configs[self.models[name]], self.config.engine_dtype, self.longest(name), block
-            )
-            for name in first.values()
-        )
+        """Bytes of cache without which the engines do not start."""
+        return sum(one.cache for one in self.engines(training, block))
 
     def longest(self, policy: str) -> int:
         """Tokens of the longest sequence that a policy's engine takes."""
         own, asked = self.shape(policy).context, longest_sequence(self.config)
         return min(own, asked) if asked and own else own or asked
 
-    def layouts(self, gpus: int, bytes_each: int) -> list[Layout]:
-        """Every layout that `gpus` GPUs of so many bytes allow."""
-        found: list[Layout] = []
+    def layouts(self, gpus: int, bytes_each: int, *, role_gradients: bool = True) -> list[Layout]:
+        """Every layout that `gpus` GPUs of so many bytes allow.
+
+        Args:
+            gpus: their number.
+            bytes_each: memory of each.
+            role_gradients: as the settings say, or else none.
+        """
         kinds: tuple[Training, ...] = ("full", "lora")
-        for training in kinds:
-            for ranks in (one for one in RANKS if one <= gpus):
-                for shard in ("none", "full") if ranks > 1 else ("none",):
-                    found.append(self._layout(training, ranks, shard, gpus, bytes_each))
-        return found
+        return [
+            self._layout(training, ranks, shard, gpus, bytes_each, role_gradients)
+            for training in kinds
+            for ranks in self._ranks(gpus)
+            for shard in (("none", "full") if ranks > 1 else ("none",))
+        ]
+
+    def _ranks(self, gpus: int) -> list[int]:
+        """Numbers of ranks: powers of two, all GPUs, and what the settings say."""
+        powers = {2**power for power in range(gpus.bit_length())}
+        return sorted(one for one in powers | {gpus, self._asked.ranks or 1} if one <= gpus)
 
     def said(self, ranks: int, bytes_each: int) -> str:
         """One line: what the run takes of each GPU as the settings place it."""
         config = self.config
         one = self._layout(self.training, ranks, self._asked.shard, 2 * ranks, bytes_each)
+        about = "about" if one.counted else "at least"
         learner = f"{one.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
+        unknown = "".join(f", without {why}" for why in self.uncounted.values())
         place: Where = "transformers"
         if config.engine == "vllm":
             place = config.placement
             if place == "split" and (self._asked.engine_devices or self._asked.backend == "ray"):
                 place = "split, own GPUs"
         elif config.engine == "openai":
-            return f"memory: about {learner} (`flowzoo plan` says for what)"
+            return f"memory: {about} {learner}{unknown} (`flowzoo plan` says for what)"
         most = one.needs.get(place, one.learner)
-        line = f"memory: about {learner}, {most / GIB:.1f} GiB at most with sampling"
+        line = f"memory: {about} {learner}, {most / GIB:.1f} GiB at most with sampling{unknown}"
         if most > (1 - SPARE) * bytes_each:
             line += ", which may be too much"
         return f"{line} (`flowzoo plan` says for what, and what fits)"
 
     def _layout(
-        self, training: Training, ranks: int, shard: Sharding, gpus: int, bytes_each: int
-    ) -> Layout:
-        learners = self.learners(training, ranks, shard)
-        engine = self.engine_weights(training) + self.least_cache(training)
-        asked = int(self.config.engine_memory * GIB)
-        if asked:
-            engine = max(engine, self.engine_weights(training) + asked)
-        else:  # vLLM takes its share whether it is needed or not
-            engine = max(engine, int(EngineSettings().gpu_share * bytes_each))
+        self, training: Training, ranks: int, shard: Sharding, gpus: int, bytes_each: int,
+        role_gradients: bool = True,
+    ) -> Layout:  # fmt: skip
+        learners = self.learners(training, ranks, shard, role_gradients)
+        engines = self.engines(training)
+        cache = self.config.engine_memory or None
+        engine = with_cache(engines, bytes_each, cache)
         needs: dict[Where, int] = {}
         if shard == "none":
             needs["transformers"] = max(learners, self._sampling(training))
@@ -253,9 +295,16 @@ class RunSizes:
             held = self.held(training, ranks, shard)
             needs["colocated"] = max(learners, held + engine) if sleeps else learners + engine
         needs["split"] = learners + engine
-        if 2 * ranks <= gpus:
+        asked = self._asked.rollout_gpus
+        spread = gpus_of_each(engines, gpus - ranks, int((1 - SPARE) * bytes_each), int(asked))
+        if spread > 1:
+            own = cache and cache / len(engines)
+            alone = max(with_cache([one], bytes_each, own, spread) for one in engines)
+            needs["split, own GPUs"] = max(learners, alone)
+        elif 2 * ranks <= gpus:
             needs["split, own GPUs"] = max(learners, engine)
-        return Layout(training, shard, ranks, learners, needs)
+        counted = all(self.activations(name, training) is not None for name in self.trained)
+        return Layout(training, shard, ranks, learners, needs, spread, counted)
 
     def _sampling(self, training: Training) -> int:
         """Bytes while the learners' own modules sample: a cache for the sequences of a batch."""
@@ -290,7 +339,3 @@ class RunSizes:
         if self.config.placement == "split":
             size = BYTES[self.config.engine_dtype]
         return {"full": sent * size, "lora": shape.adapter(self.rank) * 4}
-
-
-def _placed(model: str, folders: Mapping[str, Path]) -> str:
-    return model if model.partition(":")[0] == "pocket" else str(folders[model])

@@ -34,6 +34,11 @@ class LearnerMemory:
     """During the optimiser's step, in the place of activations and logits."""
 
     @property
+    def counted(self) -> bool:
+        """Whether all parts are there; without activations the rest is a lower bound."""
+        return "activations" in self.learning
+
+    @property
     def peak(self) -> int:
         """The most at any time."""
         passing = ("activations", "copies of weights for products", "output head", "gathered")
@@ -44,7 +49,7 @@ class LearnerMemory:
 
 def learner_memory(
     shape: ModelShape,
-    activations: Activations,
+    activations: Activations | None,
     config: LearnerConfig,
     *,
     adapter: int = 0,
@@ -57,7 +62,7 @@ def learner_memory(
 
     Args:
         shape: of its model.
-        activations: what a backward pass keeps of it.
+        activations: what a backward pass keeps of it; None: unknown, and left out.
         config: of the learner.
         adapter: weights of its LoRA adapter; 0: all weights are trained.
         roles: that the policy answers for.
@@ -85,11 +90,12 @@ def learner_memory(
         learning["gathered"] = (2 * shape.largest_layer + shape.outside) * size + (
             0 if adapter else (shape.largest_layer + shape.outside) * 4
         )
-    learning["activations"] = activations.kept(
-        config.microbatch_tokens, again=config.gradient_checkpointing
-    )
-    if activations.copies:
-        learning["copies of weights for products"] = activations.copies
+    if activations is not None:
+        learning["activations"] = activations.kept(
+            config.microbatch_tokens, again=config.gradient_checkpointing
+        )
+        if activations.copies:
+            learning["copies of weights for products"] = activations.copies
     learning["output head"] = head_bytes(shape, config, trained=not adapter)
     # torch's AdamW on many tensors at once keeps the root of the second moments of all of them.
     step = gradients if gpu and config.optimizer == "adamw" and own == 4 else 0

@@ -19,6 +19,10 @@ from flowzoo.errors import UsageError
 Shape = tuple[int, ...]
 
 
+class UncountedError(UsageError):
+    """A model whose memory, or a part of it, cannot be counted; says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """Sizes of a model, in numbers (not bytes) unless it says otherwise."""
@@ -89,13 +93,13 @@ def bare_model(config: Any, **choices: Any) -> PreTrainedModel:
     """A model of that configuration, on whatever tensors are made in this block.
 
     Raises:
-        UsageError: transformers has no causal language model of this kind.
+        UsageError: transformers makes no causal language model of it.
     """
     try:
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **choices).eval()
-    except ValueError as error:
+    except Exception as error:  # whatever a configuration lacks that its family asks for
         raise UsageError(
-            f"{config.model_type} is no model that is trained here: {error}"
+            f"{config.model_type} is no model that is trained here: {error or type(error).__name__}"
         ) from error
 
 
@@ -103,13 +107,14 @@ def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
     """The sizes of a model; `targets` names what of it adapters stand on, if they do.
 
     Raises:
-        UsageError: it has no decoder layers that are known, or no causal language model is made.
+        UsageError: no causal language model is made of it.
+        UncountedError: it has no decoder layers that are known.
     """
     with torch.device("meta"):
         model = bare_model(config)
     layers = layers_of(model)
     if not layers:
-        raise UsageError(f"{type(model).__name__} has no decoder layers that a plan can count")
+        raise UncountedError(f"{type(model).__name__} has no decoder layers that a plan can count")
     inner = {id(one) for layer in layers for one in layer.parameters()}
     adapted: tuple[Shape, ...] = ()
     if targets is not None:

@@ -27,6 +27,8 @@ COMMON: Mapping[str, Any] = {
     "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
     "max_position_embeddings": 40960, "tie_word_embeddings": True,
 }  # fmt: skip
+_TOKENIZERS = ("*token*", "vocab*", "*.model")
+"""Names of files of which a tokenizer has at least one."""
 _MOST_HEADER = 100 * 2**20
 """Bytes of a safetensors header; more is no such file."""
 
@@ -77,11 +79,32 @@ def shape_folder(size: str, folder: Path) -> Path:
         folder.mkdir(parents=True)
         made = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **QWEN3[size]}
         (folder / "config.json").write_text(json.dumps({**made, **COMMON}), encoding="utf-8")
-        for path in pocket_path().glob("*token*"):
-            shutil.copy(path, folder)
-        for path in pocket_path().glob("chat_template*"):
-            shutil.copy(path, folder)
+        lend_tokenizer(folder)
     return folder
+
+
+def lend_tokenizer(folder: Path) -> None:
+    """Copy the pocket model's tokenizer into `folder`, as settings are settled with one."""
+    for pattern in ("*token*", "chat_template*"):
+        for path in pocket_path().glob(pattern):
+            shutil.copy(path, folder)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a tokenizer is beside a model's configuration."""
+    return any(True for pattern in _TOKENIZERS for _ in folder.glob(pattern))
+
+
+def with_tokenizer(folder: Path, room: Path) -> Path:
+    """`folder`, or one in `room` with its configuration and another model's tokenizer."""
+    if has_tokenizer(folder):
+        return folder
+    room.mkdir(parents=True)
+    for name in ("config.json", "generation_config.json"):
+        if (folder / name).is_file():
+            shutil.copy(folder / name, room)
+    lend_tokenizer(room)
+    return room
 
 
 def files_bytes(folder: Path) -> int:

@@ -21,16 +21,19 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
+from flowzoo.baselines.run.reading import read_run
+from flowzoo.baselines.sft.sources import ScriptedPlay, read_source
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.cli import main
-from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.envs import make_workflow
+from flowzoo.errors import DataError, FlowzooError, UsageError
 
 pytestmark = pytest.mark.xdist_group("damage")  # they share runs
 
 BRIEF = {"steps": 2, "checkpoint_every": 1, "eval_every": 1}
 NEWEST = {"killed": "checkpoints/step-00000001", "finished": "checkpoints/step-00000002"}
 IN_CHECKPOINT = (
-    "checkpoint.json", "metrics.jsonl", "random.pt", "policies/shared/model.safetensors",
+    "checkpoint.json", "random.pt", "policies/shared/model.safetensors",
     "policies/shared/learner.pt", "policies/shared/config.json", "policies/shared/tokenizer.json",
     "policies/shared/tokenizer_config.json", "policies/shared/generation_config.json",
     "policies/shared/chat_template.jinja",
@@ -103,15 +106,21 @@ def cases() -> list[Case]:
                 Case(state, "run.json", damage, said="with the settings of the checkpoint")
             )
             found.append(Case(state, "metrics.jsonl", damage, said="mended from the checkpoint"))
-            found.append(Case(state, "transcripts/eval-000001.jsonl", damage))
+            found.append(
+                Case(state, "transcripts/eval-000001.jsonl", damage, said="the run goes on without")
+            )
+            found.append(Case(state, "digests.jsonl", damage, said="mended from the checkpoint"))
+            for name in ("metrics.jsonl", "digests.jsonl"):
+                copy, anew = f"checkpoints/{name}", f"{name} is damaged and written anew from"
+                found.append(Case(state, copy, damage, said=anew, opened=int(newest[-1])))
             if damage != "unreadable":
                 found.append(Case(state, "tensorboard/*", damage))
         found += [
             Case(state, "tensorboard", "unreadable", "tensorboard could not be written"),
-            Case(state, "transcripts", "delete"),
+            Case(state, "transcripts", "delete", said="not what was written, or gone"),
             Case(state, "transcripts", "unreadable", "transcripts could not be written"),
             Case(state, ".lock", "delete"),
-            Case(state, ".lock", "unreadable", ".lock could not be written"),
+            Case(state, ".lock", "unreadable", "move away what is in its place"),
             Case(state, newest, "delete"),
             Case(state, "checkpoints", "delete", "without an intact checkpoint (metrics.jsonl has"),
             Case(state, "checkpoints/*/checkpoint.json", "truncate", "checkpoint.json is not JSON"),
@@ -211,11 +220,8 @@ def test_a_damaged_run(
     if case.opened is not None:
         assert trainer.state.step == case.opened
         assert repeated_rows(root) == repeated_rows(whole)[: case.opened + 1]
-        rest = f"checkpoints/step-{case.opened:08}"
-        assert contents(root / rest) == contents(brief_runs / case.state / rest)
-        torn = root / NEWEST[case.state]
-        assert not torn.exists(), "its step could not be saved again"
-        assert torn.with_name(f"torn-{torn.name}").is_dir()
+        if case.file.startswith("checkpoints/step-"):
+            check_torn(root, brief_runs, case)
         return
     assert repeated_rows(root) == repeated_rows(whole)
     assert weights(root) == weights(whole)
@@ -223,6 +229,17 @@ def test_a_damaged_run(
     assert summary["accuracy_after"] == repeated_rows(root)[-1]["eval/reward/mean"]
     assert not list((root / "checkpoints").glob("step-00000002.*"))
     assert (root / "checkpoints" / "step-00000002" / "checkpoint.json").is_file()
+    for name in ("metrics.jsonl", "digests.jsonl"):
+        assert (root / "checkpoints" / name).read_bytes() == (root / name).read_bytes()
+
+
+def check_torn(root: Path, runs: Path, case: Case) -> None:
+    """The checkpoint before the damaged one is what it was, and that one is set aside."""
+    rest = f"checkpoints/step-{case.opened:08}"
+    assert contents(root / rest) == contents(runs / case.state / rest)
+    torn = root / NEWEST[case.state]
+    assert not torn.exists(), "its step could not be saved again"
+    assert torn.with_name(f"torn-{torn.name}").is_dir()
 
 
 def put_back(whole: Path, root: Path, name: str) -> None:
@@ -277,3 +294,48 @@ def test_restart_never_overwrites_and_takes_no_run_from_another_process(
     with pytest.raises(UsageError, match="another process is training"):
         Trainer(brief_run(tmp_path / "run.2"), restart=True)
     training.close()
+
+
+def test_metrics_and_their_copy_that_are_both_damaged_stop_the_run_which_is_left_as_it_is(
+    tmp_path: Path, brief_run: Callable[..., Any], brief_runs: Path
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(brief_runs / "killed", root)
+    for path in (root / "metrics.jsonl", root / "checkpoints" / "metrics.jsonl"):
+        flip(path)
+    before = contents(root)
+    with pytest.raises(DataError, match="and so is its copy: put it back from a copy, or repeat"):
+        Trainer(brief_run(root))
+    assert contents(root) == before
+
+
+@pytest.mark.parametrize("damage", HOW)
+def test_damaged_transcripts_are_not_read(
+    damage: str, tmp_path: Path, brief_runs: Path, caplog: Any, capsys: Any
+) -> None:
+    """A report leaves them out and says so; a warm start and a data set refuse them."""
+    root = tmp_path / "run"
+    shutil.copytree(brief_runs / "finished", root)
+    assert set(read_run(root, "run").transcript_files("train")) == {1, 2}
+    HOW[damage](root / "transcripts" / "train-000001.jsonl")
+    assert set(read_run(root, "run").transcript_files("train")) == {2}
+    workflow = make_workflow("single")
+    if damage == "delete":  # who takes a file away knows it
+        assert read_source(str(root), workflow, ScriptedPlay("train", 1, 1, 0))
+        return
+    assert "train-000001.jsonl" in caplog.text
+    assert "it is left out" in caplog.text
+    with pytest.raises(DataError, match=r"train-000001\.jsonl.*Put it back from a copy"):
+        read_source(str(root), workflow, ScriptedPlay("train", 1, 1, 0))
+    assert main(["dataset", str(root), "--out", str(tmp_path / "data")]) == 2
+    assert "train-000001.jsonl" in capsys.readouterr().err
+
+
+def test_a_checkpoint_does_not_grow_with_the_run(brief_runs: Path) -> None:
+    root = brief_runs / "finished"
+    assert not list(root.glob("checkpoints/step-*/metrics.jsonl"))
+    assert (root / "checkpoints/metrics.jsonl").read_bytes() == (
+        root / "metrics.jsonl"
+    ).read_bytes()
+    sizes = [path.stat().st_size for path in root.glob("checkpoints/step-*/checkpoint.json")]
+    assert max(sizes) - min(sizes) < 200, "numbers of other lengths"

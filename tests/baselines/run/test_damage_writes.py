@@ -12,6 +12,9 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
+import torch
+
+from flowzoo.baselines.learner.saved import save_tensors
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import SaveError
@@ -52,10 +55,30 @@ def test_a_disk_that_is_full(
     said = str(stopped.value)
     assert file in said
     assert "\n" not in said
+    assert "inline_container" not in said, "of torch"
     measured |= what_was_measured(root)
     train(small_run(root))
     assert measured.lost_in(root) == 0
     assert repeated_rows(root) == repeated_rows(small_runs / "finished")
+
+
+def test_torch_is_made_to_say_why_a_file_could_not_be_written(
+    tmp_path: Path, largest_file: Callable[[int], Any]
+) -> None:
+    value = {"steps": torch.zeros(50_000), "inner": {"steps": 1}}
+    with largest_file(1000), pytest.raises(OSError, match="File too large") as stopped:
+        save_tensors(value, tmp_path / "learner.pt")
+    assert isinstance(stopped.value.__cause__, RuntimeError), "what torch made of it"
+
+
+def test_equal_states_have_equal_bytes(tmp_path: Path) -> None:
+    """As a learner's after a resumption, whose texts are other objects than the code's."""
+    paths = [tmp_path / name for name in ("a.pt", "b.pt")]
+    for path, name in zip(paths, ("steps", "".join(("st", "eps"))), strict=True):
+        save_tensors({"steps": 1, "inner": [{name: torch.ones(3)}, (name,)]}, path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert torch.load(paths[0], weights_only=True)["inner"][1] == ("steps",)
 
 
 def test_death_before_the_first_checkpoint(

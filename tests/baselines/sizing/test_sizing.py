@@ -18,14 +18,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.learner.batch import tensors
-from flowzoo.baselines.learner.hidden_states import last_hidden, use_packed_rows
+from flowzoo.baselines.learner.hidden_states import fitting_layout, last_hidden
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.sizing.activations import Activations, Saved, count_activations
+from flowzoo.baselines.sizing.engines import EngineBytes, gpus_of_each, with_cache
 from flowzoo.baselines.sizing.hours import MeasuredRates, hours, read_rates, run_tokens
 from flowzoo.baselines.sizing.layouts import RunSizes
 from flowzoo.baselines.sizing.memory import GIB, learner_memory, optimiser_bytes
-from flowzoo.baselines.sizing.shape import read_config, shape_of
+from flowzoo.baselines.sizing.shape import UncountedError, read_config, shape_of
 from flowzoo.baselines.sizing.source import files_bytes, model_folder
 from flowzoo.errors import DataError, UsageError
 
@@ -67,12 +68,12 @@ def real_bytes(config: Any, length: int, rank: int, lower: bool) -> int:
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     if rank:
         LoraBase(model, "", LoraSettings(rank)).add("one", 0)
-    use_packed_rows(model)
+    layout, _ = fitting_layout(model, "auto")
 
     class Row:
-        prompt_ids, output_ids, logps = list(range(1, length + 1)), [1], [0.0]
+        prompt_ids, output_ids, logps = [1 + place % 90 for place in range(length)], [1], [0.0]
 
-    batch = tensors([Row()], [0.0], "packed")
+    batch = tensors([Row()], [0.0], layout)
     own = {one.untyped_storage().data_ptr() for one in model.parameters()}
     seen: dict[int, torch.UntypedStorage] = {}
 
@@ -99,13 +100,55 @@ def test_what_a_backward_pass_keeps_is_counted_without_memory(
 ) -> None:
     lora = LoraSettings(rank) if rank else None
     counted = count_activations(config, lora, "float32", compute)
-    assert counted.layers == config.num_hidden_layers > 2
+    assert len(counted.layers) == config.num_hidden_layers > 2
     length = 700
     real = real_bytes(config, length, rank, compute == "bfloat16")
     mine = counted.kept(length, again=False) + counted.copies
     assert mine == pytest.approx(real, rel=0.05)
     assert (counted.copies > 0) == (compute == "bfloat16")
     assert counted.kept(length, again=True) < counted.kept(length, again=False)
+
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "vocab_size": 128, "max_position_embeddings": 4096,
+    "num_experts_per_tok": 2, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+EXPERTS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"head_dim": 16, "num_experts": 8, "moe_intermediate_size": 48},
+    "mixtral": {"num_local_experts": 8},
+    "deepseek_v3": {
+        "n_routed_experts": 8, "moe_intermediate_size": 48, "n_group": 2, "topk_group": 1,
+        "first_k_dense_replace": 1, "q_lora_rank": 32, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8, "v_head_dim": 16, "n_shared_experts": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rank", "compute"), [(0, "float32"), (0, "bfloat16"), (4, "float32")])
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_experts_are_counted_as_a_real_pass_keeps_them(kind: str, rank: int, compute: Any) -> None:
+    config = AutoConfig.for_model(kind, **SMALL, **EXPERTS[kind])
+    counted = count_activations(config, LoraSettings(rank) if rank else None, "float32", compute)
+    real = real_bytes(config, 700, rank, compute == "bfloat16")
+    assert counted.kept(700, again=False) + counted.copies == pytest.approx(real, rel=0.001)
+    if kind == "deepseek_v3":
+        dense, *rest = counted.layers
+        assert all(dense.per_token < layer.per_token for layer in rest[1:]), "experts keep more"
+
+
+def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_path: Path) -> None:
+    sinks = AutoConfig.for_model(
+        "gpt_oss", **SMALL, head_dim=16, num_local_experts=8, sliding_window=16
+    )
+    with pytest.raises(UncountedError, match="tables of all pairs of tokens"):
+        count_activations(sinks, None, "float32", "float32")
+    sinks.save_pretrained(tmp_path)
+    sizes = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, model=str(tmp_path)))
+    assert "without the activations of gpt_oss: it keeps tables" in sizes.said(1, 80 * GIB)
+    one = sizes.layouts(1, 80 * GIB)[0]
+    assert "activations" not in sizes.learner("shared", "full").learning
+    assert (one.fits("transformers", 80 * GIB), one.fits("transformers", 1)) == (None, False)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
@@ -173,6 +216,80 @@ def test_layouts_are_those_that_can_be_started(shared: RunSizes) -> None:
     assert huge.needs["split"] - huge.learner == (
         shared.engine_weights("full") + shared.least_cache("full")
     ), "or what it cannot do without"
+
+
+LLAMA_70B: dict[str, Any] = {
+    "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 131072, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> RunSizes:
+    """A run of a model of 70 billion weights, of which only the config.json is here."""
+    folder = tmp_path_factory.mktemp("llama-70b")
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **LLAMA_70B}))
+    return RunSizes(
+        TrainConfig(
+            model=str(folder), weights="bfloat16", compute="bfloat16", engine="vllm",
+            engine_dtype="bfloat16", gradient_checkpointing=True, max_prompt=3072,
+        )
+    )  # fmt: skip
+
+
+def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gpus(
+    llama: RunSizes,
+) -> None:
+    found = {(one.training, one.ranks, one.shard): one for one in llama.layouts(64, 80 * GIB)}
+    assert {key[1] for key in found} == {1, 2, 4, 8, 16, 32, 64}
+    assert {one.ranks for one in llama.layouts(24, GIB)} == {1, 2, 4, 8, 16, 24}
+    eight, sixteen = (found["full", ranks, "full"] for ranks in (8, 16))
+    assert eight.learner / GIB == pytest.approx(109.5, abs=0.1)
+    # Weights, AdamW, gradients and those of a second role over 16; then gathered layers,
+    # activations and logits, which are not spread.
+    assert sixteen.learner / GIB == pytest.approx((131.4 + 262.8 + 131.4 + 131.4) / 16 + 27, abs=1)
+    thin = {
+        (one.training, one.ranks, one.shard): one
+        for one in llama.layouts(64, 80 * GIB, role_gradients=False)
+    }["full", 16, "full"]
+    assert sixteen.learner - thin.learner == 2 * llama.shape("shared").parameters // 16
+    assert sixteen.engine_gpus == 2, "131 GiB of weights"
+    assert sixteen.fits("split, own GPUs", 72 * GIB)
+    assert not eight.fits("split, own GPUs", 72 * GIB)
+    assert "float32" in llama.unsharded
+    assert llama.lent, "nothing says whether it thinks"
+
+
+def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked() -> None:
+    one = EngineBytes(weights=120, cache=16, heads=12, groups=2)
+    assert (one.on(1), one.on(2), one.on(4)) == (136, 68, 38), "keys and values of 2 heads"
+    assert gpus_of_each([one], 8, room=136) == 1
+    assert gpus_of_each([one], 8, room=100) == 2
+    assert gpus_of_each([one], 8, room=40) == 4
+    assert gpus_of_each([one], 8, room=30) == 1, "12 heads are not to be divided by 8"
+    assert gpus_of_each([one, one], 8, room=136) == 2, "each has its own"
+    assert gpus_of_each([one], 3, room=40) == 1, "there are no four"
+    assert gpus_of_each([one, one], 8, room=1000, asked=8) == 4
+    assert with_cache([one], 1000, None, 2) == 400, "vLLM takes its share"
+    assert with_cache([one], 1000, 1.0, 2) == 60 + GIB
+
+
+def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path: Path) -> None:
+    ray: dict[str, Any] = {
+        "backend": "ray", "ray_address": "HEAD:1", "rollout_workers": 2, "engine": "vllm",
+        "placement": "split",
+    }  # fmt: skip
+    config = TrainConfig(max_tokens=64, lr=1e-4, model="qwen3:4B", max_prompt=64, **ray)
+    for gpus, spread in ((1.0, 1), (4.0, 4)):
+        sizes = RunSizes(replace(config, rollout_gpus=gpus))
+        assert sizes.layouts(8, 80 * GIB)[0].engine_gpus == spread
+
+
+def test_a_plan_needs_no_data_set() -> None:
+    options = ("data=nobody/nothing:en", "columns=text:a", "n_votes=5")
+    sizes = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, options=options))
+    assert sizes.agents["generator"] == 5
 
 
 def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for() -> None:
@@ -257,7 +374,7 @@ def test_models_are_found_on_this_machine_or_not_at_all(
 
 
 def test_checkpointing_keeps_one_layer_and_the_states_between() -> None:
-    found = Activations(Saved(100.0, 7.0), Saved(10.0, 1.0), layers=5, stream=8)
+    found = Activations((Saved(100.0, 7.0),) * 5, Saved(10.0, 1.0), stream=8)
     assert found.kept(3, again=False) == 3 * (10 + 5 * 100)
     assert found.kept(3, again=True) == 3 * (10 + 100 + 5 * 8)
     assert found.copies == 1 + 5 * 7

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
@@ -134,3 +136,41 @@ def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path: P
         assert ("pass@8" in first) == (not name)
     assert found["minus"] == found["plus"] == found[""]
     assert set(found[""]) == {0.0, 1.0}
+
+
+DRAWING = """
+import random
+import numpy
+
+
+def watch(control):
+    control.log("drawn", random.random() + numpy.random.random())
+"""
+
+
+def test_what_functions_draw_repeats_with_the_seed_and_after_a_resumption(tmp_path: Path) -> None:
+    """From Python's and NumPy's own generators, whatever the process drew before the run."""
+    mine = tmp_path / "mine.py"
+    mine.write_text(DRAWING, encoding="utf-8")
+    changes = {"problems": 1, "samples": 2, "eval_problems": 1, "model": "pocket:xs"}
+
+    class Dying(Trainer):
+        def save(self, step: int, score: float | None) -> None:
+            if step == 2:
+                raise InterruptedError
+            super().save(step, score)
+
+    drawn: dict[str, Any] = {}
+    for name, seed in (("one", 0), ("two", 0), ("other", 1)):
+        config = settings(tmp_path / name, mine, seed=seed, **changes)
+        random.random(), np.random.random()
+        if name == "two":
+            with pytest.raises(InterruptedError):
+                Dying(config).train()
+            random.random(), np.random.random()
+        train(config)
+        state = tmp_path / name / "run" / "checkpoints" / "step-00000002" / "random.pt"
+        drawn[name] = [row["callback/drawn"] for row in rows(tmp_path / name)], state.read_bytes()
+    assert drawn["one"] == drawn["two"]
+    assert len(set(drawn["one"][0])) == 3
+    assert drawn["one"][0] != drawn["other"][0]

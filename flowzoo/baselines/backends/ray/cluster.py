@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from flowzoo.baselines.backends.backend import NoRoomError
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.provenance import usable_cores
 
@@ -122,7 +123,7 @@ def place(
     `of` is said after what they are called.
 
     Raises:
-        UsageError: the cluster has not had them within the time; says what it has free.
+        NoRoomError: the cluster has not had them within the time; says what it has free.
     """
     words = _KINDS[kind]
     group = placement_group([dict(one) for one in bundles], strategy=words.strategy)
@@ -132,7 +133,7 @@ def place(
             free, have = ray.available_resources(), ray.cluster_resources()
             nodes = sum(node["Alive"] for node in ray.nodes())
             remove_placement_group(group)
-            raise UsageError(
+            raise NoRoomError(
                 f"{len(bundles)} {words.called}{of} need a bundle of {_words(bundles[0])} each, "
                 f"and the cluster had no room for them in {within:.0f} s: it has {_words(free)} "
                 f"free of {_words(have)} on {nodes} nodes. Lower {words.settings}, or add nodes"

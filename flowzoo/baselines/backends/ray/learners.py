@@ -106,14 +106,15 @@ class LearnerGang:
         """What every rank's node is like.
 
         Raises:
-            LearnerError: a rank cannot be started.
+            LearnersLostError: a rank cannot be started.
         """
         try:
             found: list[NodeFacts] = self._ask(lambda one: one.facts.remote(token))
         except LearnersLostError as lost:
             why = str(lost.__cause__).strip().splitlines()[-1:]
-            raise LearnerError(
-                f"a learner worker{self._of} cannot be started: {''.join(why)}"
+            raise LearnersLostError(
+                f"a learner worker{self._of} cannot be started: {''.join(why)}. What is in the "
+                "last checkpoint is good: the same command goes on from there"
             ) from lost
         self.pids = [one.pid for one in found]
         return found

@@ -86,9 +86,10 @@ def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
 def test_learners_that_are_actors_have_the_numbers_of_one_process(
     world: Path, repeated_rows: Rows, run: str, steps: int, apart: float
 ) -> None:
-    """One, killed and started again by itself; and two that go on from its checkpoint."""
+    """One, killed twice and started again by itself; and two that go on from its checkpoint."""
     found = case(world, "learners")
     assert found["seen"] == [0, 1, 2, 3, 3, 4], "step 3 is done again, from the checkpoint of 2"
+    assert found["killed"] == 2, "the second while it was starting in the place of the first"
     assert found["driver"] == "meta", "the driver has no weights"
     local, other = repeated_rows(world / "local")[: steps + 1], repeated_rows(world / run)
     assert len(other) == steps + 1

@@ -219,8 +219,23 @@ def further(address: str, folder: Path) -> dict[str, Any]:
 
 
 def learners(address: str, folder: Path) -> dict[str, Any]:
-    """One learner worker, killed after step 3, until step 4; from there two, in both ways."""
+    """One learner worker, killed after step 3, until step 4; from there two, in both ways.
+
+    The first one that is started in its place is killed too, before it has learnt anything.
+    """
+    from flowzoo.baselines import trainer as module
     from flowzoo.baselines.trainer import Trainer, train
+
+    module.AGAIN_S = 0.0
+    known: list[int] = []
+
+    def kill_next(over: threading.Event) -> None:
+        while not over.wait(0.02):
+            new = [worker.pid for worker in workers_now("LearnerWorker") if worker.pid not in known]
+            if known and new:
+                os.kill(new[0], signal.SIGKILL)
+                known.append(new[0])
+                return
 
     one = Trainer(settings(address, folder / "one", rollout_workers=1, learner_workers=1))
     seen: list[int] = []
@@ -228,16 +243,21 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2, 3]:
-            os.kill(one.backend._gangs.pids["shared"][0], signal.SIGKILL)
+            known.extend(one.backend._gangs.pids["shared"])
+            os.kill(known[0], signal.SIGKILL)
         if row["step"] == 4:
             raise InterruptedError
 
-    with suppress(InterruptedError):
+    with suppress(InterruptedError), meanwhile(kill_next):
         one.train(disturb)
     for shard in ("none", "full"):
         shutil.copytree(folder / "one", folder / shard)
         train(settings(address, folder / shard, rollout_workers=1, learner_workers=2, shard=shard))
-    return {"seen": seen, "driver": str(one.state.trained["shared"].weights.model.device)}
+    return {
+        "seen": seen,
+        "killed": len(known),
+        "driver": str(one.state.trained["shared"].weights.model.device),
+    }
 
 
 # -- graders ---------------------------------------------------------------------------------------
