@@ -38,6 +38,14 @@ class BoxError(FlowzooError):
     """A box could not be started, broke, hung or vanished: never the fault of a verdict."""
 
 
+class BoxRefusedError(BoxError):
+    """A box said itself why it cannot be made here: another one would say the same."""
+
+
+class KilledError(BoxError):
+    """A signal that others send ended a process; only asking again tells whose doing it was."""
+
+
 class BoxConnection(Protocol):
     """The host's end of a running box; belongs to one event loop."""
 

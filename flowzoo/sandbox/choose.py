@@ -53,7 +53,7 @@ def make_opener(
             backend = None
             try:
                 backend = make_backend(tier, options, packages)
-                box = await start_box(backend, boxes)
+                box = await start_box(backend, boxes, once=True)
             except BaseException as error:
                 if backend is not None:
                     backend.close()

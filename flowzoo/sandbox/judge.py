@@ -35,7 +35,8 @@ SHOWN = 4096
 LINE = 300
 """Most characters of a detail."""
 
-_LIMITS: dict[str, Status] = {"cpu": "TLE", "wall": "TLE", "memory": "MLE", "output": "OLE"}
+LIMIT_STATUS: dict[str, Status] = {"cpu": "TLE", "wall": "TLE", "memory": "MLE", "output": "OLE"}
+"""Outcomes that are a limit."""
 _SMALL = reprlib.Repr()
 _SMALL.maxlevel = 8
 _SMALL.maxlist = _SMALL.maxtuple = _SMALL.maxset = _SMALL.maxfrozenset = _SMALL.maxdict = 100
@@ -115,8 +116,8 @@ def judge_call(outcome: CaseOutcome, test: CallTest) -> Case:
 def fault(outcome: CaseOutcome, shown: str) -> Case:
     """The case of an outcome that no comparison can save."""
     name, detail = outcome.name, outcome.detail
-    if name in _LIMITS:
-        return _case(outcome, _LIMITS[name], name, shown)
+    if name in LIMIT_STATUS:
+        return _case(outcome, LIMIT_STATUS[name], name, shown)
     if name == "unplain":
         return _case(outcome, "WA", f"returned {detail or 'an object'}, which is no plain data", "")
     if name == "compile":
@@ -155,16 +156,25 @@ def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool)
     kind = detail.split(":")[0].strip()
     if checker.name == "raised" and kind != "AssertionError" and kind in raised:
         return _case(checker, "RE", detail, "")
-    if checker.name in _LIMITS:
-        return _case(checker, _LIMITS[checker.name], f"{checker.name}, in the test's code", "")
     own_fault = checker.name != "raised" or kind in ("ModuleNotFoundError", "SyntaxError")
     if own_fault and not answered:
-        what = f"the test's own code failed: {checker.name} {detail}"
-        return _case(checker, "SE", what.strip(), "")
+        return own_failure(checker, detail)
+    if checker.name in LIMIT_STATUS:
+        return _case(checker, LIMIT_STATUS[checker.name], f"{checker.name}, in the test's code", "")
     if checker.name == "raised":
         return _case(checker, "WA", detail, "")
     signal = f" {checker.signal}" if checker.name == "signaled" else ""
     return _case(checker, "WA", f"the test's code {checker.name}{signal} upon an answer", "")
+
+
+def own_failure(checker: CaseOutcome, detail: str) -> Case:
+    """The case of a check whose test cannot be passed or failed, whatever the program does."""
+    if checker.name in LIMIT_STATUS:
+        detail = f"of {checker.cpu_s:.1f} CPU seconds" if checker.name == "cpu" else ""
+        detail = f"it does not end before it meets a limit ({checker.name}) {detail}".rstrip()
+    else:
+        detail = f"{checker.name} {detail}".strip()
+    return _case(checker, "SE", f"the test's own code failed: {detail}", "")
 
 
 def settle(

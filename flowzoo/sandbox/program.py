@@ -36,8 +36,9 @@ class Limits:
     """CPU seconds: the main clock, since it does not depend on how busy the machine is. Of a check
     each call has as much, and all together (and the test's own code) `CALLS_PER_CHECK` times it."""
     wall_s: float | None = None
-    """Seconds on the wall; None: 4 * cpu_s + 1. For each CPU second that it has used a program may
-    take sixteen more, so that a busy machine does not stop a program that works."""
+    """Seconds on the wall; None: 4 * cpu_s + 1. Seconds for which a program waits for a processor
+    do not count, and for each CPU second that it has used it may take sixteen more, so that a busy
+    machine does not stop a program that works."""
     total_s: float | None = None
     """CPU seconds for all tests of a program together; tests that are left then are not run, and
     have the verdict TLE. None: no limit."""
@@ -75,9 +76,19 @@ class Limits:
         return whole if self.total_s is None else max(self.cpu_s, min(whole, self.total_s))
 
     @property
+    def alone_s(self) -> float:
+        """CPU seconds in which the code of a test must end without a program; see `box.run`."""
+        return max(self.cpu_s, self.session_s / 2)
+
+    @property
     def patience(self) -> float:
-        """Seconds on the wall by which a program has been stopped, however busy the machine."""
+        """Seconds on the wall by which a program has been stopped that waited for no processor."""
         return self.wall + WALL_PER_CPU * self.cpu_s
+
+    @property
+    def session_patience(self) -> float:
+        """The same for a half of a check."""
+        return self.wall + WALL_PER_CPU * self.session_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class Sandbox:
             take as many boxes again for the tests' code.
         cache: most verdicts to keep for equal program, tests and limits; see the module.
         recycle_after: programs after which a box is replaced.
-        options: of the Docker backend (`image`, `runtime`, `user`); only with backend="docker".
+        options: of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
+            backend="docker".
         packages: that programs and tests may import besides the standard library; see `packages`.
 
     Raises:

@@ -209,7 +209,10 @@ def _content(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
-    """The objects of a file, one a line, or those of the one array that it holds."""
+    """The objects of a file, one a line, or those of the one array that it holds.
+
+    A line that is none is an `Unusable`.
+    """
     content = _content(path)
     if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         try:
@@ -224,10 +227,11 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield line, json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            raise DataError(
+            yield line, Unusable(
+                line,
                 f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end in "
-                ".csv, .tsv or .parquet."
-            ) from error
+                ".csv, .tsv or .parquet.",
+            )
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
@@ -301,6 +305,8 @@ def objects(
     """
     for line, record in records:
         where = f"{data}, line {line}"
+        if isinstance(record, Unusable):
+            raise DataError(record.reason)
         if not isinstance(record, dict):
             got = type(record).__name__
             raise DataError(f"{where}: expected an object with columns, got {got}.")

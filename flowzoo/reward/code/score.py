@@ -131,10 +131,15 @@ def judge_again(
 ) -> list[Verdict]:
     """Verdicts; where the sandbox failed, which is logged, once more in a batch of their own.
 
-    One that fails again has the status SE, so that one program never costs the others theirs.
+    One that fails again has the status SE, so that one program never costs the others theirs; one
+    whose test itself failed has it at once.
     """
     verdicts = sandbox.run_sync(programs, tests, limits, stop, on_error="verdict")
-    lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
+    lost = [
+        row
+        for row, verdict in enumerate(verdicts)
+        if verdict.status == "SE" and not verdict.facts.get("test_failed")
+    ]
     if lost:
         again = sandbox.run_sync(
             [programs[row] for row in lost],
@@ -145,9 +150,10 @@ def judge_again(
         )
         for row, verdict in zip(lost, again, strict=True):
             verdicts[row] = verdict
-            if verdict.status == "SE":
-                detail = next(case.detail for case in verdict.cases if case.status == "SE")
-                _log.warning("not judged, and not scored: a program (%s): %s", sandbox.tier, detail)
+    for verdict in verdicts:
+        if verdict.status == "SE":
+            detail = next(case.detail for case in verdict.cases if case.status == "SE")
+            _log.warning("not judged, and not scored: a program (%s): %s", sandbox.tier, detail)
     return verdicts
 
 

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
-from flowzoo.sandbox.backends import Backend, BoxConnection, BoxError
+from flowzoo.sandbox.backends import Backend, BoxConnection, BoxError, BoxRefusedError
 from flowzoo.sandbox.runner.wire import BROKEN, READY, Frame, FrameDecoder, FrameError, pack
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Box:
             raise box.failure()
         if frame.kind == BROKEN:
             box.dirty = True
-            raise BoxError(f"it reports: {str(frame.head.get('detail', ''))[:600]}")
+            raise BoxRefusedError(f"it reports: {str(frame.head.get('detail', ''))[:600]}")
         return box, frame
 
     def failure(self) -> BoxError:
@@ -194,27 +194,40 @@ class BoxSet:
             if box.reusable:
                 return box
             await self.discard(box)
-        trouble: BoxError | None = None
-        for pause in START_PAUSES:
-            await asyncio.sleep(pause)
-            try:
-                box = await start_box(self._backend, self.boxes)
-            except BoxError as error:
-                trouble = error
-                continue
-            self.started += 1
-            return box
-        raise BoxStartError(
-            f"no {self._backend.tier} box starts: {str(trouble).rstrip('.')}"
-        ) from trouble
+        try:
+            box = await start_box(self._backend, self.boxes)
+        except BoxError as error:
+            raise BoxStartError(
+                f"no {self._backend.tier} box starts: {str(error).rstrip('.')}"
+            ) from error
+        self.started += 1
+        return box
 
 
-async def start_box(backend: Backend, boxes: set[Box]) -> Box:
-    """A box that is ready; it stands in `boxes` from before its first breath to its end.
+async def start_box(backend: Backend, boxes: set[Box], once: bool = False) -> Box:
+    """A box that is ready; one that ends, as somebody may kill it, is replaced by another.
+
+    Args:
+        backend: starts it.
+        boxes: it stands there from before its first breath to its end.
+        once: a box that says why it cannot be made is believed at once.
 
     Raises:
-        BoxError: it cannot be started.
+        BoxError: it cannot be started, though it was tried more than once.
     """
+    trouble = BoxError("it was not tried")
+    for pause in START_PAUSES:
+        await asyncio.sleep(pause)
+        try:
+            return await _start_box(backend, boxes)
+        except BoxError as error:
+            trouble = error
+            if once and isinstance(error, BoxRefusedError):
+                break
+    raise trouble
+
+
+async def _start_box(backend: Backend, boxes: set[Box]) -> Box:
     box = Box(await backend.start())
     boxes.add(box)
     try:

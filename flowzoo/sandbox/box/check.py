@@ -10,12 +10,14 @@ is thrown away and made again call by call. What it expects stays in its box.
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
-from flowzoo.sandbox.backends import BoxError
+from flowzoo.sandbox.backends import BoxError, KilledError
 from flowzoo.sandbox.box.box import AHEAD, Box, Inbox
 from flowzoo.sandbox.box.job import TestGroup, limits_head
 from flowzoo.sandbox.judge import (
+    LIMIT_STATUS,
     CaseOutcome,
     judge_checker,
     judge_server,
@@ -26,25 +28,30 @@ from flowzoo.sandbox.runner import codec
 from flowzoo.sandbox.runner.wire import (
     CALL,
     CASE,
+    CHANGED,
     DATA,
+    DELAYED,
     DEPARTED,
     DONE,
+    EFFECT,
     JOB,
     NO_MORE,
     RAISED,
     RETURNED,
     STOP,
     UNPLAIN,
-    WALL_PER_CPU,
     Frame,
     FrameError,
     find_messages,
     pack_messages,
+    split_changes,
 )
 
 SLACK = 10.0
 """Seconds on top of the program's own clock before its box counts as hung: a box on a machine
 full of work is late, not broken."""
+FROM_OUTSIDE = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
+"""Signals that others send: the machine that has no memory left, an operator, a scheduler."""
 MOST_CALLS = 100_000
 """Calls that the code of one check may make."""
 MOST_MESSAGE = 1 << 25
@@ -60,12 +67,13 @@ class CheckSession:
         limits: of each of the two; a clock on the wall stands still while its half waits for the
             other one.
         ahead: the test's half may look ahead.
+        believed: see `run.run_program`.
     """
 
-    def __init__(self, box: Box, checker: Box, limits: Limits, ahead: bool) -> None:
+    def __init__(self, box: Box, checker: Box, limits: Limits, ahead: bool, believed: bool) -> None:
         self.box, self.checker = box, checker
         self.limits = limits
-        self.ahead = ahead
+        self.ahead, self.believed = ahead, believed
         self.ids = {box: box.next_id(), checker: checker.next_id()}
         self.outcomes: dict[Box, CaseOutcome] = {}
         """Of the halves that ended by themselves."""
@@ -75,6 +83,8 @@ class CheckSession:
         self.calls, self.answers = 0, 0
         self.departed = False
         """The test made another call than the one that was foreseen."""
+        self.blames_answers = False
+        """The test's code met a limit after it had got an answer."""
         self.ended: Case | None = None
         """What a half did that ends the check."""
 
@@ -106,6 +116,7 @@ class CheckSession:
             return judge_server(server)  # it ended, instead of serving until it is stopped
         if checker is None:
             raise BoxError("neither half of a check came to an end")
+        self.blames_answers = checker.name in LIMIT_STATUS and bool(self.answers)
         return judge_checker(checker, self.raised, bool(self.answers))
 
     async def _start(self, box: Box, style: str, entry: str | None, blobs: list[bytes]) -> None:
@@ -114,7 +125,7 @@ class CheckSession:
 
     async def _take(self, shared: Inbox) -> None:
         """Act on the next frame of either half."""
-        patience = self.limits.wall + WALL_PER_CPU * self.limits.session_s + SLACK
+        patience = self.limits.session_patience + SLACK
         sender, frame = await self.box.receive(shared, patience)
         other = self.checker if sender is self.box else self.box
         if frame.head.get("id") != self.ids[sender] or sender not in self.running:
@@ -122,13 +133,13 @@ class CheckSession:
         if frame.kind == DATA and len(frame.blobs) == 1:
             await self._forward(sender, other, frame.blobs[0])
         elif frame.kind == CASE and sender not in self.outcomes:
-            self.outcomes[sender] = outcome_of(frame)
+            self.outcomes[sender] = outcome_of(frame, self.believed)
             if other in self.running and other not in self.outcomes:
                 await self._tell_end(sender, other)
         elif frame.kind == DONE:
             self.running.discard(sender)
             sender.dirty |= frame.head.get("clean") is not True
-        else:
+        elif frame.kind != DELAYED:
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
 
     async def _tell_end(self, sender: Box, other: Box) -> None:
@@ -166,7 +177,7 @@ class CheckSession:
         largest = max(map(len, messages))
         if messages[-1] == DEPARTED and self.ahead:
             self.departed = True
-        elif {message[:1] for message in messages} != {CALL}:
+        elif not {message[:1] for message in messages} <= {CALL, EFFECT}:
             self.ended = UNREADABLE_CASE
         elif largest > MOST_MESSAGE:
             self.ended = Case("OLE", f"a call of {largest} bytes")
@@ -178,6 +189,9 @@ class CheckSession:
         self.answers += len(messages)
         largest = max(map(len, messages))
         kinds = {message[:1] for message in messages}
+        if CHANGED in kinds:
+            messages = [split_changes(message)[1] for message in messages]
+            kinds = {message[:1] for message in messages}
         if largest > MOST_MESSAGE:
             self.ended = Case("OLE", f"a result of {largest} bytes")
         elif self.answers > self.calls:
@@ -217,8 +231,13 @@ def job_head(
     }
 
 
-def outcome_of(frame: Frame) -> CaseOutcome:
-    """As `read_outcome`; what the box broke, or could not set up, is its failure."""
+def outcome_of(frame: Frame, believed: bool) -> CaseOutcome:
+    """As `read_outcome`; what the box broke, or could not set up, is its failure.
+
+    Raises:
+        BoxError: such a failure.
+        KilledError: a signal of `FROM_OUTSIDE` ended the process, and that is not `believed`.
+    """
     try:
         outcome = read_outcome(frame)
     except FrameError as error:
@@ -229,4 +248,6 @@ def outcome_of(frame: Frame) -> CaseOutcome:
         )
     if outcome.name == "setup":
         raise BoxError(f"it could not start the program: {outcome.detail}")
+    if outcome.name == "signaled" and outcome.signal in FROM_OUTSIDE and not believed:
+        raise KilledError(f"signal {outcome.signal} ended a process")
     return outcome

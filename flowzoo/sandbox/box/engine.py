@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from flowzoo.errors import FlowzooError
-from flowzoo.sandbox.backends import Backend, BoxError
+from flowzoo.sandbox.backends import Backend, BoxError, KilledError
 from flowzoo.sandbox.box.batch import ProgramBatch, ProgramJob, ProgramQueue
 from flowzoo.sandbox.box.box import Box, BoxSet, BoxStartError
 from flowzoo.sandbox.box.run import run_program
@@ -28,6 +28,8 @@ from flowzoo.sandbox.program import Case, Verdict
 
 _log = logging.getLogger(__name__)
 
+TRIES = 2
+"""Boxes that may fail a program before it has no verdict."""
 CLOSE_SECONDS = 30.0
 """How long `close` waits for the engine's thread."""
 
@@ -199,15 +201,27 @@ class SandboxEngine:
             self._hand_out()
 
     async def _serve(self, batch: ProgramBatch, work: ProgramJob) -> None:
-        """Judge one program: a box that fails is given one more chance."""
+        """Judge one program: a box that fails is given one more chance.
+
+        A program that a signal ended is asked again in other boxes, once: where the same happens
+        there, nobody else is to blame.
+        """
         boxes, checkers = self._sets
-        trouble = ""
-        for tries in range(2):
+        trouble, failures, was_killed = "", 0, False
+        while failures < TRIES:
             starts = boxes.started + checkers.started
             try:
                 cases = await run_program(
-                    work.program, work.plan, work.limits, batch.stop, boxes, checkers
+                    work.program,
+                    work.plan,
+                    work.limits,
+                    batch.stop,
+                    boxes,
+                    checkers,
+                    believed=was_killed,
                 )
+            except KilledError:
+                was_killed = True
             except BoxStartError as error:
                 trouble = str(error)
                 if boxes.started + checkers.started == starts:  # none of the others started either
@@ -215,12 +229,17 @@ class SandboxEngine:
                         self._settle(*other, _lost(trouble), {})
                 break
             except BoxError as error:
+                failures += 1
                 trouble = f"the box failed twice; the second time {error}"
             except Exception as error:
+                failures += 1
                 _log.exception("a program could not be judged")
                 trouble = f"a defect of the sandbox, of which the log has more: {error!r}"
             else:
-                self._settle(batch, work, cases, {"retried": True} if tries else {})
+                facts = {"retried": True} if failures or was_killed else {}
+                if any(case.status == "SE" for case in cases):
+                    facts["test_failed"] = True  # the test's own code: another box changes nothing
+                self._settle(batch, work, cases, facts)
                 return
         self._settle(batch, work, _lost(trouble), {"retried": True})
 

@@ -15,7 +15,8 @@ from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Program, StdinTest, Test
 from flowzoo.sandbox.runner import codec
 
-TestStyle = Literal["stdin", "call", "check"]
+TestStyle = Literal["stdin", "call", "check", "alone"]
+"""`alone`: the code of a check without a program; see `run._own_failure`."""
 
 MOST_SOURCE = 4 * 2**20
 """Bytes of a program; a longer one is a compile error without being run."""
@@ -102,8 +103,9 @@ def source_bytes(program: Program) -> bytes:
 def limits_head(limits: Limits, style: str) -> dict[str, Any]:
     """The limits as they stand in a JOB frame."""
     whole = {"session_s": limits.session_s} if style == "serve" else {}
+    test = {"check": limits.session_s, "lockstep": limits.session_s, "alone": limits.alone_s}
     return whole | {
-        "cpu_s": limits.session_s if style in ("check", "lockstep") else limits.cpu_s,
+        "cpu_s": test.get(style, limits.cpu_s),
         "wall_s": limits.wall,
         "memory_mb": limits.memory_mb,
         "output_bytes": limits.output_bytes,

@@ -17,13 +17,15 @@ from flowzoo.sandbox.box.job import (
     source_bytes,
 )
 from flowzoo.sandbox.judge import (
+    LIMIT_STATUS,
     CaseOutcome,
     is_clean_exit,
     judge_call,
     judge_stdin,
+    own_failure,
 )
 from flowzoo.sandbox.program import Case, Limits, Program
-from flowzoo.sandbox.runner.wire import CASE, DONE, JOB, STOP
+from flowzoo.sandbox.runner.wire import CASE, DELAYED, DONE, JOB, STOP
 
 LARGE = 1 << 18
 """Bytes of output from which on texts are compared in another thread than the boxes' own."""
@@ -38,12 +40,15 @@ async def run_program(
     checkers: BoxSet,
     ahead: bool = True,
     used: float = 0.0,
+    believed: bool = False,
 ) -> list[Case]:
     """The cases of a program's tests, in order; under `stop` up to the first failing one.
 
     With `ahead` checks may look ahead: see `check`. `used` is the CPU time of tests before these.
+    `believed`: a signal that others send counts as the program's doing.
 
     Raises:
+        KilledError: such a signal ended one of its processes.
         BoxError: a box could not be started, or failed on the way; nothing is known then.
     """
     source = source_bytes(program)
@@ -54,16 +59,18 @@ async def run_program(
     async with boxes.lease() as box:
         for step in plan.steps:
             if step.style == "check":
-                case = await _check(box, checkers, limits, ahead, source, plan.entry, step)
-                if case is None and not box.dirty:
-                    case = await _check(box, checkers, limits, False, source, plan.entry, step)
+                case = await _check(
+                    box, checkers, limits, ahead, believed, source, plan.entry, step
+                )
                 if case is None:
                     ahead = False
                     break
                 cases.append(case)
             else:
                 left = math.inf if limits.total_s is None else limits.total_s - used
-                outcomes = await run_job(box, source, plan.entry, step, limits, stop, left)
+                outcomes = await run_job(
+                    box, source, plan.entry, step, limits, stop, left, believed
+                )
                 cases += await _judge(outcomes, step)
             used += sum(case.cpu_s for case in cases[-len(step.tests) :])
             if len(cases) < plan.total and limits.total_s is not None and used > limits.total_s:
@@ -74,7 +81,9 @@ async def run_program(
     if len(cases) < plan.total and not (stop and any(case.status != "AC" for case in cases)):
         # The box is to be thrown away, and some tests are left: they get another one.
         rest = _rest(plan, len(cases))
-        cases += await run_program(program, rest, limits, stop, boxes, checkers, ahead, used)
+        cases += await run_program(
+            program, rest, limits, stop, boxes, checkers, ahead, used, believed
+        )
     return cases
 
 
@@ -83,13 +92,36 @@ async def _check(
     checkers: BoxSet,
     limits: Limits,
     ahead: bool,
+    believed: bool,
     source: bytes,
     entry: str | None,
     step: TestGroup,
 ) -> Case | None:
-    """The case of a check; None where it has to be made again without looking ahead."""
+    """The case of a check; None where it has to be made again in another box, not looking ahead."""
+    for looks in (True, False) if ahead else (False,):
+        async with checkers.lease() as checker:
+            session = CheckSession(box, checker, limits, looks, believed)
+            case = await session.run(source, entry, step)
+        if case is not None or box.dirty:
+            break
+    if not session.blames_answers:
+        return case
     async with checkers.lease() as checker:
-        return await CheckSession(box, checker, limits, ahead).run(source, entry, step)
+        return await _own_failure(checker, limits, believed, entry, step) or case
+
+
+async def _own_failure(
+    checker: Box, limits: Limits, believed: bool, entry: str | None, step: TestGroup
+) -> Case | None:
+    """The case of a test that meets a limit without a program, too; None: it does not.
+
+    Its code is run with stand-ins for the results, and no assertion of it can fail. So a loop that
+    an answer keeps running is the program's doing, and one that nothing could end is the test's.
+    """
+    setup, *rest = step.blobs[0]
+    alone = TestGroup("alone", step.tests, tuple((blob,) for blob in rest))
+    [outcome] = await run_job(checker, setup, entry, alone, limits, True, believed=believed)
+    return own_failure(outcome, "") if outcome.name in LIMIT_STATUS else None
 
 
 async def run_job(
@@ -100,31 +132,36 @@ async def run_job(
     limits: Limits,
     stop: bool,
     left: float = math.inf,
+    believed: bool = False,
 ) -> list[CaseOutcome]:
     """Run the tests of one step; under `stop` no test is started after one that failed, and none
     after `left` CPU seconds have been used.
 
     Raises:
         BoxError: the box failed or does not keep to the protocol.
+        KilledError: see `run_program`.
     """
     job = box.next_id()
+    patience = limits.session_patience if step.style == "alone" else limits.patience
     head = job_head(job, step.style, entry, len(step.tests), stop, limits)
     await box.send(JOB, head, [source, *(blobs[0] for blobs in step.blobs)])
     outcomes: list[CaseOutcome] = []
     stopped = False
     received = 0
     while True:
-        _, frame = await box.receive(box.inbox, limits.patience + SLACK)
+        _, frame = await box.receive(box.inbox, patience + SLACK)
         if frame.head.get("id") != job:
             raise BoxError("it sent a frame of another job")
         if frame.kind == DONE:
             break
+        if frame.kind == DELAYED:
+            continue
         if frame.kind != CASE or frame.head.get("index") != received:
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
         received += 1
         if stopped:  # cases that ended before the box read STOP
             continue
-        outcomes.append(outcome_of(frame))
+        outcomes.append(outcome_of(frame, believed))
         left -= outcomes[-1].cpu_s
         if len(outcomes) == len(step.tests):
             continue

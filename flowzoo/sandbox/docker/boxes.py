@@ -53,6 +53,9 @@ class DockerBackend:
         packages: that its boxes have; an `image` of your own must hold them.
         user: `root`: the runner is root without capabilities but three, and programs are another
             user; `nonroot`: nothing in the container is root, runner and program are one user.
+        parent: control group that containers stand in. None: the root, so that each has the share
+            of a core that any process has (the engine's own group has that share for all its
+            containers together); under the driver `systemd` the engine's choice.
 
     Raises:
         MissingExtraError: the Python module `docker` is not installed.
@@ -68,12 +71,15 @@ class DockerBackend:
         runtime: str | None = None,
         user: BoxUser = "root",
         packages: tuple[str, ...] = (),
+        parent: str | None = None,
     ) -> None:
         check_choice("box user", user, BoxUser)
         self._name, self._runtime = image, runtime
         self._user: BoxUser = user
         self._packages = packages
         self._client, self._info = connect()
+        at_root = parent is None and self._info.get("CgroupDriver") == "cgroupfs"
+        self._parent = "/" if at_root else parent
         try:
             if runtime is not None and runtime not in self._info.get("Runtimes", {}):
                 raise unknown("Docker runtime", runtime, self._info.get("Runtimes", {}))
@@ -175,7 +181,12 @@ class DockerBackend:
         """Create the container; an image that was removed meanwhile is built again."""
         for last in (False, True):
             config = container_config(
-                self.image.id, self._labels, self._user, self._runtime, self._packages
+                self.image.id,
+                self._labels,
+                self._user,
+                self._runtime,
+                self._packages,
+                self._parent,
             )
             try:
                 return self._client.api.create_container_from_config(config)["Id"]

@@ -50,8 +50,9 @@ def container_config(
     user: BoxUser = "root",
     runtime: str | None = None,
     packages: Sequence[str] = (),
+    parent: str | None = None,
 ) -> dict[str, Any]:
-    """What the engine is asked to create, in the words of its API."""
+    """The request to create a container, in the words of the engine's API."""
     is_root = user == "root"
     owner = 0 if is_root else USER_ID
     folders = [f"{PACKAGE_FOLDER}/{name}" for name in packages]
@@ -72,11 +73,11 @@ def container_config(
         "AttachStderr": True,
         "StopSignal": "SIGKILL",  # an engine that shuts down need not wait for it
         "Labels": dict(labels),
-        "HostConfig": _host_config(is_root, runtime),
+        "HostConfig": _host_config(is_root, runtime, parent),
     }
 
 
-def _host_config(is_root: bool, runtime: str | None) -> dict[str, Any]:
+def _host_config(is_root: bool, runtime: str | None, parent: str | None) -> dict[str, Any]:
     """The part about confinement and limits."""
     memory = (MEMORY_MB + FILES_MB + RUNNER_MB) * _MEGABYTE
     config: dict[str, Any] = {
@@ -100,4 +101,6 @@ def _host_config(is_root: bool, runtime: str | None) -> dict[str, Any]:
     }
     if runtime is not None:
         config["Runtime"] = runtime
+    if parent is not None:
+        config["CgroupParent"] = parent
     return config

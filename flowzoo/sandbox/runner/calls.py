@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import codec
+from changes import SharedArgument, describe_changes, join_shared
 from inside import (
     HEARS,
     JOB,
@@ -20,7 +21,7 @@ from inside import (
     print_trace,
     say,
 )
-from wire import RAISED, RECORD, RETURNED, UNPLAIN
+from wire import EFFECT, RAISED, RECORD, RETURNED, UNPLAIN
 
 _heard, _place = b"", 0
 """What has been read of the session's messages, and where the next one begins."""
@@ -75,15 +76,22 @@ def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
     """Answer calls as they come: see `wire` for the messages."""
 
     def make(name: str, args: tuple[Any, ...] | None, kwargs: dict[str, Any]) -> Any:
+        if not name and args:
+            return SharedArgument(args[0])
         if name not in scope:
             raise NameError(f"name '{name}' is not defined")
         return scope[name] if args is None else scope[name](*args, **kwargs)
 
     while True:
-        call = hear()[1:]
+        message = hear()
+        call = message[1:]
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
         try:
             given = codec.decode(call, make)
-            result = found(*given) if type(given) is tuple else found(*given[0], **given[1])
+            args, kwargs = (given, kwargs) if type(given) is tuple else given
+            args = join_shared(args)
+            result = found(*args, **kwargs)
             try:
                 reply = RETURNED + codec.encode(result, most, DICTS)
             except codec.UnsupportedTypeError as error:
@@ -95,7 +103,13 @@ def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
         except BaseException as error:
             print_trace(error)
             reply = RAISED + codec.encode(describe(error))
-        say(b"Q", reply)
+        try:
+            effect = message[:1] == EFFECT
+            changes = describe_changes(call, args, kwargs, most) if effect else b""
+        except codec.EncodingTooLargeError:
+            say(b"O")
+            continue
+        say(b"Q", changes + reply if changes else reply)
 
 
 def hear() -> bytes:

@@ -13,26 +13,50 @@ from typing import Any, NoReturn
 
 import codec
 from calls import hear
-from foresee import MOST_CALLS, Foresight, lenient_code
+from changes import OpaqueResult, is_for_effect, mark_shared, repeat_changes
+from foresee import (
+    MOST_CALLS,
+    MOST_SOURCE,
+    Foresight,
+    Listener,
+    lenient_code,
+    mortal_stand_in,
+)
 from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
-from wire import CALL, DEPARTED, NO_MORE, RAISED, RETURNED, UNPLAIN, UNREADABLE, pack_messages
+from wire import (
+    CALL,
+    DEPARTED,
+    EFFECT,
+    NO_MORE,
+    RAISED,
+    RETURNED,
+    UNPLAIN,
+    UNREADABLE,
+    pack_messages,
+    split_changes,
+)
 
+CONTROL_FLOW = (StopIteration, StopAsyncIteration)
+"""Exceptions that end a loop around the call in silence (`map`, `zip`), and with it a test."""
 ALONE = 1
 """Calls that a test makes one by one before its next ones are looked for: many have no more."""
 
 
+MOST_USES = 100_000
+"""Uses of results by a test that runs alone: a loop that asks them more often hangs on them."""
 SCALARS = frozenset((int, str))
 """Types of arguments that are equal only where their messages are."""
 
 
-def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool) -> None:
+def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) -> None:
     """Run a test's setup, code and call, with a stand-in in the place of the program's entry.
 
     Args:
         blobs: setup, code and call.
         entry: the entry's name.
         scope: the namespace they run in.
-        ahead: calls may be sent before the ones in front of them have been answered.
+        style: `check`: calls may be sent before the ones in front of them have been answered;
+            `lockstep`: they may not; `alone`: there is nobody who answers.
     """
     codes = [compile_program(blob) for blob in blobs]
     if any(code is None for code in codes):
@@ -55,7 +79,19 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], ahead: bool)
         parts = [lenient_code(blob, PROGRAM) for blob in blobs] if lenient else codes
         run(dict(ready), parts, ask)  # type: ignore[arg-type] - none of them is None
 
-    caller = Caller(Foresight(run_ahead, encode_call, read_answer) if ahead else None)
+    if style == "alone":
+        result = mortal_stand_in(MOST_USES)
+        listener = Listener((), encode_call, read_answer, len, result)  # type: ignore[arg-type]
+        try:
+            run_ahead(listener, len(blobs[1]) <= MOST_SOURCE)
+        except MemoryError:
+            say(b"M")
+        except BaseException:
+            say(b"R")
+        else:
+            say(b"R")
+        return
+    caller = Caller(Foresight(run_ahead, encode_call, read_answer) if style == "check" else None)
     try:
         run(scope, codes, caller)  # type: ignore[arg-type] - none of them is None
     except BaseException as error:
@@ -74,19 +110,6 @@ def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set
         found.update(code.co_names)
         waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
     return {name for name in found if name not in names and not hasattr(builtins, name)}
-
-
-class OpaqueResult:
-    """A result that is no plain data: true or false, equal to nothing, and that is all of it."""
-
-    def __init__(self, name: str, truth: bool) -> None:
-        self._name, self._truth = name, truth
-
-    def __bool__(self) -> bool:
-        return self._truth
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the program returned {self._name}, which is no plain data")
 
 
 class Caller:
@@ -108,10 +131,11 @@ class Caller:
 
         Raises:
             TypeError: an argument is no plain data.
-            Exception: the program raised one of a builtin class; RuntimeError for its own classes.
+            Exception: the program raised one of a builtin class; RuntimeError for its own
+                classes and for `CONTROL_FLOW`.
         """
         try:
-            call = encode_call(args, kwargs)
+            call = encode_call(args, kwargs, sys._getframe(1))
         except codec.UnsupportedTypeError as error:
             raise TypeError(f"an argument is no plain data: {error}") from None
         if not self._sent:
@@ -123,7 +147,7 @@ class Caller:
             os._exit(0)
         if self._foresight is not None:
             self._known.append((call, answer))
-        return read_answer(answer)
+        return read_answer(answer, call, args, kwargs)
 
     def _send(self, call: bytes) -> None:
         """Send a call, and what will come after it where that can be seen."""
@@ -143,15 +167,17 @@ class Caller:
             data = data[os.write(SAYS, data) :]
 
 
-def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The message of a call.
+def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bytes:
+    """The message of a call that stands in `frame`.
 
     Raises:
         UnsupportedTypeError: an argument is no plain data.
     """
     if not kwargs and SCALARS.issuperset(map(type, args)):
         return encode_scalars(args)
-    return CALL + codec.encode([args, kwargs] if kwargs else args)
+    kind = EFFECT if is_for_effect(args, kwargs, frame) else CALL
+    args = mark_shared(args)
+    return kind + codec.encode([args, kwargs] if kwargs else args)
 
 
 @functools.lru_cache(MOST_CALLS)
@@ -160,12 +186,21 @@ def encode_scalars(args: tuple[int | str, ...]) -> bytes:
     return CALL + codec.encode(args)
 
 
-def read_answer(answer: bytes) -> Any:
-    """What a call returned.
+def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a call with these arguments; one for its effect changes them.
 
     Raises:
-        Exception: what the call raised; RuntimeError for an exception of the program's own class.
+        Exception: what the call raised; RuntimeError for an exception of the program's own class
+            and for `CONTROL_FLOW`.
     """
+    changes, answer = split_changes(answer)
+    if changes:
+        try:
+            if call[:1] != EFFECT:
+                raise ValueError("changes that nobody asked for")
+            repeat_changes(changes, args, kwargs)
+        except ValueError:
+            give_up(UNREADABLE)
     kind, content = answer[:1], answer[1:]
     if kind == UNPLAIN:
         return OpaqueResult(content[1:].decode("utf-8", "replace"), content[:1] == b"T")
@@ -179,7 +214,7 @@ def read_answer(answer: bytes) -> Any:
         give_up(UNREADABLE)
     name, message = value
     cls = getattr(builtins, name, None)
-    if isinstance(cls, type) and issubclass(cls, Exception):
+    if isinstance(cls, type) and issubclass(cls, Exception) and cls not in CONTROL_FLOW:
         try:
             error = cls(message)
         except TypeError:  # a class whose exceptions need more than a message

@@ -1,18 +1,19 @@
 """Plain data as bytes, by exact builtin types: how arguments and results cross a box's wall.
 
-`encode` takes None, bool, int, float, complex, str (lone surrogates too), bytes, list, tuple, set,
-frozenset, dict, Fraction, Decimal, deque, the builtin types themselves and a namedtuple, as the
-tuple that it equals, and nothing else: a subclass, a generator or a cycle is refused.
+`encode` takes None, bool, int, float, complex, str (lone surrogates too), bytes, bytearray, list,
+tuple, set, frozenset, dict, Fraction, Decimal, deque, the builtin types themselves and a
+namedtuple, as the tuple that it equals, and nothing else: a subclass, a generator or a cycle is
+refused.
 What comes out of `decode` has exactly these types again, so a program cannot send an object that
 compares equal to everything. Aliases come out as copies. `decode` is safe on hostile bytes: its
 time and memory are bounded by their number, and it raises ValueError and nothing else.
 
 A value is a tag byte and its content: `J` an int in 8 bytes, `I` a longer one, as a length and its
-bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S` and `B`: a
-length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a count and the
-members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X` Decimal and `Y` builtin
-type: its text; `O`: what the other side has under a name, or makes by calling it: the tuple (name,
-arguments or None, keywords).
+bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S`, `B` and `V`
+(bytearray): a length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a
+count and the members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X` Decimal
+and `Y` builtin type: its text; `O`: what the other side has under a name, or makes by calling it:
+the tuple (name, arguments or None, keywords).
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
         _put_bytes(out, b"S", value.encode("utf-8", "surrogatepass"), most)
     elif kind is float:
         out += b"D" + _DOUBLE.pack(value)
-    elif kind is bytes:
-        _put_bytes(out, b"B", value, most)
+    elif kind is bytes or kind is bytearray:
+        _put_bytes(out, b"B" if kind is bytes else b"V", value, most)
     elif kind is complex:
         out += b"C" + _COMPLEX.pack(value.real, value.imag)
     elif kind is type and value in TYPES:
@@ -210,7 +211,7 @@ def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, 
     place += 4
     if size > len(data) - place:  # also of containers: a member has one byte at least
         raise ValueError(f"a length of {size} with {len(data) - place} bytes left")
-    if tag in (b"S", b"B", b"I", b"X", b"Y"):
+    if tag in (b"S", b"B", b"I", b"V", b"X", b"Y"):
         return _scalar(tag, data[place : place + size]), place + size
     if depth >= DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
@@ -248,6 +249,8 @@ def _scalar(tag: bytes, content: bytes) -> Any:
         return _decimal(content)
     if tag == b"I":
         return int.from_bytes(content, "little", signed=True)
+    if tag == b"V":
+        return bytearray(content)
     return content.decode("utf-8", "surrogatepass") if tag == b"S" else content
 
 

@@ -28,10 +28,11 @@ _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
 """CPU seconds a look ahead may take beyond what the test has taken so far; at most; and until it is
 told again, where the code swallows what ends it."""
 
-Call = Callable[[tuple[Any, ...], dict[str, Any]], bytes]
-"""Encodes a call; raises where an argument is no plain data, as stand-ins are none."""
-Read = Callable[[bytes], Any]
-"""What an answer means: a result, or an exception that is raised."""
+Call = Callable[[tuple[Any, ...], dict[str, Any], types.FrameType], bytes]
+"""Encodes a call that stands in this frame; raises where an argument is no plain data, as stand-ins
+are none."""
+Read = Callable[[bytes, bytes, "tuple[Any, ...]", "dict[str, Any]"], Any]
+"""Reads the answer to a call with these arguments: a result, or an exception that is raised."""
 Tell = Callable[[list[bytes]], None]
 """Takes calls that will come next."""
 Run = Callable[[Callable[..., Any], bool], None]
@@ -108,7 +109,25 @@ for _name in (
 _STAND_IN = StandIn()
 
 
-class _Listener:
+def mortal_stand_in(uses: int) -> StandIn:
+    """A stand-in that ends the look ahead once it has been used so often."""
+    left = uses
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def use(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _EnoughError
+            return method(*args, **kwargs)
+
+        return use
+
+    own = {name: counted(what) for name, what in vars(StandIn).items() if callable(what)}
+    return type("StandIn", (StandIn,), own)()
+
+
+class Listener:
     """Stands for the program's entry, and keeps the calls.
 
     Args:
@@ -116,23 +135,27 @@ class _Listener:
         encode: encodes a call.
         read: reads an answer.
         tell: takes calls that have been found, as they come.
+        result: what the other calls return.
     """
 
     def __init__(
-        self, known: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell
-    ) -> None:
+        self, known: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell,
+        result: StandIn = _STAND_IN,
+    ) -> None:  # fmt: skip
         self.known, self.encode, self.read, self.tell = known, encode, read, tell
         self.calls: list[bytes] = []
+        self.result = result
         self.told = self.start = len(known)
         self.ended = False
         self._at_once = AT_ONCE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Note the call; its known result, or a stand-in."""
         place = len(self.calls)
         if self.ended or place >= self.start + MOST_CALLS:
             raise _EnoughError
         try:
-            call = self.encode(args, kwargs)
+            call = self.encode(args, kwargs, sys._getframe(1))
         except BaseException:
             self.ended = True
             raise _EnoughError from None
@@ -141,12 +164,12 @@ class _Listener:
                 self.ended = True
                 raise _EnoughError
             self.calls.append(call)
-            return self.read(self.known[place][1])
+            return self.read(self.known[place][1], call, args, kwargs)
         self.calls.append(call)
         if place >= self.told + self._at_once:
             self.tell_rest()
             self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
-        return _STAND_IN
+        return self.result
 
     def tell_rest(self) -> None:
         """Hand on what has been found since the last time."""
@@ -184,7 +207,7 @@ class Foresight:
         for lenient in (False, True):
             for restore, state in self._start:
                 restore(state)
-            listener = _Listener(known, self.encode, self.read, tell_new)
+            listener = Listener(known, self.encode, self.read, tell_new)
             if lenient:  # what it finds again need not be told
                 listener.told += len(told)
             clock.rings = True
@@ -253,13 +276,13 @@ class _Lenient(ast.NodeTransformer):
     """Wraps what may fail."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        return _wrapped(ast.Expr(node.test))
+        return _wrapped(ast.Assert(node.test))
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         return _wrapped(node) if isinstance(node.value, ast.Call) else node
 
 
-def _wrapped(node: ast.Expr) -> ast.Try:
+def _wrapped(node: ast.stmt) -> ast.Try:
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
     return ast.Try([node], [handler], [], [])
 

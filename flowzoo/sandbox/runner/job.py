@@ -12,7 +12,7 @@ from confine import ConfinementPlan, job_limits
 from inside import PEAK, START
 from monitor import PEAK_UNIT, STDERR_KEPT, ProcessMonitor
 from task import pack_head
-from wire import CASE, DATA, STOP, FrameError
+from wire import CASE, DATA, DELAYED, STOP, FrameError
 from workspace import OomKills
 from zygote import Zygote
 
@@ -68,7 +68,7 @@ class RunnerJob:
         self.style: str = head["style"]
         self.stop = bool(head.get("stop"))
         self.limits: dict = head["limits"]
-        self.session = self.style in ("serve", "check", "lockstep")
+        self.session = self.style in ("serve", "check", "lockstep", "alone")
         self.tests = 1 if self.session else int(head["tests"])
         limits = job_limits(box.plan, self.limits)
         most = int(self.limits["output_bytes"])
@@ -133,7 +133,7 @@ class RunnerJob:
             os.close(fd)
         watch = ProcessMonitor(
             self.box.zygote, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers,
-            _MOST_CALL if self.is_test else 0,
+            _MOST_CALL if self.is_test else 0, self.box.plan.proc,
         )  # fmt: skip
         if self.style == "stdin":
             watch.gather(QUIET)
@@ -163,6 +163,9 @@ class RunnerJob:
                 self._from_host(watch)
             if self._take_records(watch):
                 return
+            if watch.was_delayed:
+                watch.was_delayed = False
+                self.channel.send(DELAYED, {"id": self.id})
         if self._over:
             return
         while watch.status is None:
@@ -255,7 +258,7 @@ class RunnerJob:
         status = watch.status or 0
         starved, shot = self._is_out_of_memory(status)
         detail: bytes | memoryview = b""
-        if not self._started and outcome != "wall":
+        if not self._started:
             outcome, detail = "setup", _DIED_EARLY.encode()
         elif not outcome and (starved or shot):
             outcome = "memory" if starved else "shot"

@@ -9,6 +9,7 @@ import sys
 import time
 
 from channel import BLOCK, ByteBuffer
+from delays import RunDelay
 from wire import RECORD, WALL_PER_CPU, find_messages
 from zygote import Zygote
 
@@ -20,6 +21,12 @@ SLACK = 8192
 """Bytes a record may have beyond the output allowed."""
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit of `ru_maxrss`."""
+START_SECONDS = 60.0
+"""How long a process may take to say that it starts, which is the machine's doing alone."""
+MOST_DELAY = 600.0
+"""Seconds of waiting for a processor that are made up for, at most."""
+_SHORT = 0.05
+"""Seconds in which no delay has come together that would be worth a look."""
 
 
 def cpu_clock(pid: int) -> int:
@@ -39,11 +46,13 @@ class ProcessMonitor:
         limits: of the job.
         buffers: for stdout, stderr, records and messages.
         largest: bytes of its largest record, where that is more than the output allowed.
+        proc: descriptor of a /proc that knows it, where there is one.
     """
 
     def __init__(
         self, zygote: Zygote, out: int, err: int, says: int, hears: int, limits: dict,
         buffers: tuple[ByteBuffer, ByteBuffer, ByteBuffer, ByteBuffer], largest: int = 0,
+        proc: int | None = None,
     ) -> None:  # fmt: skip
         self.zygote = zygote
         self.limits = limits
@@ -66,8 +75,11 @@ class ProcessMonitor:
         """Nothing is left of it, once it has ended."""
         self.fault = ""
         """Why it was killed: cpu, wall or output."""
+        self.was_delayed = False
+        """It was given more time than its clock on the wall had, since somebody last looked."""
         self.err_total = 0
         self._pid = 0
+        self._proc, self._delay = proc, RunDelay(None, 0)
         self._cpu_total = 0.0
         self._hears, self._end = hears, zygote.fileno()
         self._fds = {fd: buffer for fd, buffer in ((out, self.out), (err, self.err)) if fd >= 0}
@@ -82,22 +94,30 @@ class ProcessMonitor:
         self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
         self._call_cpu, self._call_wall = 0.0, 0.0
         """What had been used when the last call was answered."""
+        self._waited, self._call_waited = 0.0, 0.0
+        """Seconds for a processor, as far as they are known: of the test, and before this call."""
         self._rests = 0.0
         """Since when it waits for somebody else; 0: it does not."""
         self._deaf_until = 0.0
         """Until when nobody looks at its pipes; 0: they are looked at."""
 
-    def begin(self, pid: int, cpu: float, at: float) -> None:
-        """The process has said that it starts: its id and its clocks at that time."""
-        self._pid = pid
+    def begin(self, pid: int, number: int, cpu: float, at: float) -> None:
+        """The process has said that it starts: its ids and its clocks at that time."""
+        self._pid, self._delay = pid, RunDelay(self._proc, number)
         self._cpu_start, self._wall_start = cpu, at
 
     def begin_call(self) -> None:
         """Start the clocks of another call of a session."""
-        self._call_cpu, self._call_wall = self.cpu, self.wall
+        wall = self.wall
+        if wall - self._call_wall > _SHORT:
+            self._look_at_delay()
+        self._call_cpu, self._call_wall, self._call_waited = self.cpu, wall, self._waited
 
     def begin_case(self) -> None:
         """Start the clocks of another test."""
+        if self.wall > _SHORT:
+            self._delay.reset()
+        self._waited = 0.0
         self._wall_start = time.monotonic()
         self._cpu_start = self._cpu_now()
 
@@ -182,17 +202,27 @@ class ProcessMonitor:
         if self._cpu_left(used) < 0:
             self.kill("cpu")
         elif self._wall_left(used) < 0:
-            self.kill("wall")
+            self._look_at_delay()
+            self.was_delayed = self._wall_left(used) >= 0
+            if not self.was_delayed:
+                self.kill("wall")
+
+    def _look_at_delay(self) -> None:
+        """See how long it has waited for a processor: that time does not count."""
+        self._waited = max(self._waited, min(self._delay.seconds(), MOST_DELAY))
 
     def _cpu_left(self, used: float) -> float:
         """CPU seconds that it still has: in all, and for this call."""
         return min(self.most_cpu - used, self.limits["cpu_s"] - (used - self._call_cpu))
 
     def _wall_left(self, used: float) -> float:
-        """Seconds that it still has; on a busy machine one that works has a core now and then."""
-        wall = self.wall
+        """Seconds that it still has, as far as it is known how long it has waited for a core."""
+        wall = self.wall - self._waited
+        if not self._pid:
+            return START_SECONDS - wall
         whole = WALL_PER_CPU * used - wall
-        call = WALL_PER_CPU * (used - self._call_cpu) - (wall - self._call_wall)
+        began = self._call_wall - self._call_waited
+        call = WALL_PER_CPU * (used - self._call_cpu) - (wall - began)
         return self.limits["wall_s"] + min(whole, call)
 
     def _read(self, fd: int) -> None:
@@ -291,6 +321,8 @@ class ProcessMonitor:
         self._wall_end = time.monotonic()
         self._cpu_total, self.status = end.cpu, end.status
         self.peak, self.clean = end.peak * PEAK_UNIT, end.clean
+        if self.fault == "wall" and not os.WIFSIGNALED(end.status):
+            self.fault = ""  # it had ended by itself, and the news of that came late
         for fd, buffer in list(self._fds.items()):
             # Who said too much may not have been heard to say that it started.
             while fd in self._fds and (self.fault != "output" or buffer is self.records):

@@ -15,8 +15,7 @@ import namespaces
 import opening
 from channel import HostChannel
 from confine import ConfinementPlan, limit_all
-from fork_hooks import register_hooks
-from inside import prepare
+from inside import prepare, register_hooks
 from job import BoxContext, RunnerJob
 from landlock import make_ruleset, make_small_ruleset
 from libraries import STDLIB, import_packages, shared_libraries

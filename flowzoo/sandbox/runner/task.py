@@ -13,7 +13,7 @@ from inside import JOB
 
 HEAD = struct.Struct("<BiqqqII")
 """Style, threads (-1: any number), bytes of memory, of a file, of output, blobs, entry's bytes."""
-STYLES = ("stdin", "call", "serve", "check", "lockstep")
+STYLES = ("stdin", "call", "serve", "check", "lockstep", "alone")
 _FIRST_LOOK = 1024
 
 

@@ -12,12 +12,14 @@ pickle, no paths, no expected value.
 | READY | from the box | facts about the confinement | |
 | CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory truncated` | output, stderr |
 | DONE | from the box | `id clean` | |
+| DELAYED | from the box | `id` | |
 | BROKEN | from the box | `detail` | |
 
 Styles: `stdin` (a blob per test: its stdin; a fresh fork each), `call` (a blob per test: the call,
 `codec.encode((args, kwargs))`; one fork, another one after a crash), and the two halves of a check:
 `serve` (the program) and `check` (blobs: setup, code, call), or `lockstep`, which is a `check` that
-sends no call before the one in front of it has been answered.
+sends no call before the one in front of it has been answered, or `alone`, which has no other half
+and whose code is run with stand-ins for the results.
 
 The messages of a session are one blob: each a record `length: u32 little endian, Q, message`, as
 processes write and read them, so that runners hand on what they get without taking it apart. They
@@ -25,8 +27,9 @@ begin with a byte that says what they are:
 
 | message | from | content |
 |---|---|---|
-| C | check | a call: the encoded tuple of arguments, or list of that and the keywords |
+| C, D | check | a call: the encoded tuple of arguments, or list of that and the keywords; D: one that is made for its effect, see `changes` |
 | R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; T or F, the truth of a result that is no plain data, and the name of its type |
+| A | serve | in front of an answer to D: a length and encoded changes of arguments, see `changes` |
 | Z | host, to check | no more answers will come |
 | ? | check | the last answer cannot be read |
 | ~ | check | the test makes another call than the one that was foreseen and sent |
@@ -46,6 +49,9 @@ begin with a byte that says what they are:
 A program that does not compile, or under `call` does not run to its end, has the same outcome for
 all its tests without being run again. After `clean: false` the box must be thrown away.
 
+DELAYED says that the process in front waited for a processor, and that its clock on the wall stood
+still meanwhile: the host has to wait longer, too.
+
 STOP ends the job with that id, early: what runs is killed and DONE follows, without a CASE for
 what had not ended; but under `serve` the program first comes to the end of its loading, and has its
 CASE if that fails. A STOP (or DATA) whose job is over already is ignored.
@@ -58,10 +64,10 @@ import struct
 from collections.abc import Iterable
 
 JOB, DATA, STOP = 1, 2, 3
-READY, CASE, DONE, BROKEN = 16, 17, 18, 19
+READY, CASE, DONE, BROKEN, DELAYED = 16, 17, 18, 19, 20
 
-CALL, RETURNED, RAISED, UNPLAIN = b"C", b"R", b"E", b"U"
-NO_MORE, UNREADABLE, DEPARTED = b"Z", b"?", b"~"
+CALL, EFFECT, RETURNED, RAISED, UNPLAIN = b"C", b"D", b"R", b"E", b"U"
+CHANGED, NO_MORE, UNREADABLE, DEPARTED = b"A", b"Z", b"?", b"~"
 
 WALL_PER_CPU = 16.0
 """Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
@@ -152,6 +158,17 @@ def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
         places.append((place + _CONTENT, end))
         place = end
     return places
+
+
+def split_changes(message: bytes) -> tuple[bytes, bytes]:
+    """Changes of arguments in front of an answer, and the answer; both empty if it is broken."""
+    if message[:1] != CHANGED:
+        return b"", message
+    start = 1 + LENGTH.size
+    if len(message) < start:
+        return b"", b""
+    end = start + LENGTH.unpack_from(message, 1)[0]
+    return message[start:end], message[end:]
 
 
 class FrameDecoder:

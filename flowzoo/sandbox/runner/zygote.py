@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import linux
 from confine import Confinement, confine, set_limits
+from delays import own_number
 from inside import START, plain_line, say
 from task import ProcessTask, read_task
 from workspace import Workspace
@@ -148,6 +149,7 @@ class ZygoteServer:
         self._place, self._confinement = place, confinement
         self._number = 0
         self._files_mb = 0
+        self._proc = proc
         self._score, self._own_score = open_score(proc)
 
     def say_ready(self) -> None:
@@ -157,6 +159,7 @@ class ZygoteServer:
     def serve(self) -> ProcessTask:
         """Make copies until the runner is gone; comes back in a copy that has a task."""
         receive, confinement, private = self._jobs.recvmsg, self._confinement, self._place.private
+        proc = self._proc
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # no copy has to take it apart
         gc.collect()
         gc.freeze()
@@ -172,7 +175,7 @@ class ZygoteServer:
             text = plain_line(f"{type(error).__name__}: {error}")
             self._control.sendall(END.pack(b"X", 0, 0.0, len(text), False) + text)
             os._exit(1)
-        return await_task(receive, confinement, self._number, private)
+        return await_task(receive, confinement, self._number, private, proc)
 
     def _fork(self) -> int:
         """A copy; it is what the kernel kills first when memory is short."""
@@ -238,13 +241,13 @@ def open_score(proc: int | None) -> tuple[int, bytes]:
 
 
 def await_task(
-    receive: Callable[..., Any], confinement: Confinement, own: int, private: str
+    receive: Callable[..., Any], confinement: Confinement, own: int, private: str, proc: int | None
 ) -> ProcessTask:
     """In the copy with the number `own`: be confined, wait for a job, take what it brings.
 
     Small, because each page it touches is copied. See `Workspace` for `private`.
     """
-    trouble = b""
+    trouble, number_in_proc = b"", own_number(proc)
     try:
         confine(confinement)
     except BaseException as error:
@@ -269,7 +272,7 @@ def await_task(
                 os.chdir(f"{private}{getpid()}")
             task = read_task(first)
             set_limits(seconds, *task.limits)
-            say(b"S", pack_start(getpid(), process_time(), monotonic()))
+            say(b"S", pack_start(getpid(), number_in_proc, process_time(), monotonic()))
             return task
         except BaseException as error:
             trouble = plain_line(f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """A box that fails on demand: speaks the frames, runs nothing. The source says what to do.
 
 Each word of the source is done once, in order, before the job is answered with its inputs echoed:
-`die`, `hang`, `garbage`, `otherid`, `setup`, `broken`, `unclean`, `short`, `early`, `slow`; with
+`die`, `hang`, `garbage`, `otherid`, `setup`, `killed`, `broken`, `unclean`, `short`, `slow`; with
 `once:PATH:` in front only where PATH does not exist yet, which it does afterwards. `note:PATH`
 adds a line to a file, `until:PATH` waits until there is one.
 """
@@ -36,7 +36,7 @@ def wanted(word: str) -> str:
 
 
 def answer(job: int, index: int, outcome: str, output: bytes) -> None:
-    figures = {"code": 0, "cpu_s": 0.001, "wall_s": 0.002, "memory": 2**20}
+    figures = {"code": 0, "signal": 9, "cpu_s": 0.001, "wall_s": 0.002, "memory": 2**20}
     head = {"id": job, "index": index, "outcome": outcome, **figures}
     send(wire.CASE, head, (output, b""))
 
@@ -63,7 +63,7 @@ def serve(frame: wire.Frame) -> None:
     if "slow" in words:
         time.sleep(0.05)
     for index, text in enumerate(inputs[: 1 if "short" in words else None]):
-        outcome = "setup" if "setup" in words else "exited"
+        outcome = "setup" if "setup" in words else "signaled" if "killed" in words else "exited"
         answer(job + ("otherid" in words), index, outcome, text)
     send(wire.DONE, {"id": job, "clean": "unclean" not in words})
 

@@ -140,6 +140,82 @@ def test_what_fails_before_any_answer_is_the_tests_own_fault(sandbox: Sandbox, c
     assert "the test's own code failed" in verdict.cases[0].detail
 
 
+ENDLESS = Limits(cpu_s=0.1, wall_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("while True: pass", "SE"),
+        ("assert f(1) == 1\nwhile True: pass", "SE"),
+        ("f(1)\nimport time\ntime.sleep(10**6)", "SE"),
+        ("f(1)\nx = [0] * 10**11", "SE"),
+        ("for _ in range(f(1) * 10**12): pass", "TLE"),
+        ("x = f(1)\nwhile x != 2: x += 0", "TLE"),
+        ("while f(1) == 1: pass", "OLE TLE"),
+    ],
+)
+def test_only_a_test_that_never_ends_whatever_it_is_answered_blames_no_program(
+    sandbox: Sandbox, code: str, status: str
+) -> None:
+    verdict = judge(sandbox, "def f(x):\n    return x", CheckTest(code), ENDLESS)
+    assert verdict.status in status.split(), verdict
+    assert verdict.facts == ({"test_failed": True} if verdict.status == "SE" else {})
+    if verdict.status == "SE":
+        assert "the test's own code failed: it does not end" in verdict.cases[0].detail
+
+
+IN_PLACE = {
+    "a list": ("a.append(1)", "a = [0]\nb = a\nf(a)\nassert b == [0, 1]"),
+    "a dict": ("a['x'] = 1", "a = {}\nf(a)\nassert a == {'x': 1}"),
+    "a set": ("a.add(3)", "a = {1}\nf(a)\nassert a == {1, 3}"),
+    "a bytearray": ("a[0] = 65", "a = bytearray(b'xy')\nf(a)\nassert a == b'Ay'"),
+    "a deque": ("a.pop()", "from collections import deque\na = deque([2])\nf(a)\nassert not a"),
+    "rows": ("a[0][1] = 5; a.reverse()", "m = [[1, 2], [3]]\nf(m)\nassert m == [[3], [1, 5]]"),
+    "in a tuple": ("a[0].append(9)", "a = ([1], 2)\nf(a)\nassert a == ([1, 9], 2)"),
+    "a keyword": ("b.append(1)", "a = []\nf(0, b=a)\nassert a == [1]"),
+    "one twice": ("b.append(len(a)); a.append(len(b))", "a = []\nf(a, a)\nassert a == [0, 1]"),
+    "before an exception": (
+        "a.append(1); raise ValueError", "a = []\ntry: f(a)\nexcept ValueError: pass\nassert a"),
+    "compared with None": (
+        "a.append(2)",
+        "for n in range(30):\n    a = [n]\n    assert f(a) is None\n    assert a == [n, 2]"),
+    "again and again": (
+        "a.append(len(a))",
+        "a = []\nfor n in range(30):\n    f(a)\n    assert a == [*range(n + 1)]"),
+    "in a function": (
+        "a.sort()", "def g(h, a):\n    h(a)\n    return a\nassert all(g(f, [n, 0]) == [0, n] "
+        "for n in range(30))"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_arguments_that_are_changed_in_place_reach_the_test(sandbox: Sandbox, name: str) -> None:
+    body, code = IN_PLACE[name]
+    program = f"def f(a, b=None):\n    {body}"
+    assert judge(sandbox, program, CheckTest(code)).status == "AC"
+    assert judge(sandbox, "def f(a, b=None): pass", CheckTest(code)).status in ("WA", "RE")
+
+
+OBJECTS = """
+class A:
+    def __init__(self, n): self.n = n
+def f(xs): return [x.n for x in xs]
+"""
+
+
+def test_what_no_test_can_see_of_a_changed_argument(sandbox: Sandbox) -> None:
+    objects = "xs = [A(1), A(2)]\nf(xs)\nassert f(xs) == [1, 2]"
+    assert judge(sandbox, OBJECTS, CheckTest(objects)).status == "AC"
+    unplain = CheckTest("a = [0]\nf(a)\nassert a == [0] or a == [0, 1]")
+    assert judge(sandbox, "def f(a): a.append(object())", unplain).status == "WA"
+    large = judge(sandbox, "def f(a): a.extend([0] * 10**6)", CheckTest("f([1])"))
+    assert (large.status, large.cases[0].detail) == ("OLE", "output")
+    for changes in (b"", b"\xff\xff\xff\xff", b"\2\0\0\0xy", codec.encode([(7, True, 1)])):
+        forged = RAW.format(contents=[b"A" + changes + b"R" + codec.encode(None)])
+        assert judge(sandbox, forged, CheckTest("f([1])"), HASTY).status in ("RE", "TLE")
+
+
 CHECKS = {
     "the first": "assert f(0) == 0",
     "three in a row": "for n in range(3):\n    assert f(n) == n",
@@ -193,7 +269,7 @@ def test_a_look_ahead_changes_no_verdict(
     monkeypatch.setattr(
         box_run,
         "CheckSession",
-        lambda box, checker, limits, _: CheckSession(box, checker, limits, ahead=False),
+        lambda *args: CheckSession(*args[:3], False, args[4]),
     )
     assert [judge(sandbox, source, test).status for source in sources] == ahead
     assert ahead[0] == "AC"

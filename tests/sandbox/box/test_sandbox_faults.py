@@ -38,7 +38,9 @@ def sandbox() -> Iterator[Sandbox]:
         yield found
 
 
-@pytest.mark.parametrize("fault", ["die", "garbage", "otherid", "setup", "broken", "short"])
+@pytest.mark.parametrize(
+    "fault", ["die", "garbage", "otherid", "setup", "broken", "short", "killed"]
+)
 def test_a_box_that_fails_once_costs_nothing(sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
     program = Program(f"once:{tmp_path / 'done'}:{fault}")
     [verdict] = sandbox.run_sync([program], [ECHO])
@@ -72,6 +74,34 @@ def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(
     assert [verdict.status for verdict in verdicts] == ["AC", "SE", "AC", "AC"]
     assert verdicts[1].fraction == 0.0
     assert verdicts[1].total == 2
+
+
+def test_only_a_second_kill_is_the_programs_own(sandbox: Sandbox, tmp_path: Path) -> None:
+    once = f"once:{tmp_path / 'done'}:"
+    programs = [Program("killed"), Program(f"{once}die killed")]
+    verdicts = sandbox.run_sync(programs, [ECHO] * 2)
+    assert [verdict.status for verdict in verdicts] == ["RE"] * 2
+    assert {verdict.cases[0].detail for verdict in verdicts} == {"signal 9"}
+    assert all(verdict.facts == {"retried": True} for verdict in verdicts)
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_first_box_that_is_killed_while_it_opens_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    start, pids = local.LocalBackend.start, []
+
+    async def start_and_kill(backend: local.LocalBackend) -> local.ProcessConnection:
+        connection = await start(backend)
+        pids.append(connection.pid)
+        if len(pids) <= kills:
+            os.kill(connection.pid, signal.SIGKILL)
+        return connection
+
+    monkeypatch.setattr(local.LocalBackend, "start", start_and_kill)
+    with Sandbox("unsafe", workers=1) as sandbox:
+        assert sandbox.run_sync([Program("x")], [ECHO])[0].status == "AC"
+        assert sandbox.box_pids() == pids[kills:]
 
 
 @pytest.mark.full

@@ -88,11 +88,17 @@ def test_call_outcomes(what: CaseOutcome, status: str, shown: str) -> None:
         (outcome("raised", detail="ModuleNotFoundError: No module named 'numpy'"), "", "SE"),
         (outcome("raised", detail="ModuleNotFoundError: x"), "ModuleNotFoundError", "RE"),
         (outcome("compile", detail="SyntaxError"), "", "SE"),
-        (outcome("cpu"), "", "TLE"),
+        (outcome("cpu"), "", "SE"),
+        (outcome("memory"), "", "SE"),
     ],
 )
 def test_ends_of_a_check(checker: CaseOutcome, raised: str, status: str) -> None:
     assert judge_checker(checker, {raised}, answered=False).status == status
+
+
+def test_a_limit_upon_an_answer_is_no_failure_of_the_sandbox() -> None:
+    assert judge_checker(outcome("cpu"), set(), answered=True).status == "TLE"
+    assert judge_checker(outcome("memory"), set(), answered=True).status == "MLE"
 
 
 @pytest.mark.parametrize(

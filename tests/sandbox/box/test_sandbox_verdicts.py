@@ -7,6 +7,8 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +64,13 @@ def children(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         found = [int(child) for child in file.read().split()]
     return [deep for child in found for deep in children(child)] or found
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids of all processes below one."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        found = [int(child) for child in file.read().split()]
+    return found + [deep for child in found for deep in descendants(child)]
 
 
 def ticks(pid: int) -> int:
@@ -274,6 +283,57 @@ def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(
     assert [verdict.status for verdict in verdicts] == ["AC"] * 40
     retried = [row for row, verdict in enumerate(verdicts) if verdict.facts == {"retried": True}]
     assert retried == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("import time\ndef f(x):\n    while time.process_time() < 1: pass\n    return x", ""),
+        ("def f(x): return x", "import time\nwhile time.process_time() < 1: pass\n"),
+    ],
+)
+def test_a_half_of_a_check_that_is_killed_from_outside_blames_nobody(
+    sandbox: Sandbox, soon: Callable[..., bool], source: str, code: str
+) -> None:
+    if sandbox.backend == "docker":
+        pytest.skip("a container's processes are no children of ours")
+    test = CheckTest(f"assert f(1) == 1\n{code}assert f(2) == 2")
+    with Sandbox(sandbox.backend, workers=1) as own, ThreadPoolExecutor(1) as threads:
+        future = threads.submit(own.run_sync, [Program(source, "f")], [[test]], PATIENT)
+        assert soon(lambda: any(map(loops, own.box_pids())))
+        for pid in [pid for box in own.box_pids() for pid in children(box) if ticks(pid) > 10]:
+            os.kill(pid, signal.SIGKILL)
+        [verdict] = future.result(60)
+    assert (verdict.status, verdict.facts) == ("AC", {"retried": True})
+
+
+HOGS = 30
+"""Processes beside which a program has less than a sixteenth of its core."""
+
+
+@pytest.mark.full
+@pytest.mark.every_tier
+def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox: Sandbox) -> None:
+    if sandbox.backend == "docker":
+        pytest.skip("a container has no process of ours; see benchmarks/busy_sandbox.py")
+    core = min(os.sched_getaffinity(0))
+    command = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    limits = Limits(cpu_s=2.0, wall_s=0.05)
+    work = "import time\nwhile time.process_time() < 0.1: pass\nprint(2)"
+    rest = "import time\ntime.sleep(600)"
+    with Sandbox(sandbox.backend, workers=1) as own, contextlib.ExitStack() as stack:
+        own.run_sync([Program("print(2)")], [INC[:1]], PATIENT)
+        [box] = own.box_pids()
+        for pid in (box, *descendants(box)):
+            os.sched_setaffinity(pid, {core})
+        for _ in range(HOGS):
+            hog = subprocess.Popen(command, start_new_session=True)
+            stack.callback(hog.wait)
+            stack.callback(hog.kill)
+            os.sched_setaffinity(hog.pid, {core})
+        verdicts = own.run_sync([Program(work), Program(rest)], [INC[:1]] * 2, limits)
+    assert [(v.status, v.cases[0].detail) for v in verdicts] == [("AC", ""), ("TLE", "wall")]
+    assert verdicts[0].cases[0].wall_s > 0.05 + 16 * verdicts[0].cases[0].cpu_s
 
 
 def test_a_program_does_not_outlive_its_killed_box(

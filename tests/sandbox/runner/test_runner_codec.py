@@ -129,7 +129,7 @@ def cycle() -> list:
         ((i for i in ()), "generator"),
         (iter([1]), "list_iterator"),
         (print, "builtin_function_or_method"),
-        (bytearray(b"x"), "bytearray"),
+        (memoryview(b"x"), "memoryview"),
         (range(3), "range"),
         (NotImplemented, "NotImplementedType"),
         (cycle(), "nested"),

@@ -16,7 +16,7 @@ from flowzoo.sandbox.runner import wire
 sys.path.insert(0, str(Path(wire.__file__).parent))
 
 import seccomp
-from syscalls import AARCH64, ALLOWED, ATTRIBUTES, CHANGES, CONDITIONAL, MODES_AND_TIMES, X86_64
+from seccomp import AARCH64, ALLOWED, ATTRIBUTES, CHANGES, CONDITIONAL, MODES_AND_TIMES, X86_64
 
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 PID = 77

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
 from flowzoo.envs.script import Ran
-from flowzoo.envs.tasks.code.usable import imported_modules
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.errors import UsageError
-from flowzoo.sandbox.packages import package_names, package_remedy
-from flowzoo.sandbox.program import CheckTest, Test
+from flowzoo.sandbox.program import Test
 
 
 def fenced(source: str) -> str:
@@ -40,23 +34,3 @@ def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
 def lines_of(answer: str) -> tuple[str, ...]:
     """The lines of a program, without blank ones and white space at their ends."""
     return tuple(line.rstrip() for line in answer.splitlines() if line.strip())
-
-
-def check_modules(problems: Sequence[Problem], packages: str) -> None:
-    """Refuse tests that import what a box with these packages does not have.
-
-    Raises:
-        UsageError: it names the test's file and line, and the remedy.
-    """
-    known = sys.stdlib_module_names | {*package_names(packages)}
-    for problem in problems:
-        for test in grading_tests(problem):
-            if not isinstance(test, CheckTest):
-                continue
-            missing = (imported_modules(test.setup) | imported_modules(test.code)) - known
-            if missing:
-                names = ", ".join(sorted(missing))
-                raise UsageError(
-                    f"the tests of {problem.meta.get('source')}, line {problem.meta.get('row')}, "
-                    f"import {names}, which is not in the sandbox. {package_remedy(missing)}"
-                )

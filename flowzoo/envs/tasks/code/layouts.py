@@ -6,7 +6,7 @@ import ast
 import contextlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flowzoo.envs.tasks.code.contests import (
@@ -17,6 +17,7 @@ from flowzoo.envs.tasks.code.contests import (
 )
 from flowzoo.envs.tasks.code.examples import docstring_examples
 from flowzoo.envs.tasks.code.io import io_tests
+from flowzoo.envs.tasks.code.tested import asserts_something, calls_program, imported_modules
 from flowzoo.envs.tasks.rows import first, listed
 from flowzoo.errors import DataError
 from flowzoo.reward.code.score import extract_code
@@ -40,6 +41,21 @@ import bisect, collections, functools, heapq, itertools, math, random, re, strin
 imports it, and their signatures are written with `List` and `Optional`."""
 
 
+CLOSE = """
+import numpy
+
+def _guard(close=numpy.allclose, size=numpy.size):
+    def allclose(a, b, *args, **kwargs):
+        return (size(a) == 0) == (size(b) == 0) and close(a, b, *args, **kwargs)
+
+    numpy.allclose = allclose
+
+_guard()
+del _guard
+"""
+"""Set up for tests with `allclose`, which NumPy answers with true where one side is empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeRow:
     """One problem of a file. `line` counts from 1; `solution` may be empty."""
@@ -54,6 +70,10 @@ class CodeRow:
     """Code that stands before every answer: imports and helpers of the prompt."""
     public_grade: bool = False
     """The public tests grade, too."""
+    imports: frozenset[str] = field(default=frozenset(), repr=False)
+    """Modules that its tests import."""
+    asserts: bool = field(default=True, repr=False)
+    """Its tests can tell a wrong answer."""
 
 
 def with_prelude(source: str, prelude: str) -> str:
@@ -81,21 +101,24 @@ def read_humaneval(
         raise DataError(f"{where}: column {names['entry'][0]!r} names no function: {entry!r:.80}.")
     if not isinstance(code, str) or "def check" not in code:
         raise DataError(f"{where}: column {names['tests'][0]!r} does not define check(candidate).")
-    _check_syntax(where, names["tests"][0], code)
+    tree = _check_syntax(where, names["tests"][0], code)
+    _check_calls(where, [tree], entry)
     head = re.search(rf"^def {re.escape(entry)}\b", prompt, re.MULTILINE)
     if head is None:
         raise DataError(f"{where}: column {names['text'][0]!r} does not begin def {entry}(...).")
     solution = _source(where, names["solution"], first(record, names["solution"])).rstrip()
     prelude = prompt[: head.start()].strip("\n")
-    _check_syntax(where, names["text"][0], prelude, "what stands before the function is")
+    before = _check_syntax(where, names["text"][0], prelude, "what stands before the function is")
     return CodeRow(
         line,
         f"Complete the function {entry}.\n\n{prompt.strip()}\n",
         entry,
         docstring_examples(prompt, entry),
-        (CheckTest(code, "check(candidate)", prelude),),
+        (CheckTest(code, "check(candidate)", _setup(prelude, tree, code)),),
         f"{prompt.strip(chr(10))}\n{solution}" if solution else "",
         prelude,
+        imports=imported_modules(before) | imported_modules(tree),
+        asserts=asserts_something([tree]),
     )
 
 
@@ -112,9 +135,10 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
         for name in ("test_setup_code", "test_imports")
         for text in _texts(where, name, record.get(name))
     ).strip()
-    _check_syntax(where, "test_setup_code", setup)
-    for code in asserts:
-        if not _check_syntax(where, column, code).body:
+    before = _check_syntax(where, "test_setup_code", setup)
+    trees = [_check_syntax(where, column, code) for code in asserts]
+    for code, tree in zip(asserts, trees, strict=True):
+        if not tree.body:
             raise DataError(f"{where}: a test in column {column!r} tests nothing: {code!r:.80}.")
     solution = _source(where, names["solution"], first(record, names["solution"]))
     called = [
@@ -131,8 +155,10 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
     whole = record.get("test")
     if whole is not None and "test" not in names["tests"]:
         whole = _source(where, ("test",), whole)
-        _check_syntax(where, "test", whole)
-        tests += (CheckTest(whole, setup=setup),) if whole.strip() else ()
+        trees.append(_check_syntax(where, "test", whole))
+        full = CheckTest(whole, setup=_setup(setup, trees[-1], whole))
+        tests += (full,) if whole.strip() else ()
+    _check_calls(where, trees, entry)
     return CodeRow(
         line,
         f"{text.strip()}\n{asserts[0].strip()}",
@@ -141,6 +167,8 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
         tests[1:],
         solution.strip("\n"),
         public_grade=True,
+        imports=frozenset[str]().union(*map(imported_modules, [before, *trees])),
+        asserts=asserts_something([before, *trees]),
     )
 
 
@@ -246,6 +274,18 @@ def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
         value = value[0] if value else None
     source = _source(where, columns, value)
     return (extract_code(source) or source).strip("\n")
+
+
+def _setup(setup: str, tree: ast.Module, code: str) -> str:
+    """The set-up of a test, and what it needs besides."""
+    is_near = "allclose" in code and "numpy" in imported_modules(tree)
+    return f"{setup}\n{CLOSE}" if is_near else setup
+
+
+def _check_calls(where: str, trees: list[ast.Module], entry: str) -> None:
+    """`DataError` unless one of the tests may call the program."""
+    if not any(calls_program(tree, entry) for tree in trees):
+        raise DataError(f"{where}: the tests never call {entry}, so every program passes them.")
 
 
 def _check_syntax(where: str, column: str, code: str, what: str = "the tests are") -> ast.Module:

@@ -31,7 +31,6 @@ from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.code.answers import (
-    check_modules,
     fenced,
     grading_tests,
     lines_of,
@@ -44,10 +43,12 @@ from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
 from flowzoo.envs.tasks.code.usable import (
     LEAST_OUTPUT,
+    check_packages_of,
     failing_references,
     longest_output,
     output_room,
     usable_source,
+    warn_of_vacuous,
 )
 from flowzoo.envs.tasks.data import DataTask, check_either
 from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, read_columns
@@ -123,7 +124,8 @@ class CodeTask(DataTask[CodeRow]):
     digest: str = field(default="", repr=False)
     """Digest that the content of `data` must have; default: taken when the task is made."""
     failing: tuple[Unusable, ...] = field(default=(), repr=False)
-    """Rows whose reference fails; found when the task is made."""
+    """Rows whose reference fails, or whose tests need other packages; found when the task is
+    made."""
 
     def __post_init__(self) -> None:
         """Check the options and, for a file, read it."""
@@ -148,11 +150,15 @@ class CodeTask(DataTask[CodeRow]):
         columns = cast(Columns, self.columns)
         whole = data_source(str(self.data), code_rows, self.layout, columns, self.digest)
         object.__setattr__(self, "digest", whole.digest)
+        failing = check_packages_of(whole, self.packages)
+        warn_of_vacuous(whole)
         if self.check_references and not self.failing:
-            usable = usable_source(str(self.data), self.layout, columns, whole.digest, skip=True)
+            usable = usable_source(
+                str(self.data), self.layout, columns, whole.digest, failing, skip=True
+            )
             sandbox = code_sandbox(self.sandbox, self.packages)
-            failing = failing_references(usable, sandbox, self._fitted(usable))
-            object.__setattr__(self, "failing", failing)
+            failing += failing_references(usable, sandbox, self._fitted(usable))
+        object.__setattr__(self, "failing", self.failing or failing)
         object.__setattr__(self, "output_bytes", self._fitted(self._source()).output_bytes)
 
     def _fitted(self, source: DataSource[CodeRow]) -> Limits:
@@ -268,7 +274,6 @@ class CodeTask(DataTask[CodeRow]):
         Raises:
             UsageError: this machine does not offer the sandbox.
         """
-        check_modules(problems, self.packages)
         pairs = list(zip(problems, answers, strict=True))
         keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
         distinct = dict(zip(keys, pairs, strict=True))
@@ -342,8 +347,9 @@ class CodeTask(DataTask[CodeRow]):
         """
         if right:
             if not problem.gold:
+                where = f"{problem.meta.get('source')}, line {problem.meta.get('row')}"
                 raise UsageError(
-                    f"problem {problem.id} has no reference solution, so no scripted expert can "
+                    f"{where}: the problem has no reference solution, so no scripted expert can "
                     "solve it: use another policy."
                 )
             return fenced(problem.gold)

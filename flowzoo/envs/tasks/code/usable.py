@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import ast
+import logging
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING
 from flowzoo.envs.tasks.code.files import code_rows
 from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
 from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, unusable_rows
+from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import judge_again
 from flowzoo.sandbox.box.job import MOST_OUTPUT, least_output
+from flowzoo.sandbox.packages import PACKAGES, package_names, package_remedy
 from flowzoo.sandbox.program import CheckTest, Limits, Program
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 LEAST_OUTPUT, CHECK_OUTPUT = 65_536, 24 * 2**20
 """Bytes that every program may print; and where tests are code, whose expectations nobody knows."""
+SHOWN = 10
+"""Lines that a warning names."""
+_log = logging.getLogger("flowzoo.tasks")
 _REMEDY = "To go on without such rows: skip_unusable=true (--skip-unusable)."
 
 
@@ -101,15 +107,34 @@ def failing_references(
     return tuple(found)
 
 
-@lru_cache(maxsize=4096)
-def imported_modules(code: str) -> frozenset[str]:
-    """Modules that code imports, whatever happens: not inside of a `try` or a function."""
-    found: set[str] = set()
-    waiting: list[ast.stmt] = list(ast.parse(code).body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(str(node.module).partition(".")[0])
-    return frozenset(found)
+def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusable, ...]:
+    """Rows whose tests import what no sandbox can have.
+
+    Raises:
+        UsageError: tests import what it can have, if it is asked for.
+    """
+    known = sys.stdlib_module_names | {*package_names(packages)}
+    found = []
+    for row in source.splits["all"]:
+        missing = row.imports - known
+        if not missing:
+            continue
+        reason = (
+            f"the tests of {source.name}, line {row.line}, import {', '.join(sorted(missing))}, "
+            f"which is not in the sandbox. {package_remedy(missing)}"
+        )
+        if missing <= {*PACKAGES}:
+            raise UsageError(reason)
+        found.append(Unusable(row.line, reason))
+    return tuple(found)
+
+
+def warn_of_vacuous(source: DataSource[CodeRow]) -> None:
+    """Say which rows have tests that pass whatever a program returns."""
+    lines = [str(row.line) for row in source.splits["all"] if not row.asserts]
+    if lines:
+        more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+        _log.warning(
+            "%s: the tests assert nothing, so that every program passes that does not fail: line "
+            "%s%s", source.name, ", ".join(lines[:SHOWN]), more,
+        )  # fmt: skip

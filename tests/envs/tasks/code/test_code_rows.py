@@ -35,6 +35,9 @@ ASSERTED = {
 }
 
 
+GOOD_ASSERTED = {**ASSERTED, "text": "Twice, as ever."}
+
+
 def write(path: Path, *rows: Any) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
@@ -61,6 +64,61 @@ def test_all_rows_of_no_use_are_listed_at_once(tmp_path: Path) -> None:
     task = CodeTask(data=data, skip_unusable=True)
     assert (task.size("all"), task.unusable) == (2, 2)
     assert [task.problem(index, "all").meta["row"] for index in range(2)] == [1, 3]
+
+
+def test_torn_lines_and_other_encodings_are_rows_of_no_use(tmp_path: Path) -> None:
+    path = tmp_path / "torn.jsonl"
+    lines = [
+        json.dumps(ASSERTED).encode()[:40],
+        json.dumps(GOOD_ASSERTED).encode(),
+        b'{"text": "\xff"}',
+    ]
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(DataError, match=r"2 of 3 rows cannot be used.*skip_unusable") as caught:
+        CodeTask(data=str(path))
+    for line in (1, 3):
+        assert f"line {line}: not a JSON object" in str(caught.value)
+    task = CodeTask(data=str(path), skip_unusable=True)
+    assert (task.size("all"), task.unusable, task.problem(0, "all").meta["row"]) == (1, 2, 2)
+
+
+def test_a_row_without_a_reference_is_named_by_its_line(tmp_path: Path) -> None:
+    data = write(tmp_path / "a.jsonl", GOOD, {**GOOD, "question": "?", "solutions": []})
+    with pytest.raises(UsageError, match=r"a\.jsonl, line 2: the problem has no reference"):
+        reference(CodeTask(data=data), 1)
+
+
+HUMANEVAL = {"prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def check(candidate):\n    pass",
+        "def check(candidate):\n    assert True",
+        "def check(g):\n    candidates = [1]\n    assert candidates",
+    ],
+)
+def test_tests_that_never_call_the_program_are_of_no_use(tmp_path: Path, test: str) -> None:
+    good = {**HUMANEVAL, "test": "def check(g):\n    assert all(map(g, [1]))"}
+    data = write(tmp_path / "a.jsonl", good, {**HUMANEVAL, "test": test})
+    with pytest.raises(DataError, match="line 2: the tests never call f, so every program passes"):
+        CodeTask(data=data)
+    assert CodeTask(data=data, skip_unusable=True).size("all") == 1
+    asserted = {**ASSERTED, "test_list": ["assert twice(1) == 2", "assert True"]}
+    assert CodeTask(data=write(tmp_path / "b.jsonl", asserted)).size("all") == 1
+
+
+def test_tests_that_assert_nothing_are_said_with_their_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies = "c(1)", "assert c(1) == 1", "c(2)", "if c(1) != 1:\n        raise ValueError"
+    rows = [f"def check(c):\n    {body}" for body in bodies]
+    data = write(tmp_path / "a.jsonl", *({**HUMANEVAL, "test": test} for test in rows))
+    with caplog.at_level(logging.WARNING, logger="flowzoo.tasks"):
+        assert CodeTask(data=data).size("all") == 4
+    assert "assert nothing" in caplog.text
+    assert "line 1, 3\n" in caplog.text
 
 
 def test_a_first_row_of_no_use_does_not_hide_the_layout(tmp_path: Path) -> None:
@@ -147,9 +205,14 @@ def test_the_whole_test_of_mbpp_plus_grades(tmp_path: Path) -> None:
 def test_modules_that_a_box_does_not_have_are_named_before_anything_runs(tmp_path: Path) -> None:
     for module, remedy in (("numpy", "packages=numpy"), ("pandas", "nothing else")):
         row = {**ASSERTED, "test_imports": [f"import {module} as x"]}
-        task = CodeTask(data=write(tmp_path / f"{module}.jsonl", row))
-        with pytest.raises(UsageError, match=f"line 1, import {module}, which .*{remedy}"):
-            grades(task, 0, reference(task, 0))
+        data = write(tmp_path / f"{module}.jsonl", GOOD_ASSERTED, row)
+        error = UsageError if module == "numpy" else DataError
+        with pytest.raises(error, match=f"line 2, import {module}, which .*{remedy}"):
+            CodeTask(data=data)
+    task = CodeTask(data=data, skip_unusable=True)
+    assert (task.size("all"), task.unusable) == (1, 1)
+    with pytest.raises(UsageError, match="packages=numpy"):  # to be had, so no row to be skipped
+        CodeTask(data=str(tmp_path / "numpy.jsonl"), skip_unusable=True)
     with pytest.raises(UsageError, match="package of the sandbox 'nunpy'"):
         CodeTask(packages="nunpy")
 
@@ -161,6 +224,16 @@ def test_tests_with_numpy(tmp_path: Path) -> None:
     }
     task = CodeTask(data=write(tmp_path / "n.jsonl", row), packages="numpy")
     assert grades(task, 0, reference(task, 0), "def twice(x):\n    return x + 2") == ["AC", "WA"]
+
+
+def test_an_empty_answer_is_close_to_no_number(tmp_path: Path) -> None:
+    check = "import numpy as np\ndef check(c):\n    assert np.allclose(c(3.5), 3.5)"
+    data = write(tmp_path / "a.jsonl", {**HUMANEVAL, "test": check})
+    answers = [
+        f"def f(x):\n    return {value}" for value in ("x", "[x]", "x + 1e-12", "[]", "[[]]")
+    ]
+    task = CodeTask(data=data, packages="numpy")
+    assert grades(task, 0, *answers) == ["AC", "AC", "AC", "WA", "WA"]
 
 
 def packed(tests: list[dict[str, Any]]) -> str:

@@ -1,0 +1,197 @@
+"""Arguments that a program changed in place: found where it runs, repeated where the test stands.
+
+The program gets copies, so a test would never see `a.sort()`. Where a test makes a call for its
+effect alone, as a statement of its own or as `f(a) is None`, the arguments are encoded again after
+the call; what differs goes back in front of the
+answer: a list of (place, is plain data, value or name of the type), where a place is the position
+or the keyword of an argument. There the content is replaced, and the object stays the test's own.
+One object in the place of several arguments is one object in the program, too. What stands inside
+of an argument is replaced whole; an argument that holds objects of the program's classes, of which
+the test has the names only, stays as it is.
+
+A test that uses the result sees its arguments as they were: else a program could change what its
+result is compared with (`assert f(row) == sorted(row)`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Mapping, Sequence
+from opcode import opmap
+from typing import Any
+
+import codec
+from wire import CHANGED, LENGTH
+
+CHANGEABLE = frozenset((list, dict, set, bytearray, deque))
+_MAY_HOLD = CHANGEABLE | {tuple}
+_USELESS = frozenset(
+    number
+    for name, number in opmap.items()
+    if name == "POP_TOP" or (name.startswith("POP_JUMP") and name.endswith("_NONE"))
+)
+"""Instructions that do nothing with a call's result but compare it with None."""
+_CACHE = 0
+"""Stands between an instruction and the next one."""
+_known: dict[tuple[int, int], tuple[types.CodeType, bool]] = {}
+"""By the code's id and the place of the call in it; the code is kept, so that its id is its own."""
+Change = tuple[int | str, bool, Any]
+
+
+def is_for_effect(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bool:
+    """Whether a call in `frame` can change arguments, and its result is not used."""
+    if _MAY_HOLD.isdisjoint(map(type, args)) and _MAY_HOLD.isdisjoint(map(type, kwargs.values())):
+        return False
+    key = id(frame.f_code), frame.f_lasti
+    if key not in _known:
+        steps, place = frame.f_code.co_code, frame.f_lasti + 2
+        while place < len(steps) and steps[place] == _CACHE:
+            place += 2
+        _known[key] = frame.f_code, place < len(steps) and steps[place] in _USELESS
+    return _known[key][1]
+
+
+class SharedArgument:
+    """Stands for an argument that is the same object as an earlier one."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def mark_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments, as they are sent: what came before under another position is named by that."""
+    own = [id(arg) for arg in args if type(arg) in CHANGEABLE]
+    if len(own) == len(set(own)):
+        return args
+    first: dict[int, int] = {}
+    return tuple(
+        codec.Remote("", (first[id(arg)],))
+        if type(arg) in CHANGEABLE and first.setdefault(id(arg), place) != place
+        else arg
+        for place, arg in enumerate(args)
+    )
+
+
+def join_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments, as the program gets them."""
+    if not any(type(arg) is SharedArgument for arg in args):
+        return args
+    return tuple(args[arg.place] if type(arg) is SharedArgument else arg for arg in args)
+
+
+def describe_changes(
+    call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], most: int
+) -> bytes:
+    """What stands in front of the answer to a call; nothing where no argument was changed.
+
+    Args:
+        call: the arguments as they came, encoded.
+        args: as they are now.
+        kwargs: the same.
+        most: bytes allowed.
+
+    Raises:
+        EncodingTooLargeError: the changed arguments have more.
+    """
+    try:
+        if codec.encode([args, kwargs] if kwargs else args, max(most, len(call))) == call:
+            return b""
+    except codec.UnsupportedTypeError:  # an argument is, or holds, an object of the program
+        pass
+    sent = codec.decode(call, codec.Remote)
+    old_args, old_kwargs = (sent, {}) if type(sent) is tuple else sent
+    changes: list[Change] = []
+    pairs = [*enumerate(zip(old_args, args, strict=True))]
+    for place, (old, new) in [*pairs, *((key, (old_kwargs[key], kwargs[key])) for key in kwargs)]:
+        if type(new) not in _MAY_HOLD or _holds_names(old):
+            continue
+        try:
+            content = codec.encode(new, most)
+        except codec.UnsupportedTypeError as error:
+            changes.append((place, False, str(error)))
+        else:
+            if content != codec.encode(old):
+                changes.append((place, True, codec.decode(content)))
+    if not changes:
+        return b""
+    content = codec.encode(changes, most)
+    return CHANGED + LENGTH.pack(len(content)) + content
+
+
+def _holds_names(value: Any) -> bool:
+    """Whether something in it is an object of the program, or another argument."""
+    if type(value) is dict:
+        return any(map(_holds_names, value)) or any(map(_holds_names, value.values()))
+    if type(value) in _MAY_HOLD or type(value) is frozenset:
+        return type(value) is not bytearray and any(map(_holds_names, value))
+    return type(value) is codec.Remote
+
+
+def repeat_changes(content: bytes, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Change the test's own objects as the program changed its copies.
+
+    Raises:
+        ValueError: this is no description of such changes.
+    """
+    changes = codec.decode(content)
+    if type(changes) is not list:
+        raise ValueError("no list of changes")
+    for change in changes:
+        if type(change) is not tuple or len(change) != 3:
+            raise ValueError("no change")
+        place, plain, value = change
+        if type(place) is int and 0 <= place < len(args):
+            old = args[place]
+        elif type(place) is str and place in kwargs:
+            old = kwargs[place]
+        else:
+            raise ValueError("a change of no argument")
+        _replace(old, value) if plain is True else _spoil(old, str(value)[:100])
+
+
+def _replace(old: Any, new: Any) -> None:
+    """Give an object of the test the content of another one of its type."""
+    kind = tuple if isinstance(old, tuple) else type(old)
+    if kind is not type(new) or kind not in _MAY_HOLD:
+        raise ValueError("an argument has become one of another type")
+    if kind is tuple:
+        if len(old) != len(new):
+            raise ValueError("a tuple of another length")
+        for own, other in zip(old, new, strict=True):
+            if type(own) in _MAY_HOLD:
+                _replace(own, other)
+    elif kind is list or kind is bytearray:
+        old[:] = new
+    else:
+        old.clear()
+        old.extend(new) if kind is deque else old.update(new)
+
+
+def _spoil(old: Any, name: str) -> None:
+    """The same where the new content is no plain data: it equals nothing that a test expects."""
+    if isinstance(old, tuple):
+        for own in old:
+            _spoil(own, name)
+    elif type(old) is dict:
+        old.clear()
+        old[OpaqueResult(name, True)] = None
+    elif type(old) in CHANGEABLE:
+        old.clear()
+        if type(old) is set:
+            old.add(OpaqueResult(name, True))
+        elif type(old) is not bytearray:
+            old.append(OpaqueResult(name, True))
+
+
+class OpaqueResult:
+    """A result that is no plain data: true or false, equal to nothing, and that is all of it."""
+
+    def __init__(self, name: str, truth: bool) -> None:
+        self._name, self._truth = name, truth
+
+    def __bool__(self) -> bool:
+        return self._truth
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the program returned {self._name}, which is no plain data")

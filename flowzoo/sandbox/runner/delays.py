@@ -1,0 +1,76 @@
+"""Time that a process could have run while others did, from the kernel's account of each thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+OWN = "self"
+"""Name in /proc of the process that looks."""
+
+
+class RunDelay:
+    """Seconds for which a process, or the one that watches it, waited for a processor.
+
+    Of several threads the one that waited longest counts: a program has no more time for having
+    more of them. What the kernel does not tell (no Linux, statistics off, no /proc) is 0.
+
+    Args:
+        proc: descriptor of a /proc that knows both, where there is one.
+        pid: of the process, as that /proc numbers it; 0: not known.
+    """
+
+    def __init__(self, proc: int | None, pid: int) -> None:
+        self._proc, self._pid = proc, pid
+        self._start: dict[tuple[str, str], int] = {}
+
+    def reset(self) -> None:
+        """Count from now on."""
+        self._start = self._read()
+
+    def seconds(self) -> float:
+        """What came together since `reset`, or since the process was made."""
+        waited = {OWN: 0, str(self._pid): 0}
+        for (process, thread), total in self._read().items():
+            more = total - self._start.get((process, thread), 0)
+            waited[process] = max(waited[process], more)
+        return sum(waited.values()) * 1e-9
+
+    def _read(self) -> dict[tuple[str, str], int]:
+        """Nanoseconds of each thread of both processes."""
+        totals: dict[tuple[str, str], int] = {}
+        if self._proc is None or not self._pid:
+            return totals
+        for process in (OWN, str(self._pid)):
+            with contextlib.suppress(OSError):  # it has ended
+                folder = os.open(f"{process}/task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+                try:
+                    for thread in os.listdir(folder):
+                        totals[process, thread] = _read_delay(folder, thread)
+                finally:
+                    os.close(folder)
+        return totals
+
+
+def _read_delay(folder: int, thread: str) -> int:
+    """Nanoseconds that a thread has waited; 0 where it has ended."""
+    try:
+        file = os.open(f"{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(file, 64).split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    finally:
+        os.close(file)
+
+
+def own_number(proc: int | None) -> int:
+    """The id by which a /proc knows this process; 0 where there is none."""
+    if proc is None:
+        return 0
+    try:
+        return int(os.readlink(OWN, dir_fd=proc))
+    except (OSError, ValueError):
+        return 0
