@@ -46,10 +46,10 @@ def run(options: Options) -> int:
     """Write the package and say how to go on."""
     names = names_of(options.what, options.name)
     folder = create_package(options.what, names, options.into)
-    shown = shlex.quote(str(folder))
+    shown, tests = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     print(
         f"{folder} holds a {options.what} that runs. Change it, and run its tests:\n"
-        f"  pip install -e {shown} && python -m pytest {shown}\n"
+        f"  pip install -e {tests} && python -m pytest {shown}\n"
         f"  flowzoo play {names.entry} --policy scripted:0.8"
     )
     return 0

@@ -17,6 +17,7 @@ from flowzoo.commands.policies import split_policies
 from flowzoo.commands.stopping import StopSignals
 from flowzoo.envs.settings import read_settings
 from flowzoo.errors import UsageError
+from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
@@ -213,9 +214,9 @@ def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
 
 def test_doctor_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    row = doctor._train("torch")
+    row = doctor._optional("torch", "train")
     assert not row.ok
-    assert "flowzoo[train]" in row.remedy
+    assert row.remedy == remedy("train")
 
 
 def test_doctor_finds_two_builds_of_vllm(monkeypatch):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -64,9 +66,12 @@ def test_the_other_faces_draw_too():
     assert pair.render().shape == SHAPE
 
 
-def test_what_is_missing_is_said_when_the_environment_is_made(monkeypatch):
+@pytest.mark.parametrize("module", picture.NEEDED)
+def test_what_is_missing_is_said_when_the_environment_is_made(module, monkeypatch):
     picture.picture_font.cache_clear()
-    monkeypatch.setattr(picture, "find_spec", lambda name: None)
+    assert picture.can_draw()
+    monkeypatch.setitem(sys.modules, module, None)
+    assert not picture.can_draw()
     with pytest.raises(MissingExtraError, match=r"flowzoo\[report\]"):
         make_env("voting_v0", render_mode="rgb_array")
     with pytest.raises(UsageError, match="rgb_array"):

@@ -23,7 +23,7 @@ from flowzoo.envs.tasks.games.files import BoardRow, board_rows
 from flowzoo.envs.tasks.rows import Columns, DataSource, data_source
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.errors import UsageError, check_choice
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
 
 GameReward = Literal["sparse", "shaped"]
@@ -96,6 +96,7 @@ class Game(DataTask[BoardRow]):
         check_choice("reward", self.reward, GameReward)
         plain_integers(self)
         check_seed(self.seed)
+        check_sandbox(self.sandbox)
         if isinstance(self.columns, Mapping):
             object.__setattr__(self, "columns", tuple(sorted(self.columns.items())))
         if self.data is not None:

@@ -28,7 +28,7 @@ from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
 from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
 
 INSTRUCTION = "Put the final answer in \\boxed{}."
@@ -100,6 +100,7 @@ class MathTask(DataTask[MathRow]):
         object.__setattr__(self, "columns", read_columns(self.columns))
         plain_integers(self)
         check_seed(self.seed)
+        check_sandbox(self.sandbox)
         check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
