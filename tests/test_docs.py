@@ -100,6 +100,37 @@ def test_the_gallery_shows_the_problems_as_they_are(monkeypatch: pytest.MonkeyPa
     assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
 
 
+SIZES = (
+    "return [...document.querySelectorAll('.formula')].map(e => [e.scrollHeight, e.clientHeight])"
+)
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("width", [1300, 390])
+def test_formulas_are_as_high_as_their_letters(width, browser, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from pages.formulas import advantage, loss
+    from pages.mathml import display
+
+    texts = [advantage(made.advantage)[0] for made in ALGORITHMS.values()]
+    texts += [text for made in ALGORITHMS.values() for text in loss(made)]
+    style = (DOCS / "static/style.css").read_text(encoding="utf-8")
+    body = "\n".join(display(text) for text in texts)
+    page = tmp_path / "page.html"
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8><style>{style}</style><article>{body}</article>",
+        encoding="utf-8",
+    )
+    view = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", view)
+    browser.get(page.as_uri())
+    sizes = browser.execute_script(SIZES)
+    assert len(sizes) == len(texts) > 60
+    for text, (needed, high) in zip(texts, sizes, strict=True):
+        assert needed <= high, text
+
+
 def slug(heading: str) -> str:
     """The anchor that code hosts and the site give a heading."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
