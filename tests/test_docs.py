@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from blocks import BLOCK, blocks_of, commands_of, smaller
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.cli import main
@@ -24,28 +25,20 @@ NAMES = ["start", *(f"tutorials/{path.stem}" for path in sorted((DOCS / "tutoria
 """The pages that are played."""
 WIDTH = "81"
 """Columns of the terminal whose output the pages show."""
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW = re.compile(r"flowzoo (train|report|export|eval .*hf:)")
 """Commands that train, or that need what was trained."""
-SMALLER = {"--steps": 2, "--problems": 2, "--samples": 4, "--eval-problems": 6, "--n": 6}
-"""Most that a command of a page takes here, where the page does not show what it prints."""
-
-
-def smaller(words: list[str]) -> list[str]:
-    """The words of a command, for less work."""
-    pairs = zip(["", *words], words, strict=False)
-    return [str(min(int(one), SMALLER[name])) if name in SMALLER else one for name, one in pairs]
 
 
 def play(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], slow: bool) -> int:
     """Run the page's blocks in `folder`, in order; how many commands and programs were run."""
     names: dict[str, object] = {"__name__": "page"}
     printed, ran = "", 0
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    for (language, text), (following, _) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        file = re.match(r'"""(\w+\.py)"""\n', text)
-        if file:
-            (folder / file[1]).write_text(text, encoding="utf-8")
+    blocks = blocks_of(page)
+    followers = [*(block.language for block in blocks[1:]), ""]
+    for block, following in zip(blocks, followers, strict=True):
+        language, text = block
+        if block.file:
+            (folder / block.file).write_text(text, encoding="utf-8")
         elif language == "python":
             exec(compile(text, f"{page.name}", "exec"), names)
             ran += 1
@@ -85,11 +78,10 @@ def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["migrate", "qwen3"])
 def test_commands_that_are_not_played_parse(name: str) -> None:
-    text = (DOCS / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
-    blocks = [block for language, block in BLOCK.findall(text) if language in ("", "shell")]
-    lines = [line for block in blocks for line in block.splitlines() if line.startswith("flowzoo ")]
-    for line in lines:
-        parse(tuple(shlex.split(line)[1:]))
+    blocks = blocks_of(DOCS / "tutorials" / f"{name}.md")
+    lines = [words for block in blocks if block.language != "text" for words in commands_of(block)]
+    for words in lines:
+        parse(tuple(words))
     assert len(lines) >= 5
 
 

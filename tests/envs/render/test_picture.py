@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import gymnasium
@@ -64,6 +65,21 @@ def test_the_other_faces_draw_too():
     pair = writing_pair_v0.parallel_env(render_mode="rgb_array")
     pair.reset(seed=0)
     assert pair.render().shape == SHAPE
+
+
+@pytest.mark.parametrize("module", picture.NEEDED)
+def test_pictures_are_offered_where_they_can_be_drawn(module):
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "import gymnasium\n"
+        "from flowzoo import voting_v0, writing_pair_v0\n"
+        "for env in (voting_v0.env(), writing_pair_v0.parallel_env(),\n"
+        "            gymnasium.make('flowzoo/Voting-v0')):\n"
+        "    print(*env.metadata['render_modes'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["human ansi"] * 3, done.stderr
+    assert "rgb_array" in make_env("voting_v0").metadata["render_modes"]
 
 
 @pytest.mark.parametrize("module", picture.NEEDED)
