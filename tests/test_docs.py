@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from blocks import BLOCK, blocks_of, commands_of, smaller
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.cli import main
@@ -24,28 +25,20 @@ NAMES = ["start", *(f"tutorials/{path.stem}" for path in sorted((DOCS / "tutoria
 """The pages that are played."""
 WIDTH = "81"
 """Columns of the terminal whose output the pages show."""
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW = re.compile(r"flowzoo (train|report|export|eval .*hf:)")
 """Commands that train, or that need what was trained."""
-SMALLER = {"--steps": 2, "--problems": 2, "--samples": 4, "--eval-problems": 6, "--n": 6}
-"""Most that a command of a page takes here, where the page does not show what it prints."""
-
-
-def smaller(words: list[str]) -> list[str]:
-    """The words of a command, for less work."""
-    pairs = zip(["", *words], words, strict=False)
-    return [str(min(int(one), SMALLER[name])) if name in SMALLER else one for name, one in pairs]
 
 
 def play(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], slow: bool) -> int:
     """Run the page's blocks in `folder`, in order; how many commands and programs were run."""
     names: dict[str, object] = {"__name__": "page"}
     printed, ran = "", 0
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    for (language, text), (following, _) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        file = re.match(r'"""(\w+\.py)"""\n', text)
-        if file:
-            (folder / file[1]).write_text(text, encoding="utf-8")
+    blocks = blocks_of(page)
+    followers = [*(block.language for block in blocks[1:]), ""]
+    for block, following in zip(blocks, followers, strict=True):
+        language, text = block
+        if block.file:
+            (folder / block.file).write_text(text, encoding="utf-8")
         elif language == "python":
             exec(compile(text, f"{page.name}", "exec"), names)
             ran += 1
@@ -85,11 +78,10 @@ def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["migrate", "qwen3"])
 def test_commands_that_are_not_played_parse(name: str) -> None:
-    text = (DOCS / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
-    blocks = [block for language, block in BLOCK.findall(text) if language in ("", "shell")]
-    lines = [line for block in blocks for line in block.splitlines() if line.startswith("flowzoo ")]
-    for line in lines:
-        parse(tuple(shlex.split(line)[1:]))
+    blocks = blocks_of(DOCS / "tutorials" / f"{name}.md")
+    lines = [words for block in blocks if block.language != "text" for words in commands_of(block)]
+    for words in lines:
+        parse(tuple(words))
     assert len(lines) >= 5
 
 
@@ -98,6 +90,37 @@ def test_the_gallery_shows_the_problems_as_they_are(monkeypatch: pytest.MonkeyPa
     from pages.gallery import PAGE, gallery  # type: ignore[import-not-found]
 
     assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
+
+
+SIZES = (
+    "return [...document.querySelectorAll('.formula')].map(e => [e.scrollHeight, e.clientHeight])"
+)
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("width", [1300, 390])
+def test_formulas_are_as_high_as_their_letters(width, browser, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from pages.formulas import advantage, loss
+    from pages.mathml import display
+
+    texts = [advantage(made.advantage)[0] for made in ALGORITHMS.values()]
+    texts += [text for made in ALGORITHMS.values() for text in loss(made)]
+    style = (DOCS / "static/style.css").read_text(encoding="utf-8")
+    body = "\n".join(display(text) for text in texts)
+    page = tmp_path / "page.html"
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8><style>{style}</style><article>{body}</article>",
+        encoding="utf-8",
+    )
+    view = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", view)
+    browser.get(page.as_uri())
+    sizes = browser.execute_script(SIZES)
+    assert len(sizes) == len(texts) > 60
+    for text, (needed, high) in zip(texts, sizes, strict=True):
+        assert needed <= high, text
 
 
 def slug(heading: str) -> str:

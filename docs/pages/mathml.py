@@ -16,9 +16,13 @@ def inline(translator: HTML5Translator, node: nodes.math) -> None:
 
 def block(translator: HTML5Translator, node: nodes.math_block) -> None:
     """A formula of its own, which scrolls where the page is narrow."""
-    formula = tex2mathml(node.astext(), as_block=True)
-    translator.body.append(f'<div class="formula">{formula}</div>')
+    translator.body.append(display(node.astext()))
     raise nodes.SkipNode
+
+
+def display(formula: str) -> str:
+    """The element of a formula of its own."""
+    return f'<div class="formula">{tex2mathml(formula, as_block=True)}</div>'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

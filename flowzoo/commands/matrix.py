@@ -51,8 +51,11 @@ def run(options: Options) -> int:
     """
     from flowzoo.baselines.matrix.file import load_matrix
     from flowzoo.commands.shared import check_count, check_folder
+    from flowzoo.errors import need_module
 
     check_count("jobs", options.jobs, 0, 1_024)
+    if not options.table:
+        need_module("torch", "training a matrix")
     matrix = load_matrix(options.matrix)
     out = Path(options.out or f"runs/{matrix.name}")
     check_folder("out", out)

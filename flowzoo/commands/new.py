@@ -51,10 +51,10 @@ def run(options: Options) -> int:
     folder = create_package(options.what, names, options.into)
     from flowzoo.commands.shared import own_name
 
-    shown = shlex.quote(str(folder))
+    shown, tests = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     print(
         f"{folder} holds a {options.what} that runs. Change it, and run its tests:\n"
-        f"  pip install -e {shown} && python -m pytest {shown}\n"
+        f"  pip install -e {tests} && python -m pytest {shown}\n"
         f"  {own_name()} play {names.entry} --policy scripted:0.8"
     )
     return 0

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.evaluation.folder import refuse_evaluation
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
+from flowzoo.extras import installed
 
 MOST = 1_000_000
 """Problems of an evaluation, and other counts that nobody means to be larger."""
@@ -128,7 +128,7 @@ def own_name() -> str:
 
 def quiet_transformers() -> None:
     """No progress bars for loading a model of a few megabytes, if transformers is there at all."""
-    if find_spec("transformers") is not None:
+    if installed("transformers"):
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         from transformers.utils import logging as transformers_logging
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.extras import remedy
 from flowzoo.sandbox.backends import Backend
 from flowzoo.sandbox.box.box import Box, start_box
 from flowzoo.sandbox.box.engine import Opener
@@ -16,8 +17,8 @@ from flowzoo.sandbox.tier import SandboxName
 AUTO: tuple[SandboxName, ...] = ("docker", "namespaces", "landlock")
 """Best first; `unsafe` is never chosen."""
 REMEDY = (
-    "Start a Docker engine that this user may use (and `pip install 'flowzoo[docker]'`), or allow "
-    "user namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` "
+    f"Start a Docker engine that this user may use ({remedy('docker')}), or allow user "
+    "namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` "
     "runs programs with this user's rights: only for programs you would run yourself."
 )
 

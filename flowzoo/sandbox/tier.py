@@ -16,11 +16,11 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import urlsplit
 
-from flowzoo.errors import errno_of
+from flowzoo.errors import check_choice, errno_of, need_module
+from flowzoo.extras import installed, remedy
 
 TierName = Literal["docker", "namespaces", "landlock", "none"]
 
@@ -118,6 +118,18 @@ def probe() -> Tier:
     return Tier(choose(docker.ok, namespaces.ok, abi, seccomp), docker, namespaces, abi, seccomp)
 
 
+def check_sandbox(name: SandboxName) -> None:
+    """Refuse an unknown sandbox, and one whose Python module is not installed.
+
+    Raises:
+        UsageError: there is no such sandbox.
+        MissingExtraError: the Docker sandbox without the extra `docker`.
+    """
+    check_choice("sandbox", name, SandboxName)
+    if name == "docker":
+        need_module("docker", "the Docker sandbox")
+
+
 def engine_host() -> str:
     """Address of the engine: `DOCKER_HOST`, else the usual socket."""
     return os.environ.get("DOCKER_HOST") or USUAL_HOST
@@ -128,12 +140,12 @@ def probe_docker() -> TierCheck:
 
     An engine that answers is not enough: the sandbox drives it through the Python module `docker`.
     """
-    if find_spec("docker") is None:
+    if not installed("docker"):
         found = ping_engine(engine_host())
         if not found.ok:
             return found
-        remedy = 'the module `docker` is missing: pip install "flowzoo[docker]"'
-        return TierCheck(False, f"{found.detail}, but {remedy}")
+        missing = f"the module `docker` is missing: {remedy('docker')}"
+        return TierCheck(False, f"{found.detail}, but {missing}")
     import docker
 
     try:
@@ -155,9 +167,7 @@ def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> TierCheck:
     import http.client  # with what it needs as long as all of the above
 
     if url.scheme not in {"unix", "tcp", "http"}:
-        return TierCheck(
-            False, f'{url.scheme or host}: needs `docker`: pip install "flowzoo[docker]"'
-        )
+        return TierCheck(False, f"{url.scheme or host}: needs `docker`: {remedy('docker')}")
     try:
         connection = http.client.HTTPConnection(
             url.hostname or "localhost", url.port or 2375, timeout=timeout

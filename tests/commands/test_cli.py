@@ -20,6 +20,7 @@ from flowzoo.envs.api.registry import WORKFLOWS
 from flowzoo.envs.settings import read_settings
 from flowzoo.envs.tasks import TASKS
 from flowzoo.errors import UsageError
+from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
@@ -235,9 +236,9 @@ def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
 
 def test_doctor_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    row = doctor._train("torch")
+    row = doctor._optional("torch", "train")
     assert not row.ok
-    assert "flowzoo[train]" in row.remedy
+    assert row.remedy == remedy("train")
 
 
 def test_doctor_finds_two_builds_of_vllm(monkeypatch):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import platform
 import socket
 import socketserver
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo.extras import remedy
 from flowzoo.sandbox import tier
 
 linux = pytest.mark.skipif(platform.system() != "Linux", reason="a kernel interface of Linux")
@@ -97,8 +99,8 @@ def test_an_engine_that_answers_an_error_is_not_ok(tmp_path):
         ("unix:///nowhere/engine.sock", "No such file"),
         ("tcp://127.0.0.1:1", "refused"),
         ("tcp://127.0.0.1:not-a-port", "not-a-port"),
-        ("ssh://somewhere", "flowzoo[docker]"),
-        ("", "flowzoo[docker]"),
+        ("ssh://somewhere", remedy("docker")),
+        ("", remedy("docker")),
     ],
 )
 def test_an_absent_engine_is_a_reason_and_no_exception(host, words):
@@ -116,12 +118,12 @@ def test_a_silent_engine_is_given_up_on(tmp_path):
 
 def test_an_engine_without_the_python_client_is_not_enough(engine, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", engine)
-    monkeypatch.setattr(tier, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "docker", None)
     ping = tier.ping_engine
     monkeypatch.setattr(tier, "ping_engine", lambda host: ping(host, timeout=60))
     found = tier.probe_docker()
     assert not found.ok
-    assert "flowzoo[docker]" in found.detail
+    assert remedy("docker") in found.detail
 
 
 @linux

@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import signature
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -32,6 +31,7 @@ from flowzoo.baselines.advantages.compute import CallColumns, compute
 from flowzoo.baselines.bench.record import Row
 from flowzoo.baselines.bench.rounds import Contender, Plan, race
 from flowzoo.envs.records import Call
+from flowzoo.extras import installed
 
 computing = import_module("flowzoo.baselines.advantages.compute")  # its function has its name
 EPS = 1e-6
@@ -178,7 +178,7 @@ def check(batch: GroupedBatch) -> None:
     np.testing.assert_allclose(ours.values, plain.values, **close)
     np.testing.assert_allclose(ours.roles.inflation, figures[:, 0], **close)
     np.testing.assert_allclose(ours.roles.shift, figures[:, 1], **close)
-    if find_spec("pandas"):
+    if installed("pandas"):
         table = frame(batch)
         np.testing.assert_allclose(ours.values, pandas_values(table), **close)
         np.testing.assert_allclose(ours.roles.inflation, pandas_roles(table).F, **close)
@@ -212,7 +212,7 @@ def measure(plan: Plan) -> Iterator[Row]:
             "Python": python,
         }
         absent: dict[str, str] = {}
-        if find_spec("pandas"):
+        if installed("pandas"):
             ready = frame(batch)
             works["pandas"] = lambda batch=batch: grouped(frame(batch))
             works["pandas, frame ready"] = lambda ready=ready: grouped(ready)

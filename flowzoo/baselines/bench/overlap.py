@@ -12,12 +12,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 from flowzoo.baselines.bench.quiet import tree_seconds
 from flowzoo.baselines.bench.record import Row
 from flowzoo.baselines.bench.rounds import Lap, Plan, digits, summary
+from flowzoo.extras import installed
 
 PARTS = ("time/rollout", "time/learn", "time/wait", "time/sync", "time/sync_check")
 PROBLEMS = 16
@@ -35,7 +35,7 @@ def timed_step(trainer: Any, step: int) -> tuple[Lap, dict[str, float]]:
 
 def measure(plan: Plan) -> Iterator[Row]:
     """One row."""
-    if find_spec("vllm") is None:
+    if not installed("vllm"):
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
         return
     from flowzoo.baselines.settings.config import TrainConfig

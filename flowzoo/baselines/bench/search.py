@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 
 from flowzoo.baselines.bench.record import Row
 from flowzoo.baselines.bench.rounds import Contender, Plan, race
 from flowzoo.envs.tasks.search.index import Bm25, words
 from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
+from flowzoo.extras import installed
 
 TOP = 3
 PASSAGES = 20_000
@@ -51,7 +51,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 
     built, asked = [Contender("flowzoo", build)], [Contender("flowzoo", retrieve)]
     absent: dict[str, str] = {}
-    if find_spec("rank_bm25") is None:
+    if not installed("rank_bm25"):
         absent["rank_bm25"] = "not installed"
     else:
         other = import_module("rank_bm25").BM25Okapi([words(text) for _, text in passages])

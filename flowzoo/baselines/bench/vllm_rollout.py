@@ -18,12 +18,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.bench.record import Row
 from flowzoo.baselines.bench.rounds import Lap, Plan, digits, spread, summary
+from flowzoo.extras import installed
 
 SIZES = ("25m", "pocket")
 """Models: `25m` and `pocket` (the shape of the shipped one), both with random weights."""
@@ -222,7 +222,7 @@ def measure_size(size: str, load: VllmLoad, rounds: int) -> Row:
 
 def measure(plan: Plan) -> Iterator[Row]:
     """A row a size; one round is enough where others are many (minutes each)."""
-    if find_spec("vllm") is None:
+    if not installed("vllm"):
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
         return
     from flowzoo.agents.vllm.settings import prepare_environment

@@ -44,18 +44,6 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def check_loggers(config: TrainConfig) -> None:
-    """Find out before the models are loaded whether the boards of `config` can be written.
-
-    Raises:
-        MissingExtraError: W&B or Trackio is asked for and not installed.
-    """
-    if config.wandb:
-        import flowzoo.baselines.run.wandb_run  # raises what is to be raised
-    if config.trackio:
-        import flowzoo.baselines.run.trackio_run  # noqa: F401
-
-
 class TensorBoardWriter:
     """Event files."""
 

@@ -17,12 +17,12 @@ from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_gangs import plan_gangs
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
-from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus, need_ray
+from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import add_setting, read_settings
 from flowzoo.envs.tasks.task import check_split
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, need_module, unknown
 
 
 def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
@@ -35,6 +35,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
     Raises:
         UsageError: an unknown algorithm, workflow, task, role or policy, a word of the wrong form,
             or a model that there is not.
+        MissingExtraError: a library that they need is not installed.
     """
     check_split(config.split)
     check_split(config.eval_split)
@@ -44,7 +45,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
     if algorithm:
         algorithm_named(config.algorithm)
         check_scale(config)
-        need_ray(config)
+    need_modules(config)
     workflow = make_training_workflow(config)
     roles = workflow.role_counts()
     policies = sorted(set(policy_map(config.policy_words, roles).values()))
@@ -65,6 +66,28 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
             pocket_path(*read_pocket(rest, workflow.task.name))
         elif not begun:
             check_model(model)
+
+
+def need_modules(config: TrainConfig) -> None:
+    """Refuse settings whose library is not installed, before models are loaded for them.
+
+    A driver of Ray's rollout workers needs no vLLM: they have it.
+
+    Raises:
+        MissingExtraError: as said.
+    """
+    need_module("torch", "training")
+    needs = {
+        "ray": (config.backend == "ray", "`backend` ray"),
+        "vllm": (config.engine == "vllm" and config.backend != "ray", "`engine` vllm"),
+        "httpx": (config.engine == "openai", "`engine` openai"),
+        "bitsandbytes": (config.optimizer == "adamw8bit", "`optimizer` adamw8bit"),
+        "wandb": (bool(config.wandb), "`wandb`"),
+        "trackio": (bool(config.trackio), "`trackio`"),
+    }
+    for module, (needed, purpose) in needs.items():
+        if needed:
+            need_module(module, purpose)
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:

@@ -6,13 +6,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.transfer_checks import check_transfer
-from flowzoo.errors import UsageError, missing_extra
+from flowzoo.errors import UsageError
 
 _OWN = {
     "torchrun": {"ranks": 0},
@@ -199,16 +198,6 @@ def check_worker_gpus(config: TrainConfig, models: Mapping[str, str]) -> None:
             f"a worker's {engines} vLLM engines cannot share {gpus:g} GPUs evenly: give "
             f"`rollout_gpus` 1 or less, or a multiple of {engines}"
         )
-
-
-def need_ray(config: TrainConfig) -> None:
-    """Refuse `backend` ray where there is no Ray.
-
-    Raises:
-        MissingExtraError: as said.
-    """
-    if config.backend == "ray" and find_spec("ray") is None:
-        raise missing_extra("ray", "scale", "`backend` ray")
 
 
 def check_world(config: TrainConfig) -> None:

@@ -21,7 +21,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import first_infos, record
 from flowzoo.envs.records import EpisodeRecord, SampledReply
 from flowzoo.envs.render import transcript as render
-from flowzoo.envs.render.picture import picture_font, to_array
+from flowzoo.envs.render.picture import can_draw, picture_font, to_array
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.guarded import get_problem
@@ -30,13 +30,16 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 
 RENDER_MODES = ("human", "ansi", "rgb_array")
+OFFERED_MODES = RENDER_MODES if can_draw() else RENDER_MODES[:2]
+"""Those that work in this installation: tests of PettingZoo and others try every mode of the
+metadata. Any other one raises `MissingExtraError`."""
 
 
 class WorkflowEnv(AgentTables):
     """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
 
     metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
-        "render_modes": list(RENDER_MODES),
+        "render_modes": list(OFFERED_MODES),
         "is_parallelizable": False,
         "render_fps": 1,
     }

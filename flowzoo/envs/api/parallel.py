@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
-from flowzoo.envs.api.aec import RENDER_MODES, WorkflowEnv
+from flowzoo.envs.api.aec import OFFERED_MODES, WorkflowEnv
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message
 from flowzoo.envs.workflow import Workflow
@@ -32,7 +32,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
-        "render_modes": list(RENDER_MODES),
+        "render_modes": list(OFFERED_MODES),
         "render_fps": 1,
     }
 

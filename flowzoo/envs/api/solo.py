@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from flowzoo.envs.api.aec import RENDER_MODES
+from flowzoo.envs.api.aec import OFFERED_MODES
 from flowzoo.envs.api.guard import Guard
 from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.records import EpisodeRecord
@@ -45,7 +45,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     holds the whole episode.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*RENDER_MODES], "render_fps": 1}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*OFFERED_MODES], "render_fps": 1}  # type: ignore[misc]
 
     def __init__(
         self,

@@ -18,7 +18,8 @@ import numpy as np
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.render.remarks import remarks
 from flowzoo.envs.render.transcript import COLOURS, SHORT, facts_line, printable, verdict
-from flowzoo.errors import missing_extra
+from flowzoo.errors import need_module
+from flowzoo.extras import installed
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
@@ -27,6 +28,9 @@ WIDTH, HEIGHT = 960, 720
 """Pixels of a picture: even, as video codecs want them, and the same for every episode."""
 MARGIN, SIZE, LEADING = 16, 14, 18
 """Pixels around the text; of a letter; from line to line."""
+
+NEEDED = ("matplotlib", "PIL")
+"""Modules that draw; the first has the font."""
 
 RGB = {
     "plain": (212, 212, 212),
@@ -48,6 +52,11 @@ class TextLine(NamedTuple):
     colour: str
 
 
+def can_draw() -> bool:
+    """Return whether what draws pictures is installed."""
+    return all(installed(module) for module in NEEDED)
+
+
 @lru_cache(maxsize=1)
 def picture_font() -> FreeTypeFont:
     """The font of all pictures.
@@ -55,13 +64,14 @@ def picture_font() -> FreeTypeFont:
     Raises:
         MissingExtraError: Pillow or matplotlib is not installed.
     """
-    found = find_spec("matplotlib")
-    if find_spec("PIL") is None or found is None or not found.submodule_search_locations:
-        module = "matplotlib" if find_spec("PIL") else "PIL"
-        raise missing_extra(module, "report", 'render_mode="rgb_array"')
+    for module in NEEDED:
+        need_module(module, 'render_mode="rgb_array"')
     from PIL import ImageFont
 
-    folder = Path(found.submodule_search_locations[0]) / "mpl-data" / "fonts" / "ttf"
+    matplotlib = find_spec("matplotlib")
+    assert matplotlib is not None
+    assert matplotlib.origin is not None
+    folder = Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf"
     return ImageFont.truetype(str(folder / "DejaVuSansMono.ttf"), SIZE)
 
 

@@ -227,10 +227,13 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield line, json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            yield line, Unusable(
+            yield (
                 line,
-                f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end in "
-                ".csv, .tsv or .parquet.",
+                Unusable(
+                    line,
+                    f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end in "
+                    ".csv, .tsv or .parquet.",
+                ),
             )
 
 

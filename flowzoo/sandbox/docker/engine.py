@@ -10,10 +10,9 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from flowzoo.errors import FlowzooError, errno_of, error_chain, missing_extra
+from flowzoo.errors import FlowzooError, errno_of, error_chain, need_module
 from flowzoo.sandbox.backends import BoxError
 from flowzoo.sandbox.tier import engine_host
 
@@ -41,8 +40,7 @@ def connect() -> tuple[Any, Mapping[str, Any]]:
         MissingExtraError: the Python module is not installed.
         DockerError: no engine answers, it refuses this user, or it cannot confine programs.
     """
-    if find_spec("docker") is None:
-        raise missing_extra("docker", "docker", "the Docker sandbox")
+    need_module("docker", "the Docker sandbox")
     import docker
 
     _check_host(engine_host())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -31,35 +29,6 @@ SHOWN = [
     }
 ]  # fmt: skip
 """What the matrix is said to show: it is there in every run."""
-
-
-def missing(what: str) -> NoReturn:
-    """Skip where there is no browser; CI sets a variable that forbids that."""
-    if os.environ.get("FLOWZOO_REQUIRE_BROWSER"):
-        pytest.fail(f"FLOWZOO_REQUIRE_BROWSER is set and there is no {what}")
-    pytest.skip(f"needs {what}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        missing("chromium with chromedriver (Debian: apt-get install chromium chromium-driver)")
-    try:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
-    except ImportError:
-        missing("selenium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    # No sandbox: root may not use Chromium's, and the pages are our own.
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=Service(driver))
-    session.set_script_timeout(WAIT_S)
-    yield session
-    session.quit()
 
 
 Pages = Callable[[str], Path]

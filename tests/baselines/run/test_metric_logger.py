@@ -17,8 +17,9 @@ import pytest
 
 pytest.importorskip("torch", reason="TensorBoard files need flowzoo[train]")
 
-from flowzoo.baselines.run.metric_logger import MetricLogger, check_loggers, scalars
+from flowzoo.baselines.run.metric_logger import MetricLogger, scalars
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import need_modules
 from flowzoo.baselines.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
 
@@ -249,10 +250,9 @@ def test_a_project_that_wandb_refuses_is_said_with_its_reason(tmp_path: Path, of
 def test_without_wandb_the_extra_is_named_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "flowzoo.baselines.run.wandb_run", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", None)
     config = TrainConfig(**SMALL, wandb="zoo", out=str(tmp_path / "run"))
-    check_loggers(TrainConfig(**SMALL, out=str(tmp_path / "run")))
+    need_modules(TrainConfig(**SMALL, out=str(tmp_path / "run")))
     with pytest.raises(MissingExtraError, match=r"flowzoo\[wandb\]"):
         train(config)
     assert not (tmp_path / "run").exists()
@@ -312,7 +312,6 @@ def test_trackio_switched_on_late_gets_the_steps_so_far(tmp_path: Path, trackio:
 def test_without_trackio_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "flowzoo.baselines.run.trackio_run", raising=False)
     monkeypatch.setitem(sys.modules, "trackio", None)
     with pytest.raises(MissingExtraError, match=r"flowzoo\[trackio\]"):
-        check_loggers(TrainConfig(**SMALL, trackio="zoo", out=str(tmp_path / "run")))
+        need_modules(TrainConfig(**SMALL, trackio="zoo", out=str(tmp_path / "run")))

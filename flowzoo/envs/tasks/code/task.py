@@ -57,7 +57,7 @@ from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
 from flowzoo.sandbox.packages import check_packages
 from flowzoo.sandbox.program import Limits, Program
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
 
 _log = logging.getLogger("flowzoo.tasks")
@@ -133,7 +133,7 @@ class CodeTask(DataTask[CodeRow]):
         plain_integers(self)
         check_seed(self.seed)
         check_choice("reward", self.reward, Scoring)
-        check_choice("sandbox", self.sandbox, SandboxName)
+        check_sandbox(self.sandbox)
         check_packages(self.packages)
         self.limits()
         check_either(self, "level", "family")

@@ -23,7 +23,7 @@ from flowzoo.envs.tasks.games.files import BoardRow, board_rows
 from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.errors import UsageError, check_choice
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
 
 GameReward = Literal["sparse", "shaped"]
@@ -97,6 +97,7 @@ class Game(DataTask[BoardRow]):
         plain_integers(self)
         check_seed(self.seed)
         object.__setattr__(self, "columns", read_columns(self.columns))
+        check_sandbox(self.sandbox)
         if self.data is not None:
             self._check_file_options()
             object.__setattr__(self, "data", str(self.data))

@@ -29,7 +29,7 @@ from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_colum
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
 
 CopiesRule = Literal["refused", "paid"]
@@ -106,6 +106,7 @@ class MathTask(DataTask[MathRow]):
         plain_integers(self)
         check_seed(self.seed)
         check_choice("copies", self.copies, CopiesRule)
+        check_sandbox(self.sandbox)
         check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)

@@ -35,7 +35,7 @@ from flowzoo.envs.tasks.search.index import Bm25, Retriever
 from flowzoo.envs.tasks.search.world import Question, World, draw_question, world
 from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first
 from flowzoo.envs.text import visible
-from flowzoo.errors import DataError, UsageError
+from flowzoo.errors import DataError, UsageError, need_module
 from flowzoo.reward.text.qa import exact_match, f1, normalise
 from flowzoo.seeding import key_rng
 
@@ -85,7 +85,7 @@ class SearchTask(DataTask[QuestionRow]):
         UsageError: a bad option, options of generated problems together with a file, or a file
             without anything to search in.
         DataError: a broken file, with the line.
-        MissingExtraError: BM25 without the extra `search`, at the first search.
+        MissingExtraError: BM25 without the extra `search`.
     """
 
     name: ClassVar[str] = "search"
@@ -118,6 +118,8 @@ class SearchTask(DataTask[QuestionRow]):
             HttpRetriever(self.retriever, self.retriever_field)
         elif self.retriever_field != "queries":
             raise UsageError("retriever_field describes a server: give retriever=URL as well.")
+        else:
+            need_module("bm25s", "searching passages with BM25")  # now, not in mid-episode
         if self.data is None:
             self._check_generated()
         else:

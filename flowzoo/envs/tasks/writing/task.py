@@ -36,7 +36,7 @@ from flowzoo.envs.tasks.rows import DataSource, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.tasks.writing.texts import draw
 from flowzoo.envs.text import visible
-from flowzoo.errors import DataError, UsageError, check_choice
+from flowzoo.errors import DataError, UsageError, check_choice, need_module
 from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.prose import sentences
@@ -99,7 +99,7 @@ class WritingTask(DataTask[SourceRow]):
     Raises:
         UsageError: an unknown form or reward, or a column without a file.
         DataError: a broken file, with the line.
-        MissingExtraError: the grounded reward without the extra `writing`, at the first grading.
+        MissingExtraError: the grounded reward without the extra `writing`.
     """
 
     name: ClassVar[str] = "writing"
@@ -124,6 +124,8 @@ class WritingTask(DataTask[SourceRow]):
         """Check the options and, for a file, read it."""
         check_choice("form", self.form, Form)
         check_choice("reward", self.reward, WritingReward)
+        if self.reward == "grounded":
+            need_module("rapidfuzz", "the grounded writing reward")  # now, not after the episode
         plain_integers(self)
         check_seed(self.seed)
         if self.data is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -298,9 +299,7 @@ def test_what_workers_cannot_do_is_refused_before_anything_is_started(
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowzoo.baselines.settings import scale_checks
-
-    monkeypatch.setattr(scale_checks, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install \"flowzoo\[scale\]\""):
         check_early(TrainConfig(**RAY))
 

