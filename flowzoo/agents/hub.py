@@ -6,6 +6,7 @@ import logging
 import os
 import re
 
+from flowzoo.agents.gguf import check_gguf, is_gguf
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger(__name__)
@@ -19,10 +20,13 @@ def check_model(source: str) -> None:
     Raises:
         UsageError: so it is.
     """
-    if not os.path.isdir(source) and _NAME.fullmatch(source) is None:
+    if is_gguf(source):
+        check_gguf(source)
+    elif not os.path.isdir(source) and _NAME.fullmatch(source) is None:
         raise UsageError(
             f"there is no folder {source!r}: expected one with a model (config.json, tokenizer "
-            "files, *.safetensors), or the name of a model on the hub, e.g. owner/name."
+            "files, *.safetensors), a .gguf file, or the name of a model on the hub, e.g. "
+            "owner/name."
         )
 
 
