@@ -166,5 +166,5 @@ def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path, cache: Path) -> No
 
 
 def test_a_shape_that_the_weights_do_not_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="by its metadata model.embed_tokens.weight has the shape"):
+    with pytest.raises(UsageError, match=r"by its metadata model.embed_tokens.weight"):
         model_source(write(tmp_path / "tiny.gguf", width=WIDTH * 2))
