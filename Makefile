@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,data,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
+EXTRAS := train,gguf,data,openai,docker,search,writing,wandb,trackio,scale,report,docs,dev
 # One more than the cores that are aimed at: some tests wait for programs, servers and clusters.
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
@@ -19,7 +19,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all lowest extras smoke figures train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party style lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party style lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -107,6 +107,9 @@ smoke: $(STAMP) ## Install wheel and sdist with every Python from 3.11 on that i
 
 figures: $(STAMP) ## Write measured figures from docs/data into README.md and docs/
 	$(BIN)/python docs/figures.py
+
+models: ## Fetch three small pretrained models as GGUF files into models/ (0.9 GB)
+	$(PYTHON) tools/fetch_models.py
 
 train: env ## Train voting from the pocket model on this machine's CPU (at most 5 minutes on 2 cores)
 	$(BIN)/flowzoo train voting

@@ -14,6 +14,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "tensorboard",
         "huggingface_hub",
     ),
+    "gguf": ("gguf",),
     "bits": ("bitsandbytes",),
     "openai": ("httpx",),
     "data": ("datasets", "pyarrow"),

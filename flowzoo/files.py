@@ -164,6 +164,16 @@ def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[Jso
     return rows
 
 
+def cache_folder() -> Path:
+    """Folder for what can be made again: `$FLOWZOO_CACHE`, else `flowzoo` in the user's cache.
+
+    The user's cache is `$XDG_CACHE_HOME`, by default `~/.cache`.
+    """
+    own = os.environ.get("FLOWZOO_CACHE")
+    users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(own) if own else Path(users) / "flowzoo"
+
+
 def free_path(path: Path) -> Path:
     """`path`, or the first of PATH.1, PATH.2, … where something is there already."""
     found, number = path, 0

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 
+from flowzoo.agents.gguf import check_gguf, is_gguf
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger(__name__)
@@ -21,7 +22,9 @@ def check_model(source: str) -> None:
     Raises:
         UsageError: so it is.
     """
-    if os.path.isdir(source):
+    if is_gguf(source):
+        check_gguf(source)
+    elif os.path.isdir(source):
         if not any(os.path.isfile(os.path.join(source, name)) for name in _DESCRIBED_BY):
             raise UsageError(
                 f"the folder {source!r} holds no config.json, so there is no model in it: expected "
@@ -30,7 +33,8 @@ def check_model(source: str) -> None:
     elif _NAME.fullmatch(source) is None:
         raise UsageError(
             f"there is no folder {source!r}: expected one with a model (config.json, tokenizer "
-            "files, *.safetensors), or the name of a model on the hub, e.g. owner/name."
+            "files, *.safetensors), a .gguf file, or the name of a model on the hub, e.g. "
+            "owner/name."
         )
 
 

@@ -1,6 +1,6 @@
 """Policies from one line of text, as commands and configs name them.
 
-`scripted:P` (right with probability P), `hf:PATH` (a local folder or an id of the hub),
+`scripted:P` (right with probability P), `hf:PATH` (a folder, a GGUF file or an id of the hub),
 `vllm:PATH` (the same model in a vLLM engine of this process), `vllm:PATH@URL` (a running
 `vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
 (the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and

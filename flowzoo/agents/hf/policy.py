@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
+from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hub import tell_hub
 from flowzoo.agents.policy import (
     Batching,
@@ -69,7 +70,7 @@ def micro_batches(
 
 
 def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple[Any, Any]:
-    """Model and tokenizer from a local folder in Hugging Face layout or an id of the hub.
+    """Model and tokenizer from a folder in Hugging Face layout, a GGUF file or an id of the hub.
 
     Only safetensors weights are read (the other format can run code), and code that comes with a
     model is never run.
@@ -78,6 +79,7 @@ def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple
         UsageError: nothing loadable at `source`.
         DataError: it is of a checkpoint, and not what was written there.
     """
+    source = model_source(source)
     tell_hub(source)
     check_written(Path(source))
     try:
@@ -157,12 +159,12 @@ class TransformersPolicy(TemplatedPolicy):
         device: str = "cpu",
         **options: Any,
     ) -> TransformersPolicy:
-        """Load a local folder in Hugging Face layout, or a model of the hub by its id.
+        """Load a folder in Hugging Face layout, a GGUF file, or a model of the hub by its id.
 
         See `load_model`.
 
         Args:
-            path: folder or hub id.
+            path: folder, GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
             dtype: number format of the weights; `auto` is the checkpoint's own.
             device: e.g. `cpu`, `cuda`, `cuda:1`.

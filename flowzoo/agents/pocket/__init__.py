@@ -17,11 +17,11 @@ A command or config names them in one line: `pocket` is the model of the task th
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import cache_folder
 
 PocketScale = Literal["default", "xs", "s", "m", "l", "xl"]
 
@@ -117,14 +117,8 @@ def shipped_folder(task: str, scale: str) -> Path:
 
 
 def made_folder(task: str, scale: str) -> Path:
-    """Where a model that is not shipped is made and looked for.
-
-    It is in `pocket` of `$FLOWZOO_CACHE`, or of `flowzoo` in the user's cache folder
-    (`$XDG_CACHE_HOME`, by default `~/.cache`).
-    """
-    own = os.environ.get("FLOWZOO_CACHE")
-    users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return (Path(own) if own else Path(users) / "flowzoo") / "pocket" / f"{task}-{scale}"
+    """Folder where a model that is not shipped is made and looked for, in the cache folder."""
+    return cache_folder() / "pocket" / f"{task}-{scale}"
 
 
 def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:

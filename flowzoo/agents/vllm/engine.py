@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
+from flowzoo.agents.gguf import model_source
 from flowzoo.agents.vllm.backend import (
     Adapter,
     EngineDeadError,
@@ -74,14 +75,14 @@ class VLLMEngine:
         """Read the tokenizer and the end tokens of the model at `path`, and start the back-end.
 
         Args:
-            path: folder or hub id of the model.
+            path: folder, GGUF file or hub id of the model.
             open_backend: starts the back-end; called again by `restart`.
             context: most tokens of prompt and reply; 0: the model's own limit.
 
         Raises:
             UsageError: nothing loadable at `path`.
         """
-        self.path = os.fspath(path)
+        self.path = model_source(path)
         self.tokenizer, config, generation = load_texts(self.path)
         ends = SimpleNamespace(config=config, generation_config=generation)
         self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
@@ -99,12 +100,13 @@ class VLLMEngine:
     ) -> VLLMEngine:
         """An engine on this machine, started."""
         chosen = settings or EngineSettings()
-        config = load_texts(os.fspath(path))[1]
+        source = model_source(path)
+        config = load_texts(source)[1]
         limit = getattr(config, "max_position_embeddings", None) or chosen.max_context
         context = min(chosen.max_context or limit, limit)
         needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
         chosen = replace(chosen, max_context=context, sequence_bytes=needed)
-        return cls(path, lambda: open_backend(os.fspath(path), chosen), context=context)
+        return cls(source, lambda: open_backend(source, chosen), context=context)
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
         """Queue `jobs` together; see `VLLMBackend.submit`."""

@@ -88,10 +88,10 @@ class VLLMPolicy(TemplatedPolicy):
         settings: EngineSettings | None = None,
         **options: Any,
     ) -> VLLMPolicy:
-        """Start an engine of its own for a local folder or a model of the hub.
+        """Start an engine of its own for a folder, a GGUF file or a model of the hub.
 
         Args:
-            path: folder in Hugging Face layout (safetensors) or hub id.
+            path: folder in Hugging Face layout (safetensors), GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
             settings: of the engine.
             options: as for the constructor.

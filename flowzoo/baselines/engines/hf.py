@@ -15,6 +15,7 @@ import torch
 
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hf.decode import check_decoding
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
@@ -68,7 +69,11 @@ def policy_models(
     for name in names:
         model_name = own.get(name, config.model)
         kind, _, rest = model_name.partition(":")
-        path = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else model_name
+        path = (
+            str(pocket_path(*read_pocket(rest, task)))
+            if kind == "pocket"
+            else model_source(model_name)
+        )
         still = name in frozen
         found[name] = PolicyModel(path, bool(config.lora_rank) and not still, still)
     return found

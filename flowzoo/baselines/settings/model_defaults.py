@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from flowzoo.agents.chat.thinking import read_thinking, thinks_unasked
+from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hub import tell_hub
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -147,6 +148,7 @@ def traits_of(source: str) -> ModelTraits:
     import torch  # late, as is transformers: a run whose settings say it all needs neither here
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+    source = model_source(source)
     tell_hub(source)
     try:
         made = AutoConfig.from_pretrained(source, trust_remote_code=False)

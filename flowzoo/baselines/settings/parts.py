@@ -73,7 +73,7 @@ class ModelSettings:
     model: str = "pocket"
     """Starting weights of every policy: `pocket` (the model of the task that is played; of another
     task or size: `pocket:TASK`, `pocket:SCALE`, `pocket:TASK-SCALE`, with the scales xs, s and m),
-    or a model in Hugging Face layout."""
+    or a model in Hugging Face layout or a .gguf file."""
     models: tuple[str, ...] = ()
     """Starting weights of single policies that differ from `model`, as POLICY=PATH."""
     sharing: tuple[str, ...] = ()

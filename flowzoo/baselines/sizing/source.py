@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hub import check_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.errors import UsageError, unknown
@@ -37,8 +38,8 @@ def model_folder(source: str, task: str, room: Path) -> Path:
     """The folder whose config.json describes the model `source`.
 
     Args:
-        source: a folder, a pocket model, `qwen3:SIZE` for a shape of `QWEN3`, or the name of a
-            model of the hub that was downloaded before.
+        source: a folder, a GGUF file, a pocket model, `qwen3:SIZE` for a shape of `QWEN3`, or the
+            name of a model of the hub that was downloaded before.
         task: whose pocket model `pocket` is.
         room: where a folder for a shape may be made.
 
@@ -51,6 +52,7 @@ def model_folder(source: str, task: str, room: Path) -> Path:
     if kind == "qwen3" and rest:
         return shape_folder(rest, room / f"qwen3-{rest}")
     check_model(source)
+    source = model_source(source)
     if os.path.isdir(source):
         if not (Path(source) / "config.json").is_file():
             raise UsageError(f"{source} holds no config.json: name a model's own folder")

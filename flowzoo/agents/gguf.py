@@ -1,0 +1,248 @@
+"""Models in GGUF files, dequantized once into a cache folder in Hugging Face layout.
+
+A GGUF file holds weights (mostly quantized to 4 to 8 bits), a tokenizer and a chat template in one
+plain data format: nothing in it is executed. transformers reads it (`gguf_file=`), but what comes
+out has the library's defaults in place of the file's special tokens, so every fact that the file
+states is set from its metadata and compared afterwards. The result loads in transformers and vLLM
+like any other folder. Weights are stored in float32, which holds each dequantized value exactly.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flowzoo.errors import UsageError, need_module
+from flowzoo.files import cache_folder, file_digest, write_json
+
+SUFFIX = ".gguf"
+MAGIC = b"GGUF"
+SOURCE_FILE = "gguf.json"
+"""File of a converted folder: name and SHA-256 of the GGUF file. It is written last."""
+
+_PURPOSE = "a model in a .gguf file"
+_log = logging.getLogger(__name__)
+
+_SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""Special tokens of transformers, and their names in the metadata."""
+
+_SHAPE = {
+    "num_hidden_layers": "block_count",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "max_position_embeddings": "context_length",
+}
+"""Fields of a configuration, and the keys of the metadata that state the same."""
+
+
+def is_gguf(source: str | os.PathLike[str]) -> bool:
+    """Return whether `source` names a GGUF file."""
+    return os.fspath(source).endswith(SUFFIX)
+
+
+def check_gguf(source: str) -> None:
+    """Check that `source` can be converted, without loading it.
+
+    Raises:
+        UsageError: it is not a file, or not in GGUF.
+        MissingExtraError: the extra `gguf` is not installed.
+    """
+    try:
+        with open(source, "rb") as file:
+            start = file.read(len(MAGIC))
+    except OSError as error:
+        raise UsageError(f"cannot read the GGUF file {source!r}: {error.strerror}") from error
+    if start != MAGIC:
+        raise UsageError(f"{source!r} is not a GGUF file: it does not begin with the bytes 'GGUF'")
+    need_module("gguf", _PURPOSE)
+
+
+def model_source(source: str | os.PathLike[str]) -> str:
+    """Return `source`, or the converted folder if it is a GGUF file; converts on first use.
+
+    Raises:
+        UsageError: the file is missing, is not in GGUF, or holds a model that cannot be read.
+        MissingExtraError: the extra `gguf` or `train` is not installed.
+    """
+    path = os.fspath(source)
+    if not is_gguf(path):
+        return path
+    check_gguf(path)
+    status = os.stat(path)
+    digest = _file_digest(path, status.st_size, status.st_mtime_ns)
+    folder = cache_folder() / "gguf" / f"{Path(path).stem}-{digest[:16]}"
+    if not (folder / SOURCE_FILE).is_file():
+        _convert(Path(path), digest, folder)
+    return str(folder)
+
+
+@functools.lru_cache(maxsize=64)
+def _file_digest(path: str, size: int, modified_ns: int) -> str:
+    """SHA-256 of a file; size and time of its last change are part of the cache's key."""
+    return file_digest(Path(path))
+
+
+def _convert(path: Path, digest: str, folder: Path) -> None:
+    """Convert `path` beside `folder`, then move it there. Two processes may do so at once."""
+    _log.warning("converting %s into %s (once)", path, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        metadata = _read_metadata(path)
+        model, tokenizer = _load(path, metadata)
+        _check_model(path, metadata, model)
+        _check_tokenizer(path, metadata, tokenizer)
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        (partial / "README.md").write_text(_card(path, digest, metadata), encoding="utf-8")
+        write_json(partial / SOURCE_FILE, {"file": path.name, "sha256": digest})
+        if folder.is_dir():
+            # Another process was faster; a folder without SOURCE_FILE is a torn conversion.
+            if (folder / SOURCE_FILE).is_file():
+                return
+            shutil.rmtree(folder)
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _read_metadata(path: Path) -> dict[str, Any]:
+    """Key-value pairs of the file, and under `tensors` the names of its tensors."""
+    from gguf import GGUFReader
+
+    try:
+        reader = GGUFReader(path)
+        metadata = {name: field.contents() for name, field in reader.fields.items()}
+    except (ValueError, KeyError, IndexError, OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is damaged: it cannot be read as GGUF ({error})") from error
+    metadata["tensors"] = {tensor.name for tensor in reader.tensors}
+    return metadata
+
+
+def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Model in float32 and tokenizer, with the special tokens and template of the metadata."""
+    need_module("torch", _PURPOSE)
+    need_module("transformers", _PURPOSE)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
+            quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
+        )  # fmt: skip
+        tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        architecture = metadata.get("general.architecture")
+        raise UsageError(
+            f"transformers cannot read {path} (architecture {architecture}): {error}. Use a model "
+            "in Hugging Face layout instead."
+        ) from error
+    _check_weights(path, info)
+    _set_tokens(metadata, model, tokenizer)
+    return model, tokenizer
+
+
+def _check_weights(path: Path, info: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if weights of the model do not come from the file, or the reverse."""
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        # transformers fills such weights with random numbers, or drops them, and goes on.
+        if names := sorted(map(str, info[kind])):
+            raise UsageError(
+                f"transformers cannot read {path}: {kind.replace('_', ' ')} {', '.join(names[:3])}"
+                f"{' ...' if len(names) > 3 else ''}. Use a model in Hugging Face layout instead."
+            )
+
+
+def _set_tokens(metadata: Mapping[str, Any], model: Any, tokenizer: Any) -> None:
+    """Set special tokens and template as the metadata states them."""
+    tokens = metadata["tokenizer.ggml.tokens"]
+    for name, key in _SPECIAL_TOKENS.items():
+        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if number is not None:
+            setattr(tokenizer, f"{name}_token", tokens[number])
+            setattr(model.config, f"{name}_token_id", number)
+            if name != "unk":
+                setattr(model.generation_config, f"{name}_token_id", number)
+    tokenizer.chat_template = metadata.get("tokenizer.chat_template") or tokenizer.chat_template
+    tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
+    tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
+
+
+def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
+    """Raise `UsageError` unless shapes and output head of `model` are what the file states."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(model.config, trust_remote_code=False)
+    sizes = {name: tensor.shape for name, tensor in skeleton.state_dict().items()}
+    for name, tensor in model.state_dict().items():
+        if sizes.get(name) != tensor.shape:
+            raise UsageError(
+                f"{path} is damaged: by its metadata {name} has the shape "
+                f"{tuple(sizes.get(name, ()))}, its weights have {tuple(tensor.shape)}"
+            )
+    config = model.config.get_text_config()
+    architecture = metadata["general.architecture"]
+    stated = {name: metadata.get(f"{architecture}.{key}") for name, key in _SHAPE.items()}
+    stated["vocab_size"] = len(metadata["tokenizer.ggml.tokens"])
+    stated["tie_word_embeddings"] = "output.weight" not in metadata["tensors"]
+    for name, value in stated.items():
+        if value is not None and getattr(config, name) != value:
+            raise UsageError(
+                f"{path} states {name} {value}, transformers read {getattr(config, name)}: this "
+                "version of transformers does not read it rightly; use another one, or the model "
+                "in Hugging Face layout"
+            )
+
+
+def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) -> None:
+    """Raise `UsageError` unless ids, special tokens and the bos rule are what the file states."""
+    tokens = metadata["tokenizer.ggml.tokens"]
+    problems = []
+    wrong = [
+        index
+        for index, (stated, read) in enumerate(
+            zip(tokens, tokenizer.convert_ids_to_tokens(list(range(len(tokens)))), strict=True)
+        )
+        if stated != read
+    ]
+    if wrong:
+        problems.append(f"{len(wrong)} tokens differ, the first is {tokens[wrong[0]]!r}")
+    for name, key in _SPECIAL_TOKENS.items():
+        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if number is not None and getattr(tokenizer, f"{name}_token_id") != number:
+            problems.append(f"{name}_token_id is not {number}")
+    bos = metadata.get("tokenizer.ggml.add_bos_token")
+    if bos is not None:
+        first = tokenizer("a").input_ids[:1]
+        if (first == [tokenizer.bos_token_id]) != bool(bos):
+            problems.append(f"add_bos_token is not {bool(bos)}")
+    if problems:
+        raise UsageError(
+            f"transformers does not read the tokenizer of {path} as it is stated there "
+            f"({'; '.join(problems)}): use the model in Hugging Face layout"
+        )
+
+
+def _card(path: Path, digest: str, metadata: Mapping[str, Any]) -> str:
+    """Model card with the license and the name that the file states."""
+    terms = metadata.get("general.license")
+    head = f"---\nlicense: {json.dumps(terms)}\n---\n" if terms else ""
+    name = metadata.get("general.name") or path.stem
+    return (
+        f"{head}# {name}\n\n"
+        f"Dequantized from `{path.name}` (SHA-256 {digest}) to float32 by flowzoo.\n"
+    )
