@@ -14,13 +14,16 @@ _LOOKS = 50
 """How many items are looked at for each distinct one before giving up."""
 
 
-def distinct_problems(task: Task, split: str, count: int | None, start: int = 0) -> list[Problem]:
+def distinct_problems(
+    task: Task, split: str, count: int | None, start: int = 0, option: str = ""
+) -> list[Problem]:
     """The first `count` problems of `split` with different texts, from index `start` on.
 
     A generator may repeat an instance; counting it twice would narrow intervals that it should not.
     Where it does nothing but repeat, the search ends: of a space that has one instance more, all
     alike in chance, so many repetitions in a row have a chance of less than 10^-20.
-    `count` None takes every row of a finite split, repeated texts included.
+    `count` None takes every row of a finite split, repeated texts included. `option` is the setting
+    that says how many, for the remedy in the message.
 
     Raises:
         UsageError: the split has fewer distinct problems, or `count` is None for a generator.
@@ -48,9 +51,10 @@ def distinct_problems(task: Task, split: str, count: int | None, start: int = 0)
             repeated += 1
             if size is None and repeated > _LOOKS * (len(found) + 1):
                 break
+    remedy = f": {option} {len(found)} takes all of them" if option and found else ""
     raise UsageError(
         f"split {split!r} of task {task.name!r} has only {len(found)} distinct problems from "
-        f"index {start} on, {count} were asked for"
+        f"index {start} on, {count} were asked for{remedy}"
     )
 
 

@@ -70,7 +70,9 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
     with ExitStack() as opened:  # closed again if a later part fails
         backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER, plan.gangs)
         opened.callback(backend.close)
-        held_out = distinct_problems(task, config.eval_split, config.eval_problems)
+        held_out = distinct_problems(
+            task, config.eval_split, config.eval_problems, option="--eval-problems"
+        )
         state = _new_state(plan, backend)
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)

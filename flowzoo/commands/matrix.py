@@ -73,6 +73,8 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
     if options.restart:
         move_aside(matrix, out, options)
     runs = _chosen(training_jobs(matrix, out), options.only, matrix)
+    if not options.table:
+        check_cells(runs)
     workers = options.jobs or usable_cores()
     evaluations = control_jobs(runs)
     if options.dry_run:
@@ -86,6 +88,30 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
     found = tables(runs)
     _tell(found, out, options)
     return _tell_unfinished(jobs, table=options.table)
+
+
+def check_cells(runs: Sequence[TrainingJob]) -> None:
+    """Refuse a matrix with a run whose workflow cannot be made or has too few held-out problems.
+
+    Raises:
+        UsageError: there is one; the message names its cell.
+    """
+    from flowzoo.baselines.settings.early import check_held_out, make_training_workflow
+    from flowzoo.errors import UsageError
+
+    seen: set[object] = set()
+    for run in runs:
+        config = run.config
+        played = (config.workflow, config.env, config.task, config.options, config.sandbox)
+        key = (played, config.max_calls, config.eval_split, config.eval_problems)
+        if run.state == "finished" or key in seen:
+            continue
+        seen.add(key)
+        try:
+            workflow = make_training_workflow(config)
+            check_held_out(workflow.task, config.eval_split, config.eval_problems)
+        except UsageError as error:
+            raise UsageError(f"cell {run.cell.name}: {error}") from error
 
 
 def keep_failures(matrix: Matrix, out: Path) -> None:

@@ -98,7 +98,7 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
         count = 500 if get_size(workflow.task, split) is None else None
     if (count or 0) > 20_000:
         print(f"looking for {count:,} distinct problems", file=sys.stderr, flush=True)
-    found = distinct_problems(workflow.task, split, count)
+    found = distinct_problems(workflow.task, split, count, option="--n")
     if not found:
         raise UsageError(f"split {split!r} of task {workflow.task.name!r} has no problems")
     return found

@@ -47,13 +47,12 @@ class Options:
 def run(options: Options) -> int:
     """Train and print what came of it."""
     from flowzoo.agents.evaluation.folder import refuse_evaluation
-    from flowzoo.baselines.settings.early import check_early
     from flowzoo.commands.shared import check_folder, check_named
 
     check_named("sft", options.settings.workflow)
     check_folder("out", options.settings.directory)
     refuse_evaluation(options.settings.directory, "choose another --out")
-    check_early(options.settings.run_settings(), algorithm=False)
+    check_settings(options.settings)
     trainer: SupervisedTrainer | None = None
     root = Path(options.settings.directory)
 
@@ -73,6 +72,26 @@ def run(options: Options) -> int:
     else:
         print_summary(summary, trainer.run.root, options.settings)
     return 0
+
+
+def check_settings(config: SftConfig) -> None:
+    """Refuse settings, and numbers of problems, that no model is needed to refuse.
+
+    Raises:
+        UsageError: see `check_early`; the splits have fewer problems than asked for, or a source
+            has no files.
+    """
+    from flowzoo.agents.problems import distinct_problems
+    from flowzoo.baselines.settings.early import check_early, check_held_out
+    from flowzoo.baselines.sft.sources import is_scripted, source_files
+
+    task = check_early(config.run_settings(), algorithm=False).task
+    if config.eval_problems:
+        check_held_out(task, config.eval_split, config.eval_problems)
+    for word in (*config.source, *config.validation):
+        source_files(word)
+    if any(map(is_scripted, config.source)):
+        distinct_problems(task, "train", config.n, option="--n")
 
 
 def open_trainer(options: Options) -> SupervisedTrainer:

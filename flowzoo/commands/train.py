@@ -56,13 +56,12 @@ def with_file(words: Sequence[str]) -> Options | None:
 def run(options: Options) -> int:
     """Train and print what came of it."""
     from flowzoo.agents.evaluation.folder import refuse_evaluation
-    from flowzoo.baselines.settings.early import check_early
     from flowzoo.commands.shared import check_folder, check_named
 
     check_named("train", options.settings.workflow)
     check_folder("out", options.settings.directory)
     refuse_evaluation(options.settings.directory, "choose another --out")
-    check_early(options.settings)
+    check_settings(options.settings)
     if options.settings.backend == "torchrun":
         if "RANK" not in os.environ:
             return start_ranks(options.settings.ranks)
@@ -89,6 +88,22 @@ def run(options: Options) -> int:
     else:
         print_summary(summary, trainer.run.root)
     return 0
+
+
+def check_settings(config: TrainConfig) -> None:
+    """Refuse settings and problems that no model is needed to refuse.
+
+    Raises:
+        UsageError: see `check_early`; fewer held-out problems than asked for, or pass rates that
+            leave none to train on.
+    """
+    from flowzoo.baselines.problems.difficulty import training_indices
+    from flowzoo.baselines.settings.early import check_early, check_held_out
+
+    task = check_early(config).task
+    check_held_out(task, config.eval_split, config.eval_problems)
+    if config.difficulty:
+        training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 
 
 def start_ranks(ranks: int) -> int:

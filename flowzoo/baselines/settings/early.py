@@ -12,25 +12,29 @@ from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.hub import check_model
 from flowzoo.agents.lengths import read_lengths
 from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_gangs import plan_gangs
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
 from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
-from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import add_setting, read_settings
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.errors import UsageError, need_module, unknown
 
 
-def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
+def check_early(config: TrainConfig, *, algorithm: bool = True) -> Workflow:
     """Refuse what needs no model to be refused.
 
     Args:
         config: the settings of a run.
         algorithm: whether they name one.
+
+    Returns:
+        The workflow.
 
     Raises:
         UsageError: an unknown algorithm, workflow, task, role or policy, a word of the wrong form,
@@ -66,6 +70,16 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> None:
             pocket_path(*read_pocket(rest, workflow.task.name))
         elif not begun:
             check_model(model)
+    return workflow
+
+
+def check_held_out(task: Task, split: str, count: int) -> None:
+    """Refuse more held-out problems than there are, before anything is loaded for them.
+
+    Raises:
+        UsageError: the split has fewer.
+    """
+    distinct_problems(task, split, count, option="--eval-problems")
 
 
 def need_modules(config: TrainConfig) -> None:

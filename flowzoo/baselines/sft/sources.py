@@ -90,26 +90,10 @@ def read_source(word: str, workflow: Workflow, scripted: ScriptedPlay) -> list[T
     """
     if is_scripted(word):
         return play_scripted(word, workflow, _skill(word), scripted)
-    path = Path(word)
-    if path.is_dir():
-        files = [path / "episodes.jsonl"]
-        if not files[0].is_file():
-            files = sorted((path / "transcripts").glob("train-*.jsonl"))
-        if not files:
-            raise UsageError(
-                f"source {word!r} holds no transcripts: expected episodes.jsonl (of `flowzoo eval "
-                "--out`) or transcripts/train-*.jsonl (of a training run, every "
-                "`transcripts_every` steps)"
-            )
-        check_transcripts(path, files)
-        read = [one for file in files for one in read_file(file, word, whole=False)]
-    elif path.is_file():
-        read = read_file(path, word, whole=True)
-    else:
-        raise UsageError(
-            f"source {word!r} is no file or folder: expected scripted, scripted:P, a folder of "
-            "`flowzoo eval --out`, a run directory, or a .jsonl file"
-        )
+    files = source_files(word)
+    if Path(word).is_dir():
+        check_transcripts(Path(word), files)
+    read = [one for file in files for one in read_file(file, word, whole=file == Path(word))]
     found = list[Transcript]()
     for theirs, transcript in read:
         if theirs not in ("", workflow.name):
@@ -121,6 +105,35 @@ def read_source(word: str, workflow: Workflow, scripted: ScriptedPlay) -> list[T
     return found
 
 
+def source_files(word: str) -> list[Path]:
+    """The files of a source; none of a scripted one.
+
+    Raises:
+        UsageError: there are none, or `scripted:P` without a probability.
+    """
+    if is_scripted(word):
+        _skill(word)
+        return []
+    path = Path(word)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UsageError(
+            f"source {word!r} is no file or folder: expected scripted, scripted:P, a folder of "
+            "`flowzoo eval --out`, a run directory, or a .jsonl file"
+        )
+    files = [path / "episodes.jsonl"]
+    if not files[0].is_file():
+        files = sorted((path / "transcripts").glob("train-*.jsonl"))
+    if not files:
+        raise UsageError(
+            f"source {word!r} holds no transcripts: expected episodes.jsonl (of `flowzoo eval "
+            "--out`) or transcripts/train-*.jsonl (of a training run, every "
+            "`transcripts_every` steps)"
+        )
+    return files
+
+
 def play_scripted(
     word: str, workflow: Workflow, skill: float, plan: ScriptedPlay
 ) -> list[Transcript]:
@@ -129,7 +142,7 @@ def play_scripted(
     rollout = Rollout(workflow, Roster.shared(policy, workflow.role_counts()), seed=plan.seed)
     jobs = [
         EpisodeJob(problem, sample)
-        for problem in distinct_problems(workflow.task, plan.split, plan.problems)
+        for problem in distinct_problems(workflow.task, plan.split, plan.problems, option="--n")
         for sample in range(plan.samples)
     ]
     return [_episode(record.to_json(), word)[1] for record in rollout.run(jobs)]

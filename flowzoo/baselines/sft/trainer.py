@@ -75,7 +75,11 @@ class SupervisedTrainer:
         settings = settle(settings, names).config
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
-        self.problems = distinct_problems(task, config.eval_split, count) if count else []
+        self.problems = (
+            distinct_problems(task, config.eval_split, count, option="--eval-problems")
+            if count
+            else []
+        )
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
         self.trained = load_policies(settings, names, task.name, config.frozen)

@@ -231,8 +231,8 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
                 line,
                 Unusable(
                     line,
-                    f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end in "
-                    ".csv, .tsv or .parquet.",
+                    f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end "
+                    "in .csv, .tsv or .parquet.",
                 ),
             )
 
