@@ -222,7 +222,7 @@ def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:
     assert "does not have the learner's weights of policy 'p' after loading" in found["lies"]
     assert "have not proved in 2 s that they have the new weights" in found["late"]
     assert found["no room"].startswith(
-        "UsageError: 1 rollout workers need a bundle of 1 CPU, 0 GPU each, and the cluster had no "
+        "NoRoomError: 1 rollout workers need a bundle of 1 CPU, 0 GPU each, and the cluster had no "
         "room for them in 2 s: it has 0 CPU, 0 GPU free of 2 CPU, 0 GPU on 2 nodes."
     )
     assert "1 rollout workers need a bundle of 1 CPU, 2 GPU each" in found["no gpu"]
