@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from flowzoo.errors import MissingExtraError
-from flowzoo.sandbox.docker import engine as docker_engine
+from flowzoo.extras import installed
 from flowzoo.sandbox.docker.engine import DockerError, connect, explain, explained, unfit
 
 GOOD = {
@@ -19,7 +20,7 @@ GOOD = {
     "SecurityOptions": ["name=seccomp,profile=default"],
 }
 needs_module = pytest.mark.skipif(
-    docker_engine.find_spec("docker") is None, reason="the module docker is not installed"
+    not installed("docker"), reason="the module docker is not installed"
 )
 
 
@@ -99,7 +100,7 @@ def test_the_words_of_the_engine_are_not_lost_behind_a_long_url():
 
 
 def test_missing_module(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(docker_engine, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "docker", None)
     with pytest.raises(MissingExtraError, match=r"flowzoo\[docker\]"):
         connect()
 

