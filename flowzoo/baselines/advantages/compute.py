@@ -116,7 +116,7 @@ def compute(
     else:
         judge, single = _pool(pools, spec, spec.mean_group, spec.mean_weight)
         alone = judge.rows(judge.segments.counts < 2)
-        values = _less_baseline(own, judge, spec)
+        values = _less_baseline(own, targets, judge, spec)
     if spec.std != "none":
         if spec.std_of == "difference":
             scaled = GroupedTargetsCache(groups, values)
@@ -144,10 +144,15 @@ def _pool(
     return pool, narrow.rows(narrow.segments.counts < 2)
 
 
-def _less_baseline(own: Floats, pool: GroupedTargets, spec: AdvantageSpec) -> Floats:
+def _less_baseline(
+    own: Floats, targets: Floats, pool: GroupedTargets, spec: AdvantageSpec
+) -> Floats:
     """What each row has earned, less the baseline of its group, (rows,)."""
     if spec.mean == "loo" and pool.own is not None:
-        left = own - baseline_loo(pool.codes, pool.own, pool.segments)
+        # What a row leaves out is what it has earned: a reply that abstained in an episode that
+        # was won would else be compared with fewer won episodes than one that failed.
+        counted = np.where(own < targets, np.minimum(pool.own, own), pool.own)
+        left = own - baseline_loo(pool.codes, counted, pool.segments)
     else:
         best = spec.mean == "max"
         left = subtract(own, pool.codes, pool.segments.high if best else pool.segments.mean)

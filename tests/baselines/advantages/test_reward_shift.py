@@ -19,7 +19,7 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.compute import AdvantageSpec, RunningMean, compute
 from flowzoo.baselines.advantages.spec import PRESETS
-from flowzoo.baselines.advantages.targets import own_rewards, own_values, targets_of
+from flowzoo.baselines.advantages.targets import own_rewards
 from flowzoo.baselines.problems.judge import Judge
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.envs import Ask, Call, Outcome, Problem, Script, Workflow, make_workflow
@@ -127,8 +127,6 @@ def test_what_abstained_is_never_better_than_the_worst_that_was_read(
     algorithm = ALGORITHMS[name]
     spec, batch = algorithm.advantage, played(algorithm.sampling, reward)
     values = Judge(spec, origin=None)(batch, RunningMean()).values
-    if spec.mean == "loo":  # whose baselines differ within a group: what they are taken off
-        values = own_rewards_of(batch, spec)
     groups = Groups(CallColumns(batch.rows)).by((*spec.mean_group, *spec.std_group)).codes
     silent, some = np.array([call.abstained for call in batch.rows]), 0
     for group in range(groups.max() + 1):
@@ -137,13 +135,6 @@ def test_what_abstained_is_never_better_than_the_worst_that_was_read(
             some += 1
             assert mute.max() <= read.min() + 1e-9
     assert some
-
-
-def own_rewards_of(batch: RolloutBatch, spec: AdvantageSpec) -> np.ndarray:
-    """What the rows of a batch have earned."""
-    groups = Groups(CallColumns(batch.rows))
-    returns = {record.episode: record.score for record in batch.records}
-    return own_values(groups, spec, targets_of(groups, spec, returns))
 
 
 def make_call(episode: str, role: str, team: float, *, abstained: bool = False) -> Call:
