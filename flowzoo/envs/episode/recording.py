@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flowzoo.envs.episode.credit import agent_returns, combine, immediate, reward_parts
+from flowzoo.envs.episode.credit import (
+    agent_returns,
+    combine,
+    finite_number,
+    function_name,
+    immediate,
+    reward_parts,
+)
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.records import Call, EpisodeRecord, make_call
 from flowzoo.envs.script import Outcome, Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
-from flowzoo.errors import UsageError
 
 
 class EpisodeRewards(NamedTuple):
@@ -134,12 +138,8 @@ def _score(episode: Episode, outcome: Outcome) -> float:
     found = reward(
         FinishedEpisode(episode.problem, outcome.answer, score, dict(outcome.facts), replies)
     )
-    if not (isinstance(found, Real) and math.isfinite(found)):
-        raise UsageError(
-            f"{episode.workflow.name}, problem {episode.problem.id}: episode_reward must return a "
-            f"finite number, got {found!r:.60}"
-        )
-    return float(found)
+    place = f"{episode.workflow.name}, problem {episode.problem.id}"
+    return finite_number(f"{place}: episode_reward {function_name(reward)}", found)
 
 
 def record(
