@@ -38,15 +38,61 @@ class NamedFunction(NamedTuple):
         return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
 
 
-def load_function(option: str, name: str) -> NamedFunction:
-    """The function that `name` says; `option` is the setting, as on the command line.
+class FunctionSetting:
+    """A function that stands for its name in a setting: other processes load it by that name."""
+
+    __slots__ = ("digest", "function", "name", "setting")
+
+    def __init__(self, setting: str, name: str) -> None:
+        """Load the function.
+
+        Args:
+            setting: what messages begin with.
+            name: `module:function`, or `path/to/file.py:function`.
+
+        Raises:
+            UsageError: see `load_function`.
+        """
+        loaded = load_function(setting, name)
+        self.setting, self.name = setting, name
+        self.function, self.digest = loaded.function, loaded.digest()
+
+    def __call__(self, *given: Any) -> Any:
+        """What the function returns; what it raises says whose function it was."""
+        try:
+            return self.function(*given)
+        except Exception as error:
+            error.add_note(f"raised by {self.setting} {self.name}")
+            raise
+
+    def __repr__(self) -> str:
+        """The name, as it was given."""
+        return repr(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By name: a module made of a file is known to this process alone."""
+        return type(self), (self.setting, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same function in the same text."""
+        if not isinstance(other, FunctionSetting):
+            return NotImplemented
+        return (self.name, self.digest) == (other.name, other.digest)
+
+    def __hash__(self) -> int:
+        """By what makes two equal."""
+        return hash((self.name, self.digest))
+
+
+def load_function(setting: str, name: str) -> NamedFunction:
+    """The function that `name` says; `setting` is what messages begin with.
 
     Raises:
         UsageError: what `load_named` refuses, or something that cannot be called.
     """
-    function, module = load_named(f"--{option}", name, "function")
+    function, module = load_named(setting, name, "function")
     if not callable(function):
-        raise UsageError(f"--{option} {name} is no function, but {type(function).__name__}.")
+        raise UsageError(f"{setting} {name} is no function, but {type(function).__name__}.")
     return NamedFunction(function, module)
 
 

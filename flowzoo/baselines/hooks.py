@@ -79,9 +79,12 @@ class AdvantageFunction(Hook):
         came = self.call(list(calls), advantages, MappingProxyType(dict(returns)))
         wanted = f"{len(calls)} finite numbers, one a row"
         try:
-            found = np.asarray(came, np.float64)
-        except (TypeError, ValueError):
+            found = np.asarray(came)
+            if found.dtype.kind not in "fiu":  # texts and truths would become numbers
+                raise TypeError(found.dtype)
+        except (TypeError, ValueError, RuntimeError):  # the last: a tensor with a gradient
             raise self.wrong(wanted, f"{type(came).__name__} {came!r:.60}") from None
+        found = found.astype(np.float64)
         if found.shape != (len(calls),):
             raise self.wrong(wanted, f"an array of shape {found.shape}")
         bad = np.flatnonzero(~np.isfinite(found))
@@ -105,13 +108,18 @@ class LossFunction(Hook):
         """The loss of every token, shaped like `logps`.
 
         Raises:
-            UsageError: no tensor of that shape.
+            UsageError: no tensor of that shape, or one without a gradient.
         """
+        import torch  # loaded by whoever has tensors
+
         found = self.call(logps, old_logps, advantages, mask)
-        shape = getattr(found, "shape", None)
-        if shape != logps.shape:
-            came = type(found).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
-            raise self.wrong(f"a tensor of shape {tuple(logps.shape)}", came)
+        wanted = f"a tensor of shape {tuple(logps.shape)}"
+        if not isinstance(found, torch.Tensor):
+            raise self.wrong(wanted, f"{type(found).__name__} {found!r:.60}")
+        if found.shape != logps.shape:
+            raise self.wrong(wanted, f"a tensor of shape {tuple(found.shape)}")
+        if logps.requires_grad and not found.requires_grad:
+            raise self.wrong(f"{wanted} made of `logps`", "one without a gradient")
         return found
 
 
@@ -215,5 +223,5 @@ def load_hook(kind: type[T], option: str, name: str) -> T:
         UsageError: another form, no such module, file or function, or one that raises when it is
             imported.
     """
-    named = load_function(option, name)
+    named = load_function(f"--{option}", name)
     return kind(option, name, named.function, named.digest())

@@ -129,7 +129,8 @@ def _open_directory(
 
     def open_it() -> None:
         graded_with = backend.grading(plan.workflow.grading)
-        opened.append(RunDirectory(plan.config, graded_with, plan.hooks.record(), anew=restart))
+        functions = {**plan.hooks.record(), **plan.workflow.functions}
+        opened.append(RunDirectory(plan.config, graded_with, functions, anew=restart))
 
     backend.once(open_it)
     return opened[0] if opened else RunFollower(plan.config.directory)

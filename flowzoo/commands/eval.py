@@ -71,6 +71,8 @@ def run(options: Options) -> int:
     check_roster(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
+    if workflow.functions:
+        settings["functions"] = dict(workflow.functions)
     grading = grading_of(workflow)
     # More problems and more samples are what is there, and others: the first ones are the same.
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}

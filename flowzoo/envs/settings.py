@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from flowzoo.errors import UsageError
+from flowzoo.functions import FunctionSetting
 
 Setting = bool | int | float | str | None
 
@@ -110,6 +111,18 @@ def plain_integers(settings: Any) -> None:
             number = whole(value)
             if number is not None:
                 object.__setattr__(settings, name, number)
+
+
+def plain_setting(value: Any) -> Any:
+    """A setting as a plain value; a function by its name, since its repr has an address."""
+    if isinstance(value, (str, int, float, bool, tuple)):
+        return value
+    if isinstance(value, FunctionSetting):
+        return f"{value.name} {value.digest}"
+    if callable(value):
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
+    return repr(value)
 
 
 def _value(text: str) -> Setting:

@@ -19,9 +19,10 @@ from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
-from flowzoo.envs.settings import check_number, check_whole, plain_integers
+from flowzoo.envs.settings import check_number, check_whole, plain_integers, plain_setting
 from flowzoo.envs.tasks.task import KINDS, Problem, Task
 from flowzoo.errors import UsageError, check_choice, unknown
+from flowzoo.functions import FunctionSetting
 from flowzoo.reward.code.score import code_sandbox
 from flowzoo.seeding import key_digest, key_rng
 
@@ -75,16 +76,6 @@ EpisodeReward = Callable[[FinishedEpisode], float]
 It is asked twice of an episode with a reply that abstained: the second time with `answer` None and
 `score` 0, for what that reply is paid.
 """
-
-
-def plain_setting(value: Any) -> Any:
-    """A setting as a plain value; a function by its name, since its repr has an address."""
-    if isinstance(value, (str, int, float, bool, tuple)):
-        return value
-    if callable(value):
-        named = value if hasattr(value, "__qualname__") else type(value)
-        return f"{named.__module__}.{named.__qualname__}"
-    return repr(value)
 
 
 @dataclass
@@ -144,7 +135,8 @@ class Workflow:
     preset: str = "strict"
     """`strict`: unreadable replies abstain. `paper`: the published semantics, quirks included."""
     credit: Credit | CreditRule = "team"
-    """What a call is paid: team outcome, its role's own reward, alpha * team + local, or a rule."""
+    """What a call is paid: team outcome, its role's own reward, alpha * team + local, or a rule: a
+    function, or the name of one, module:function or path/to/file.py:function."""
     alpha: float = 1.0
     """Weight of the team outcome under `credit="mix"`."""
     local_weights: tuple[float, float] = (0.2, 0.8)
@@ -167,8 +159,7 @@ class Workflow:
         self._check_range()
         if self.preset not in self.presets:
             raise unknown(f"preset of {self.name}", self.preset, self.presets)
-        if not callable(self.credit) and self.credit not in get_args(Credit):
-            raise unknown("credit", self.credit, get_args(Credit))
+        self._check_functions()
         check_choice("thoughts", self.thoughts, Thoughts)
         self._check_kind()
         programs = self.runs_programs or self.task.runs_programs
@@ -186,6 +177,26 @@ class Workflow:
             check_number("local_weights", weight, 0)
         if self.max_calls is not None:
             check_whole("max_calls", self.max_calls, 1)
+
+    def _check_functions(self) -> None:
+        """Load a credit rule that is named, and refuse what is no function."""
+        credit, reward = self.credit, self.episode_reward
+        if isinstance(credit, str) and ":" in credit:
+            object.__setattr__(self, "credit", FunctionSetting("credit", credit))
+        elif not callable(credit) and credit not in get_args(Credit):
+            further = "module:function or path/to/file.py:function is a rule of your own"
+            raise unknown("credit", credit, get_args(Credit), further)
+        if reward is not None and not callable(reward):
+            raise UsageError(
+                f"episode_reward: expected a function, got {reward!r:.60}; `flowzoo train` takes "
+                "the name of one as --reward"
+            )
+
+    @property
+    def functions(self) -> Mapping[str, str]:
+        """Setting and name of every function that was given by name -> digest of its file."""
+        rule = self.credit
+        return {f"credit={rule.name}": rule.digest} if isinstance(rule, FunctionSetting) else {}
 
     def _check_kind(self) -> None:
         """Raise `UsageError` unless the script understands the task's answers."""

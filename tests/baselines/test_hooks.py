@@ -95,7 +95,11 @@ def test_a_reward_is_a_finite_number(came: Any) -> None:
         hook(RewardFunction, lambda episode: came)(EPISODE)
 
 
-@pytest.mark.parametrize("came", [None, [1.0], [[1.0, 2.0]], ["a", "b"], [1.0, float("inf")]])
+@pytest.mark.parametrize(
+    "came",
+    [None, [1.0], [[1.0, 2.0]], ["a", "b"], ["1", "2"], [True, False], [1.0, None],
+     [1.0, float("inf")]],
+)  # fmt: skip
 def test_advantages_are_one_number_a_row(came: Any) -> None:
     rows: Any = [None, None]
     given = np.array([1.0, -1.0])
@@ -111,9 +115,17 @@ def test_a_loss_is_a_tensor_like_the_logps() -> None:
     mask = torch.ones(2, 3, dtype=torch.bool)
     found = hook(LossFunction, lambda now, *_: now + 1)(logps, logps, advantages, mask)
     assert torch.equal(found, torch.ones(2, 3))
-    for came, text in ((lambda now, *_: now.sum(), r"shape \(\)"), (lambda *_: 1.0, "float")):
+    for came, text in (
+        (lambda now, *_: now.sum(), r"shape \(\)"),
+        (lambda *_: 1.0, "float"),
+        (lambda *_: np.zeros((2, 3)), "ndarray"),
+    ):
         with pytest.raises(UsageError, match=rf"shape \(2, 3\), got.*{text}"):
             hook(LossFunction, came)(logps, logps, advantages, mask)
+    with pytest.raises(UsageError, match=r"shape \(2, 3\) made of `logps`, got one without a grad"):
+        hook(LossFunction, lambda now, *_: now.detach())(
+            logps.clone().requires_grad_(), logps, advantages, mask
+        )
 
 
 def test_what_a_function_raises_says_whose_it_was(mine: Path) -> None:

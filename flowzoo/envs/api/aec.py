@@ -113,11 +113,12 @@ class WorkflowEnv(AgentTables):
             seed: seeds the drawing of problems, this one and the following.
             options: `index` picks a problem; `sample` (0, 1, …) tells episodes of one problem
                 apart, in `info["episode_key"]` and in records: by default it counts the resets
-                since the seed. Unknown keys are ignored, as PettingZoo asks, with a warning.
+                since the seed. Unknown keys are ignored, as PettingZoo asks, with a warning; a
+                misspelt one of these two is an error.
 
         Raises:
-            UsageError: `seed` is no integer, `index` none within the split, or `sample` none of at
-                least 0.
+            UsageError: `seed` is no integer, `index` none within the split, `sample` none of at
+                least 0, or one of them is misspelt.
         """
         self._begin_episode(seed, options)
         self._settle_now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import secrets
 import sys
 import warnings
@@ -23,20 +24,32 @@ ENDLESS = 2**31 - 1
 
 _TOLD = {"options"}
 """Unknown options that were told of already; PettingZoo's own `api_test` passes that one."""
+_NEAR = 0.7
+"""How alike a name is to one of ours that it was meant for: `indx`, `idx`, `samples`."""
 _BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
 """Packages whose functions and wrappers stand between a user's line and a `reset` of ours."""
 
 
-def tell_unknown(options: Mapping[str, Any]) -> None:
-    """Warn of options of `reset` that nothing looks at, of each once in a process."""
+def check_names(options: Mapping[str, Any]) -> None:
+    """Refuse misspelt options of `reset`, and warn of others that nothing looks at.
+
+    PettingZoo asks that unknown ones are ignored, which a name close to one of ours was not meant
+    to be. Of each other name one warning is given in a process.
+
+    Raises:
+        UsageError: a name is close to one of ours.
+    """
     for name in options:
-        if name not in RESET_OPTIONS and name not in _TOLD:
-            _TOLD.add(name)
-            warnings.warn(
-                f"reset() knows no option {name!r} and ignores it; it knows "
-                f"{', '.join(RESET_OPTIONS)}",
-                stacklevel=users_level(),
-            )
+        if name in RESET_OPTIONS or name in _TOLD:
+            continue
+        near = difflib.get_close_matches(str(name).lower(), RESET_OPTIONS, n=1, cutoff=_NEAR)
+        if near:
+            raise UsageError(f"reset() knows no option {name!r}: did you mean {near[0]!r}?")
+        _TOLD.add(name)
+        warnings.warn(
+            f"reset() knows no option {name!r} and ignores it; it knows {', '.join(RESET_OPTIONS)}",
+            stacklevel=users_level(),
+        )
 
 
 def users_level() -> int:
@@ -74,7 +87,7 @@ class ProblemDraw:
             UsageError: as there; the stream is then where it was.
         """
         if options:
-            tell_unknown(options)
+            check_names(options)
         stream, resets = self.stream, self.resets
         if seed is not None:
             stream, resets = key_int("reset", seed if type(seed) is int else check_seed(seed)), 0

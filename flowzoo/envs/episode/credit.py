@@ -11,10 +11,15 @@ agent's return of the whole episode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any
 
+from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
+from flowzoo.functions import FunctionSetting
 
 
 def abstains(workflow: Workflow, readable: bool) -> bool:
@@ -60,11 +65,13 @@ def combine(
         outcome: the team's, in place of the part `team`.
 
     Raises:
-        UsageError: local credit for a role whose truth the workflow does not record.
+        UsageError: local credit for a role whose truth the workflow does not record, or a rule that
+            returns no finite number.
     """
     rule = workflow.credit
     if callable(rule):
-        return float(rule(parts if outcome is None else {**parts, "team": outcome}))
+        reward = rule(parts if outcome is None else {**parts, "team": outcome})
+        return finite_number(f"{workflow.name}: credit {function_name(rule)}", reward)
     if outcome is None:
         outcome = parts["team"]
     if rule == "team":
@@ -76,6 +83,27 @@ def combine(
         )
     team = workflow.alpha * outcome if rule == "mix" else 0.0
     return team + parts["local"] + parts.get("format", 0.0)
+
+
+def function_name(function: object) -> str:
+    """A function for messages: the name that it was given by, or its own."""
+    if isinstance(function, FunctionSetting):
+        return function.name
+    return str(plain_setting(function))
+
+
+def finite_number(function: str, value: Any) -> float:
+    """What a function of the user's returned, which has to be a finite number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        came = f"{type(value).__name__} {value!r:.60}"
+        raise UsageError(f"{function} must return a number, got {came}")
+    if not math.isfinite(value):
+        raise UsageError(f"{function} must return a finite number, got {value}")
+    return float(value)
 
 
 def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,6 +11,8 @@ from flowzoo.envs.episode.credit import (
     abstains,
     agent_returns,
     combine,
+    finite_number,
+    function_name,
     immediate,
     reward_parts,
 )
@@ -22,7 +22,6 @@ from flowzoo.envs.records import Call, EpisodeRecord, make_call
 from flowzoo.envs.script import Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
-from flowzoo.errors import UsageError
 
 
 class EpisodeRewards(NamedTuple):
@@ -144,13 +143,9 @@ def _score(episode: Episode, answer: str | None, score: float) -> float:
         return score
     replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
     facts = dict(episode.finished().facts)
-    found = reward(FinishedEpisode(episode.problem, answer, score, facts, replies))
-    if not (isinstance(found, Real) and math.isfinite(found)):
-        raise UsageError(
-            f"{episode.workflow.name}, problem {episode.problem.id}: episode_reward must return a "
-            f"finite number, got {found!r:.60}"
-        )
-    return float(found)
+    value = reward(FinishedEpisode(episode.problem, answer, score, facts, replies))
+    place = f"{episode.workflow.name}, problem {episode.problem.id}"
+    return finite_number(f"{place}: episode_reward {function_name(reward)}", value)
 
 
 def record(

@@ -58,4 +58,4 @@ class EnvSource:
 @cache
 def _maker(spec: str) -> Callable[..., Any]:
     """The function that a spec names: one and the same for all episodes of a process."""
-    return load_function("env", spec).function
+    return load_function("--env", spec).function

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs.api.registry import WORKFLOWS, make_env
+from flowzoo.envs.api.parallel import ParallelWorkflowEnv
+from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
+from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.errors import UsageError
 
 # -- rule 14: spaces per instance -----------------------------------------------------------------
@@ -57,11 +59,24 @@ def test_a_seed_fixes_all_following_problems():
 
 def test_the_index_option_picks_a_problem_and_is_checked():
     env = make_env("single_v0", split="validation")
-    env.reset(options={"index": 3, "unknown": 1})
+    with pytest.warns(UserWarning, match="reset\\(\\) knows no option 'whatever'"):
+        env.reset(options={"index": 3, "whatever": 1, "options": 1})
     assert env.unwrapped.episode.problem == env.unwrapped.workflow.task.problem(3, "validation")
     for index in (-1, True, "3", 1.5):
         with pytest.raises(UsageError, match="must be an integer >= 0"):
             env.reset(options={"index": index})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("indx", "index"), ("idx", "index"), ("Index", "index"), ("samples", "sample")],
+)
+def test_a_misspelt_option_is_an_error(name, meant):
+    pair = ParallelWorkflowEnv(make_workflow("writing_pair_v0"))
+    for env in (make_env("single_v0"), pair, SoloEnv("single_v0")):
+        with pytest.raises(UsageError, match=f"no option '{name}': did you mean '{meant}'"):
+            env.reset(options={name: 3})
+        env.reset(options={meant: 3})
 
 
 def test_an_index_beyond_a_file_names_its_size(tmp_path):
