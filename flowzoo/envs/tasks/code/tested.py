@@ -48,8 +48,8 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
         return isinstance(node.ctx, ast.Load) and node.id in names
     if isinstance(node, ast.Attribute):
         return node.attr in names
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return is_text and any(name in node.value for name in names)
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and any(name in text for name in names)
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
