@@ -2,9 +2,9 @@
 
     python benchmarks/busy_sandbox.py FILE... [--tiers docker,namespaces] [--loops 9] [--every 4]
 
-Prints JSON: verdicts by file and tier, rows that tiers differ on, seconds and the load. A busy loop
-is a session of its own, so that the kernel gives it a share as it does to any user's program. Exit
-status 1 if tiers differ, or time ran out.
+Prints JSON: verdicts by file and tier, lines on which tiers differ, seconds and the load. A busy
+loop is a session of its own, so that the kernel gives it a share as it does to any user's program.
+Exit status 1 if tiers differ, or time ran out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.sandbox.program import Program, Verdict
 from flowzoo.sandbox.sandbox import Sandbox
 
-BATCH = 16
+BATCH = 64
 """Programs between two looks at the time."""
 
 
@@ -104,11 +104,11 @@ def main() -> int:
                 start = time.monotonic()
                 by_tier[tier] = judge(tier, task, options.every, end)
                 entry[tier] = summary(by_tier[tier], time.monotonic() - start)
-            lines = set().union(*by_tier.values())
+            lines = set.intersection(*(set(found) for found in by_tier.values()))
             entry["differ"] = [
                 line
                 for line in sorted(lines)
-                if len({v[line].status if line in v else "" for v in by_tier.values()}) > 1
+                if len({found[line].status for found in by_tier.values()}) > 1
             ]
             whole &= not entry["differ"] and time.monotonic() < end
     report |= {"load": os.getloadavg()[0], "cores": os.cpu_count(), "whole": whole}

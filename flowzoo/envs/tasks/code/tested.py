@@ -48,9 +48,8 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
         return isinstance(node.ctx, ast.Load) and node.id in names
     if isinstance(node, ast.Attribute):
         return node.attr in names
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return any(name in node.value for name in names)
-    return False
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and any(name in text for name in names)
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
