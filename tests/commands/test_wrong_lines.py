@@ -85,7 +85,7 @@ TYPOS: list[tuple[str, str]] = [
     ("train voting --schedule cosin", "Did you mean 'cosine'"),
     ("train voting --wandb", "--wandb needs a value"),
     ("sft voting --epochs many", "--epochs takes a whole number, got 'many'"),
-    ("play", "flowzoo play needs"),
+    ("play", "name either a workflow, e.g. `flowzoo play voting`, or --env"),
     ("export {run}", "flowzoo export needs --out PATH"),
     ("filter single", "flowzoo filter needs --out PATH"),
     ("matrix", "flowzoo matrix needs"),

@@ -98,7 +98,7 @@ def finite_number(function: str, value: Any) -> float:
     Raises:
         UsageError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not isinstance(value, Real):
         came = f"{type(value).__name__} {value!r:.60}"
         raise UsageError(f"{function} must return a number, got {came}")
     if not math.isfinite(value):
