@@ -50,12 +50,12 @@ def test_options_are_integers_and_unknown_ones_are_told_of_once(monkeypatch):
     env = voting_v0.env()
     env.reset(options={"index": np.int64(3)})
     assert env.unwrapped.episode.problem.index == 3
-    with pytest.warns(UserWarning, match=r"no option 'idx' .* it knows index, sample") as told:
-        env.reset(options={"idx": 3})
+    with pytest.warns(UserWarning, match=r"no option 'problem' .* it knows index, sample") as told:
+        env.reset(options={"problem": 3})
     assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env.reset(options={"idx": 3, "options": 1})
+        env.reset(options={"problem": 3, "options": 1})
     with pytest.raises(UsageError, match=r"must be an integer >= 0, got 1\.5"):
         env.reset(options={"sample": 1.5})
 
@@ -70,8 +70,8 @@ VIEWS = {
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_warning_shows_the_line_of_the_user_through_every_view(view, monkeypatch):
     monkeypatch.setattr(draw, "_TOLD", {"options"})
-    with pytest.warns(UserWarning, match="no option 'idx'") as told:
-        VIEWS[view]().reset(options={"idx": 3})
+    with pytest.warns(UserWarning, match="no option 'problem'") as told:
+        VIEWS[view]().reset(options={"problem": 3})
     assert [one.filename for one in told] == [__file__]
 
 
