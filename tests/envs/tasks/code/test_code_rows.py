@@ -18,6 +18,7 @@ from flowzoo.envs.tasks.code.contests import listed_tests
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import StdinTest
+from flowzoo.sandbox.sandbox import Sandbox
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 GOOD = {
@@ -224,6 +225,23 @@ def test_tests_with_numpy(tmp_path: Path) -> None:
     }
     task = CodeTask(data=write(tmp_path / "n.jsonl", row), packages="numpy")
     assert grades(task, 0, reference(task, 0), "def twice(x):\n    return x + 2") == ["AC", "WA"]
+
+
+def test_a_test_that_never_ends_is_run_once_and_is_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, batches = Sandbox.run_sync, []
+
+    def count(sandbox: Sandbox, programs: list[Any], *rest: Any, **more: Any) -> Any:
+        batches.append(len(programs))
+        return run(sandbox, programs, *rest, **more)
+
+    monkeypatch.setattr(Sandbox, "run_sync", count)
+    endless = {**ASSERTED, "test_list": ["twice(1)\nwhile True: pass"]}
+    task = CodeTask(data=write(tmp_path / "a.jsonl", endless), cpu_s=0.1, wall_s=0.5)
+    assert grades(task, 0, ASSERTED["code"]) == ["SE"]
+    assert batches == [1]
+    assert "the test's own code failed: it does not end" in caplog.text
 
 
 def test_an_empty_answer_is_close_to_no_number(tmp_path: Path) -> None:
