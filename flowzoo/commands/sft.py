@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
 
 CARRIED = (
-    "task", "sandbox", "options", "sharing", "frozen", "lengths", "thinking", "lora_rank",
-    "lora_alpha", "lora_targets", "max_tokens", "max_prompt", "max_batch", "seed", "threads",
-    "device", "compute", "weights", "layout", "microbatch_tokens", "gradient_checkpointing",
-    "optimizer", "eval_split", "eval_problems", "eval_temperature",
+    "task", "sandbox", "max_calls", "options", "sharing", "frozen", "lengths", "thinking",
+    "lora_rank", "lora_alpha", "lora_targets", "max_tokens", "max_prompt", "max_batch", "seed",
+    "threads", "device", "compute", "weights", "layout", "microbatch_tokens",
+    "gradient_checkpointing", "optimizer", "eval_split", "eval_problems", "eval_temperature",
 )  # fmt: skip
 """Settings of a warm start that mean the same in the training that follows it."""
 

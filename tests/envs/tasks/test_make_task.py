@@ -22,7 +22,7 @@ def test_by_name_with_options() -> None:
 def test_unknown_names_and_options_list_the_valid_ones() -> None:
     with pytest.raises(UsageError, match="Did you mean 'math'"):
         make_task("maths")
-    with pytest.raises(UsageError, match=r"Did you mean 'level'.*columns, data, digest, layout"):
+    with pytest.raises(UsageError, match=r"Did you mean 'level'.*columns, copies, data"):
         make_task("math", levle=2)
     with pytest.raises(UsageError, match="made already"):
         make_task(MathTask(), level=2)
