@@ -47,7 +47,7 @@ LINES = {
     "play writing_pair --policy scripted:0.8": "rapidfuzz",
     "eval voting --policy scripted:0.8 --n 6 --out ev": "",
     "eval voting --policy pocket --n 2": "torch",
-    "eval voting --policy vllm:. --n 2": "torch",
+    "eval voting --policy vllm:model --n 2": "torch",
     "eval voting --policy openai:m@http://127.0.0.1:9/v1 --n 2": "httpx",
     "eval voting --data org/name --policy scripted:0.8": "datasets",
     "filter voting --policy scripted:0.5 --n 4 --samples 2 --out rates.jsonl": "",
@@ -62,8 +62,8 @@ LINES = {
     "matrix learning --dry-run": "torch",
     "report ev": "scipy",
     "report ev --png plots": "matplotlib",
-    "swap ev": "torch",
-    "export ev --policy shared --out out": "torch",
+    "swap run": "torch",
+    "export run --policy shared --out out": "torch",
     "dataset ev --out set": "pyarrow",
     "new workflow second_look_of_mine": "", "new task letters_of_mine": "",
     "bench --list": "", "bench forks --rounds 1 --scale 0.01 --wait 0": "",
@@ -72,6 +72,8 @@ LINES = {
     "sandbox check --help": "", "completion bash": "",
 }  # fmt: skip
 """Command -> the optional module that it needs, or nothing; it is tried where that is missing."""
+FOLDERS = {"run": "run.json", "model": "config.json"}
+"""Folder -> the file that makes it a training run or a model, for commands that look first."""
 
 
 class Checks:
@@ -209,6 +211,9 @@ def try_commands(checks: Checks, folder: Path) -> None:
     """Run `LINES`, and compare what they lack with what they need."""
     assert {line.split()[0] for line in LINES} == set(COMMANDS), "a command is not tried"
     with working_in(folder):
+        for name, file in FOLDERS.items():
+            Path(name).mkdir()
+            Path(name, file).write_text("{}", encoding="utf-8")
         for line, module in LINES.items():
             if module and extras.installed(module):
                 continue
