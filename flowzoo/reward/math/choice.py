@@ -30,12 +30,13 @@ _SCANNED = 400
 
 def choice_of(gold: str) -> str:
     """The letter of a gold that is a choice: `C`, `(c)`, `(C) Cecile`, `C Cecile`; else empty."""
-    cleaned = text_form(clean(gold))
+    cleaned_gold = clean(gold)
+    cleaned = text_form(cleaned_gold)
     alone = _ALONE.fullmatch(cleaned)
     if alone:
         is_bare = len(cleaned) == 1
         return alone[1].upper() if not is_bare or cleaned in LETTERS else ""
-    led = _LABELLED.match(cleaned) or _NAMED.fullmatch(clean(gold))
+    led = _LABELLED.match(cleaned) or _NAMED.fullmatch(cleaned_gold)
     return led[1] if led else ""
 
 
