@@ -8,6 +8,7 @@ from typing import Final
 from flowzoo.reward.math.clean import clean, text_form
 
 LETTERS: Final = "ABCDEFGHIJ"
+_LETTER = re.compile(r"[A-Ja-j]")
 _ALONE = re.compile(r"[(\[]?\s?([A-Ja-j])\s?[)\]]?[.:]?")
 _LED = re.compile(r"(?:\(([A-J])\)|([A-J])[).:])\s?(?![A-J]\b).*", re.DOTALL)
 _LABELLED = re.compile(r"\(([A-J])\)[\w$\\]")
@@ -30,6 +31,8 @@ _SCANNED = 400
 
 def choice_of(gold: str) -> str:
     """The letter of a gold that is a choice: `C`, `(c)`, `(C) Cecile`, `C Cecile`; else empty."""
+    if gold.isascii() and _LETTER.search(gold) is None:
+        return ""
     cleaned_gold = clean(gold)
     cleaned = text_form(cleaned_gold)
     alone = _ALONE.fullmatch(cleaned)
