@@ -38,6 +38,15 @@ class NamedFunction(NamedTuple):
         return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
 
 
+def call_noted(function: Callable[..., Any], name: str, *given: Any) -> Any:
+    """Call a function of the user's; what it raises gets a note with its name."""
+    try:
+        return function(*given)
+    except Exception as error:
+        error.add_note(f"raised by {name}")
+        raise
+
+
 class FunctionSetting:
     """A function that stands for its name in a setting: other processes load it by that name."""
 
@@ -59,11 +68,7 @@ class FunctionSetting:
 
     def __call__(self, *given: Any) -> Any:
         """What the function returns; what it raises says whose function it was."""
-        try:
-            return self.function(*given)
-        except Exception as error:
-            error.add_note(f"raised by {self.setting} {self.name}")
-            raise
+        return call_noted(self.function, f"{self.setting} {self.name}", *given)
 
     def __repr__(self) -> str:
         """The name, as it was given."""

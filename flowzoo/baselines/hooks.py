@@ -25,7 +25,7 @@ import numpy.typing as npt
 from flowzoo.envs import Call
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
-from flowzoo.functions import load_function
+from flowzoo.functions import call_noted, load_function
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,11 +48,7 @@ class Hook:
 
     def call(self, *given: Any) -> Any:
         """What the function returns; what it raises says whose function it was."""
-        try:
-            return self.function(*given)
-        except Exception as error:
-            error.add_note(f"raised by --{self.option} {self.name}")
-            raise
+        return call_noted(self.function, f"--{self.option} {self.name}", *given)
 
     def wrong(self, wanted: str, came: Any) -> UsageError:
         """The error for a result that cannot be used."""

@@ -22,7 +22,7 @@ Row = tuple[str, str, dict[str, list[str]]]
 
 DATA = {
     "(nothing)": "Generated problems, of which there is no end.",
-    "FILE": "A file of problems: .jsonl, .json or .parquet.",
+    "FILE": "A file of problems: .jsonl, .json, .csv, .tsv or .parquet.",
     "FOLDER": "A folder in the layout of the Hugging Face hub.",
     "ORG/NAME": "A data set of the hub, e.g. openai/gsm8k, ORG/NAME:CONFIG@SPLIT.",
 }
