@@ -41,6 +41,7 @@ SMALL = {"--steps": "1", "--problems": "2", "--samples": "2", "--eval-problems":
 """What a command that trains is given where the page leaves it open."""
 LINES = {
     "list": "", "list --json": "", "doctor": "", "algorithms grpo paper": "",
+    "prompts voting": "", "prompts voting --task code --chats": "",
     "play voting --policy scripted:0.8": "",
     "play voting --policy scripted:0.8 --options sandbox=docker": "docker",
     "play search_team --policy scripted:0.8": "bm25s",

@@ -33,7 +33,7 @@ from flowzoo.baselines.settings.checks import (
     check_used,
 )
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import make_training_workflow
+from flowzoo.baselines.settings.early import kept_prompts, with_prompts
 from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs, shared_gangs
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import (
@@ -133,7 +133,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     check_splits(config)
     check_optimiser(config)
     check_scale(config)
-    workflow = make_training_workflow(config)
+    workflow, config = with_prompts(kept_prompts(config, before))
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
     policies = policy_map(config.policy_words, roles)

@@ -66,7 +66,9 @@ def run(options: Options) -> int:
         raise UsageError("--like sets the number of votes: leave out --samples and --majority")
     if options.like:
         read_summary(options.like)  # before anything is loaded
-    workflow = build_played("eval", options.workflow, options.env, options.problems)
+    workflow = build_played(
+        "eval", options.workflow, options.env, options.problems, options.policies.specs
+    )
     split = options.problems.which_split()
     check_roster(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)
@@ -158,6 +160,9 @@ def json_settings(options: Options) -> dict[str, Any]:
         del settings["env"]  # as in evaluations from before there were any
     if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
         del settings["problems"]["skip_unusable"]
+    for name in ("prompts", "system", "examples"):
+        if not settings["problems"][name]:
+            del settings["problems"][name]  # likewise
     del settings["problems"]["max_calls"]  # episodes that end do not depend on it
     return settings
 

@@ -53,7 +53,7 @@ def run(options: Options) -> int:
     check_folder("out", options.out.parent)
     if options.out.is_dir():
         raise UsageError(f"--out {options.out} is a directory: name a file, e.g. rates.jsonl in it")
-    workflow = build_workflow(options.workflow, options.problems)
+    workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
     split = options.problems.which_split()
     check_roster(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)

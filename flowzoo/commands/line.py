@@ -23,6 +23,7 @@ COMMANDS = {
         "List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."
     ),
     "play": "Play episodes of a workflow and print their transcripts.",
+    "prompts": "Print a workflow's prompt texts, as a file for --prompts, or its roles' chats.",
     "eval": "Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy.",
     "filter": "Measure the pass rate of every problem; `flowzoo train` takes the file with bounds.",
     "sft": (

@@ -43,7 +43,7 @@ class Options:
     """Number of episodes, from the first problem on."""
     index: int = 0
     """Index of the first problem."""
-    prompts: bool = False
+    chats: bool = False
     """Show what each agent was asked, too."""
     json: bool = False
     """Print one JSON record per episode instead of transcripts."""
@@ -61,7 +61,9 @@ def run(options: Options) -> int:
     check_count("n", options.n)
     check_count("index", options.index, 0, 2**31)
     options = with_task(options)
-    workflow = build_played("play", options.workflow, options.env, options.problems)
+    workflow = build_played(
+        "play", options.workflow, options.env, options.problems, options.policies.specs
+    )
     check_roster(workflow, options.policies)
     grading_of(workflow)
     split, seed = options.problems.which_split(), options.problems.seed
@@ -78,7 +80,7 @@ def run(options: Options) -> int:
                 print(json.dumps(record.to_json()))
             return 0
         for problem in problems:
-            asyncio.run(show(workflow, roster, problem, seed, options.prompts))
+            asyncio.run(show(workflow, roster, problem, seed, options.chats))
     return 0
 
 

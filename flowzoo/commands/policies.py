@@ -45,6 +45,12 @@ class PolicyOptions:
     """Whether models think before they answer: `on`, `off`, or ROLE=on, ROLE=off for single roles;
     by default as their chat template says."""
 
+    @property
+    def specs(self) -> list[str]:
+        """The policies, without the roles they are for."""
+        matches = [(_FOR_ROLE.fullmatch(word), word) for word in self.policy]
+        return [match["spec"] if match else word for match, word in matches]
+
     def by_role(self, roles: Iterable[str]) -> dict[str, str]:
         """Role or agent -> policy spec; see `split_policies`."""
         return split_policies(self.policy, roles)

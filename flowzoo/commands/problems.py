@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from flowzoo.envs.settings import Setting, add_setting, read_settings
+from flowzoo.envs.settings import add_setting, add_wording, read_settings
 from flowzoo.envs.tasks.task import Split
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
@@ -34,6 +35,14 @@ class ProblemOptions:
     """Leave out rows of the data file that cannot be used (task code), instead of listing them."""
     max_calls: int | None = None
     """Most calls of an episode; a workflow that asks more is an error. Default: 1,000."""
+    prompts: str | None = None
+    """`short` or `full` texts, or a TOML file of texts and system messages, as `flowzoo prompts`
+    prints it; default: short for pocket models, full for others."""
+    system: tuple[str, ...] = ()
+    """System messages, as ROLE=TEXT."""
+    examples: int | None = None
+    """Worked examples of its own job that every role is shown, as earlier turns of its chat;
+    default: 0 for pocket models, 3 for others."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
 
@@ -41,13 +50,16 @@ class ProblemOptions:
         """The split to play: the one given, else all of a file, else validation."""
         return self.split or ("all" if self.data else "validation")
 
-    def settings(self) -> dict[str, Setting]:
-        """The further settings by name; see `read_settings`."""
-        return read_settings(self.options)
+    def settings(self) -> dict[str, Any]:
+        """The further settings by name, see `read_settings`, with the wording of prompts."""
+        settings: dict[str, Any] = dict(read_settings(self.options))
+        add_wording(settings, self.prompts, self.system, self.examples)
+        return settings
 
 
-def build_workflow(name: str, problems: ProblemOptions) -> Any:
-    """The workflow on its task, as the options say."""
+def build_workflow(name: str, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
+    """The workflow on its task, as the options say, with the usual prompts for `policies`."""
+    from flowzoo.agents.prompt_style import make_styled
     from flowzoo.envs import make_workflow
     from flowzoo.envs.api.registry import workflow_class
     from flowzoo.envs.tasks import task_class, task_options
@@ -60,11 +72,15 @@ def build_workflow(name: str, problems: ProblemOptions) -> Any:
     add_setting(settings, "sandbox", problems.sandbox)
     add_setting(settings, "skip_unusable", problems.skip_unusable or None)
     add_setting(settings, "max_calls", problems.max_calls)
-    return make_workflow(name, problems.task, **settings)
+    return make_styled(partial(make_workflow, name, problems.task), settings, policies)[0]
 
 
 def build_played(
-    command: str, workflow: str | None, env: str | None, problems: ProblemOptions
+    command: str,
+    workflow: str | None,
+    env: str | None,
+    problems: ProblemOptions,
+    policies: Iterable[str] = (),
 ) -> Any:
     """The workflow that a command names, or the one around its environment.
 
@@ -76,7 +92,7 @@ def build_played(
     if (workflow is None) == (env is None):
         raise UsageError(f"name either a workflow, e.g. `flowzoo {command} voting`, or --env")
     if workflow is not None:
-        return build_workflow(workflow, problems)
+        return build_workflow(workflow, problems, policies)
     for name in ("task", "data", "sandbox"):
         if getattr(problems, name) is not None:
             raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
@@ -105,7 +121,17 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
 
 
 def grading_of(workflow: Any) -> Mapping[str, Any]:
-    """What answers are graded with; says on stderr how far programs are confined, if any run."""
+    """What answers are graded with; says on stderr how far programs are confined, if any run.
+
+    Also says that roles are shown worked examples, which is the default for most models.
+    """
+    if workflow.examples:
+        print(
+            "prompts: every role is shown worked examples (--prompts short --examples 0: the bare "
+            "prompts that pocket models know)",
+            file=sys.stderr,
+            flush=True,
+        )
     grading = workflow.grading()
     if "sandbox" in grading:
         print(f"sandbox: {grading['sandbox']['trust']}", file=sys.stderr, flush=True)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
 
 CARRIED = (
-    "task", "sandbox", "max_calls", "options", "sharing", "frozen", "lengths", "thinking",
+    "task", "sandbox", "max_calls", "prompts", "system", "examples", "options",
+    "sharing", "frozen", "lengths", "thinking",
     "lora_rank", "lora_alpha", "lora_targets", "max_tokens", "max_prompt", "max_batch", "seed",
     "threads", "device", "compute", "weights", "layout", "microbatch_tokens",
     "gradient_checkpointing", "optimizer", "eval_split", "eval_problems", "eval_temperature",

@@ -13,6 +13,7 @@ from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import WORKFLOWS, env_functions, make_env, make_workflow
 from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.examples import with_examples
 from flowzoo.envs.episode.faults import UngradedError, WorkflowError
 from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
@@ -76,4 +77,5 @@ __all__ = [
     "make_env",
     "make_workflow",
     "random_move",
+    "with_examples",
 ]

@@ -31,7 +31,7 @@ def read_settings(words: Sequence[str]) -> dict[str, Setting]:
     return settings
 
 
-def add_setting(settings: dict[str, Setting], name: str, value: Setting) -> None:
+def add_setting(settings: dict[str, Any], name: str, value: Setting) -> None:
     """Add the value of a command's own option --NAME to the settings; None leaves it out.
 
     Raises:
@@ -43,6 +43,25 @@ def add_setting(settings: dict[str, Setting], name: str, value: Setting) -> None
         option = name.replace("_", "-")
         raise UsageError(f"--{option} and --options give {name!r} twice: leave one of them out.")
     settings[name] = value
+
+
+def add_wording(
+    settings: dict[str, Any], prompts: str | None, system: Sequence[str], examples: int | None
+) -> None:
+    """Add a command's --prompts, --system and --examples to the settings of a workflow.
+
+    Raises:
+        UsageError: the further settings give one of them, too.
+    """
+    for option, name, value in (
+        ("prompts", "texts", prompts),
+        ("system", "system", tuple(system) or None),
+        ("examples", "examples", examples),
+    ):
+        if value is not None:
+            if name in settings:
+                raise UsageError(f"--{option} and --options give {name!r}: leave one of them out.")
+            settings[name] = value
 
 
 def whole(value: Any) -> int | None:

@@ -10,6 +10,7 @@ get scripted play, evaluation and the default `others=` of the Gymnasium view.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,15 @@ from typing import Any, ClassVar, Literal, get_args
 from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
 from flowzoo.envs.settings import check_number, check_whole, plain_integers, plain_setting
 from flowzoo.envs.tasks.task import KINDS, Problem, Task
+from flowzoo.envs.wording import (
+    INSTRUCTION,
+    PromptFrame,
+    Texts,
+    plain_examples,
+    plain_texts,
+    read_wording,
+    replaced,
+)
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.functions import FunctionSetting
 from flowzoo.reward.code.score import code_sandbox
@@ -128,6 +138,9 @@ class Workflow:
     """Every agent acts in every phase, so that the parallel environment fits."""
     prompts: ClassVar[Mapping[str, str]] = {}
     """Every prompt text of the workflow, by purpose, or `purpose/kind` for tasks of one kind."""
+    full_prompts: ClassVar[Mapping[str, str]] = {}
+    """Texts that take the place of those in `prompts` with `texts="full"`: for language models
+    that do not know the workflow, where the short ones are what the pocket models were made on."""
     prompts_version: ClassVar[str] = "1"
 
     task: Task
@@ -153,9 +166,20 @@ class Workflow:
     WorkflowError; so are as many effects and notes, and at least 1,000, without a call in between.
     None: see `call_limit`."""
 
+    texts: Texts | Mapping[str, str] | str = field(default=(), kw_only=True)
+    """Texts in place of those in `prompts`, by name; `instruction` is the task's. Or `full`, which
+    takes those of `full_prompts`; `short`; or the path of a TOML file of texts and system messages
+    (see `flowzoo.envs.wording`)."""
+    system: Texts | Mapping[str, str] = field(default=(), kw_only=True)
+    """System messages by role."""
+    examples: Any = field(default=(), kw_only=True)
+    """Chats by role, shown before the role's own; `env()` and `make_workflow()` take a number of
+    worked examples, too. See `flowzoo.envs.episode.examples`."""
+
     def __post_init__(self) -> None:
         """Check the settings that all workflows share."""
         plain_integers(self)
+        self._take_wording()
         self._check_range()
         if self.preset not in self.presets:
             raise unknown(f"preset of {self.name}", self.preset, self.presets)
@@ -178,6 +202,51 @@ class Workflow:
         if self.max_calls is not None:
             check_whole("max_calls", self.max_calls, 1)
 
+    def _take_wording(self) -> None:
+        """Put the texts that were given in the place of the workflow's and the task's."""
+        texts, system = self.texts, self.system
+        if texts in ("short", "full"):
+            texts = self.full_prompts if texts == "full" else ()
+        if isinstance(texts, str):
+            wording = read_wording(texts)
+            texts = wording.prompts
+            system = {**dict(wording.system), **dict(plain_texts("system", system))}
+        texts, system = plain_texts("texts", texts), plain_texts("system", system)
+        examples = plain_examples(self.examples)
+        for name, value in (("texts", texts), ("system", system), ("examples", examples)):
+            object.__setattr__(self, name, value)
+        for role, _ in (*system, *examples):
+            if role not in self.role_counts():
+                raise unknown("role of a system message or example", role, self.role_counts())
+        if texts:
+            own = {**type(self).prompts, INSTRUCTION: self.task.instruction}
+            merged = replaced("text", own, texts)
+            instruction = merged.pop(INSTRUCTION)
+            object.__setattr__(self, "prompts", merged)
+            self._instruct(instruction)
+
+    def _instruct(self, instruction: str) -> None:
+        """Have the task say by `instruction` how an answer is written."""
+        if instruction == self.task.instruction:
+            return
+        if not self.task.instruction:
+            raise UsageError(f"task {self.task.name!r} has no one instruction to replace.")
+        task = copy.copy(self.task)
+        object.__setattr__(task, "instruction", instruction)
+        object.__setattr__(self, "task", task)
+
+    @cached_property
+    def frames(self) -> Mapping[str, PromptFrame]:
+        """System message and worked examples of the roles that have any."""
+        system, chats = dict(plain_texts("system", self.system)), dict(self.examples)
+        return {
+            role: PromptFrame(
+                system.get(role, ""),
+                tuple({"role": sender, "content": said} for sender, said in chats.get(role, ())),
+            )
+            for role in {**system, **chats}
+        }
+
     def _check_functions(self) -> None:
         """Load a credit rule that is named, and refuse what is no function."""
         credit, reward = self.credit, self.episode_reward
@@ -194,9 +263,13 @@ class Workflow:
 
     @property
     def functions(self) -> Mapping[str, str]:
-        """Setting and name of every function that was given by name -> digest of its file."""
+        """Setting and name of every function that was given by name -> digest of its file.
+
+        Texts, system messages and examples that were given have one, too.
+        """
         rule = self.credit
-        return {f"credit={rule.name}": rule.digest} if isinstance(rule, FunctionSetting) else {}
+        rules = {f"credit={rule.name}": rule.digest} if isinstance(rule, FunctionSetting) else {}
+        return {**rules, "prompts": self.prompts_id} if self.texts or self.frames else rules
 
     def _check_kind(self) -> None:
         """Raise `UsageError` unless the script understands the task's answers."""
@@ -276,6 +349,12 @@ class Workflow:
         """
         return self.task.solve(problem, rng, right)
 
+    def example(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random
+    ) -> str:
+        """The reply of a worked example in `role`; by default what the expert answers rightly."""
+        return self.expert(role, messages, problem, rng, True)
+
     def wording(self, purpose: str) -> str:
         """The prompt text for `purpose`: the one for the task's kind if there is one."""
         return self.prompts.get(f"{purpose}/{self.task.kind}", self.prompts[purpose])
@@ -341,6 +420,8 @@ class Workflow:
         """
         texts = [part for item in sorted(self.prompts.items()) for part in item]
         texts.append(self.task.instruction)
+        if self.frames:
+            texts += [repr(self.system), repr(self.examples)]
         return f"{self.name}@{self.prompts_version}:{key_digest(*texts).hex()[:8]}"
 
     @cached_property
@@ -351,7 +432,9 @@ class Workflow:
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__
             and name not in ("task", "max_calls")  # which changes nothing of an episode that ends
-            and not (name == "episode_reward" and value is None)  # hashes from before there was one
+            # Hashes from before there were these.
+            and not (name in ("episode_reward", "texts", "system", "examples") and not value)
+            and name != "prompts"
         }
         return {"workflow": self.name, "task": self.task.name, **plain}
 

@@ -24,8 +24,8 @@ from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "eval", "filter", "sft", "train", "plan", "matrix", "report",
-    "swap", "export", "dataset", "new", "bench", "doctor", "sandbox build", "sandbox check",
+    "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "plan", "matrix",
+    "report", "swap", "export", "dataset", "new", "bench", "doctor", "sandbox build", "sandbox check",
     "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")

@@ -63,7 +63,7 @@ def test_eval_json_is_one_object_before_the_last_line(capsys: pytest.CaptureFixt
 def test_play_shows_every_agent_and_the_verdict(
     workflow: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["play", workflow, "--policy", "scripted:1.0", "--prompts"]) == 0
+    assert main(["play", workflow, "--policy", "scripted:1.0", "--chats"]) == 0
     shown = capsys.readouterr().out
     assert "Put the final answer in" in shown
     assert "score 1" in shown

@@ -38,7 +38,7 @@ TYPOS: list[tuple[str, str]] = [
     ("eval voting --sed 3", "Did you mean --seed"),
     ("eval voting --sample 2", "Did you mean --samples"),
     ("eval voting --temperture 0.5", "Did you mean --temperature"),
-    ("play voting --promts", "Did you mean --prompts"),
+    ("play voting --chatz", "Did you mean --chats"),
     ("list --jsn", "flowzoo list has no option --jsn. Did you mean --json?"),
     ("doctor --jason", "Did you mean --json"),
     ("algorithms --json --al", "flowzoo algorithms has no option --al"),

@@ -50,7 +50,7 @@ AEC = "aec"
 
 BEFORE: Mapping[str, Any] = {
     "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
-    "shard_jobs": 0,
+    "shard_jobs": 0, "prompts": "short", "examples": 0,
 }  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 

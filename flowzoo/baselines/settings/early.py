@@ -5,7 +5,11 @@ The rest is `flowzoo.baselines.plan`'s, which needs the learner.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.evaluation.protocol import check_selection
@@ -13,15 +17,16 @@ from flowzoo.agents.hub import check_model
 from flowzoo.agents.lengths import read_lengths
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.prompt_style import make_styled
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
-from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.config import TrainConfig, completed
 from flowzoo.baselines.settings.learner_gangs import plan_gangs
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
 from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import add_setting, read_settings
+from flowzoo.envs.settings import add_setting, add_wording, read_settings
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.errors import UsageError, need_module, unknown
 
@@ -113,8 +118,29 @@ def make_training_workflow(config: TrainConfig) -> Workflow:
     Raises:
         UsageError: settings of tasks together with an environment, or what either refuses.
     """
-    settings = read_settings(config.options)
+    return with_prompts(config)[0]
+
+
+def kept_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
+    """`config` with the prompts of the run that it continues, where it names none."""
+    known, own = completed(before) if before else {}, read_settings(config.options)
+    kept: dict[str, Any] = {
+        name: known.get(name)
+        for name, option in (("prompts", "texts"), ("examples", "examples"))
+        if getattr(config, name) is None and option not in own
+    }
+    return replace(config, **kept)
+
+
+def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
+    """The workflow of a run, and its settings with the prompts that its models are given.
+
+    Raises:
+        UsageError: as `make_training_workflow`.
+    """
+    settings: dict[str, Any] = dict(read_settings(config.options))
     add_setting(settings, "max_calls", config.max_calls)
+    add_wording(settings, config.prompts, config.system, config.examples)
     if config.env is not None:
         for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
             if getattr(config, name):
@@ -127,6 +153,14 @@ def make_training_workflow(config: TrainConfig) -> Workflow:
                 "`model` pocket is the model of the task that is played, and `env` has no task: "
                 "name a model, e.g. pocket:math"
             )
-        return make_aec_workflow(config.env, **settings)
+        return make_aec_workflow(config.env, **settings), config
     add_setting(settings, "sandbox", config.sandbox)
-    return make_workflow(config.workflow, config.task, **settings)
+    models = [word.partition("=")[2] for word in config.models]
+    if not models or config.model != "pocket":
+        models.append(config.model)
+    make = partial(make_workflow, config.workflow, config.task)
+    workflow, style = make_styled(make, settings, models)
+    own = read_settings(config.options)
+    prompts = config.prompts if "texts" in own else style.texts
+    examples = config.examples if "examples" in own else style.examples
+    return workflow, replace(config, prompts=prompts, examples=examples)

@@ -54,6 +54,14 @@ class SftConfig(ModelSettings):
     """Isolation of programs, for tasks that run them; default: the best this machine has."""
     max_calls: int | None = None
     """Most calls of an episode; a workflow that asks more is an error. Default: 1,000."""
+    prompts: str | None = None
+    """`short` or `full` texts, or a TOML file of texts and system messages, as `flowzoo prompts`
+    prints it; default: short for pocket models, full for others."""
+    system: tuple[str, ...] = ()
+    """System messages, as ROLE=TEXT."""
+    examples: int | None = None
+    """Worked examples of its own job that every role is shown, as earlier turns of its chat;
+    default: 0, since the form of replies is what is taught."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
     n: int = 500

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
@@ -25,13 +25,14 @@ from flowzoo.baselines.assemble import learner_notes, make_learners, open_engine
 from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.metrics import MetricRow, role_metrics
-from flowzoo.baselines.plan import make_training_workflow, token_budgets
+from flowzoo.baselines.plan import token_budgets
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.run.random_state import seed_random
 from flowzoo.baselines.run.retention import CheckpointRetention
+from flowzoo.baselines.settings.early import with_prompts
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
 from flowzoo.baselines.settings.sft import SftConfig
@@ -66,9 +67,9 @@ class SupervisedTrainer:
         """
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config
-        settings = config.run_settings()
-        self.workflow = make_training_workflow(settings)
+        settings = replace(config.run_settings(), examples=config.examples or 0)
+        self.workflow, settings = with_prompts(settings)
+        self.config = config = replace(config, prompts=settings.prompts, examples=settings.examples)
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
         names = sorted(set(self.policies.values()))

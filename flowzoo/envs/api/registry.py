@@ -133,6 +133,7 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
     Raises:
         UsageError: an option that neither the workflow nor the task has.
     """
+    from flowzoo.envs.episode.examples import with_examples
     from flowzoo.envs.tasks import make_task
     from flowzoo.envs.workflow import Workflow
 
@@ -155,6 +156,7 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
         )
     task = found.default_task if task is None else task
     own = {field.name for field in fields(found)} - {"task"}
+    count = options.pop("examples") if isinstance(options.get("examples"), int) else 0
     mine = {name: options.pop(name) for name in list(options) if name in own}
     try:
         made = make_task(task, **options)
@@ -165,7 +167,7 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
             ) from error
         raise
     try:
-        return found(task=made, **mine)
+        return with_examples(found(task=made, **mine), count)
     except FlowzooError:
         raise
     except Exception as error:

@@ -27,6 +27,7 @@ from flowzoo.envs.script import (
     Truth,
 )
 from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.wording import framed
 from flowzoo.envs.workflow import MOST_CALLS, Workflow
 from flowzoo.errors import UsageError, unknown
 
@@ -205,7 +206,7 @@ class ScriptRun:
             raise self._endless("made", len(self.turns), "calls")
         self._unasked = 0
         opened: list[Turn] = []
-        known, counts = self.workflow.agents, self._counts
+        known, counts, frames = self.workflow.agents, self._counts, self.workflow.frames
         call, phase, logged = len(self.turns), self.phases, len(self.log)
         for slot, ask in enumerate(asks):
             agent = ask.agent
@@ -217,6 +218,8 @@ class ScriptRun:
                     f"content, both str; got {ask.messages!r:.200}"
                 )
             turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
+            if frames and (frame := frames.get(known[agent][0])):
+                turn.messages = framed(turn.messages, frame)
             counts[agent] = turn.turn + 1
             opened.append(turn)
         if len(opened) > 1 and len({turn.agent for turn in opened}) < len(opened):

@@ -110,6 +110,19 @@ class Task(ABC):
             UsageError: unknown split, or an index outside it.
         """
 
+    def example(self, number: int) -> Problem:
+        """Problem `number` for worked examples: one that is neither trained on nor evaluated.
+
+        Raises:
+            UsageError: there are none, as where problems are the rows of a file.
+        """
+        if self.size("pretrain") is not None:
+            raise UsageError(
+                f"task {self.name!r} on a file has no problems for worked examples: leave out "
+                "examples, or give them as chats by role."
+            )
+        return self.problem(number, "pretrain")
+
     @abstractmethod
     def prompt(self, problem: Problem) -> str:
         """The question as a solver sees it, with how to write the answer."""

@@ -46,7 +46,7 @@ from typing import ClassVar, Literal
 from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import boxed_choice
+from flowzoo.envs.text import boxed_choice, without_box
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, check_choice
 
@@ -121,6 +121,16 @@ class EvalOpt(Workflow):
         "Write the program again. Put the code in a ```python block.",
         "improve_history": "Answer the problem again. Put the final answer in \\boxed{}.",
         "improve_history/code": "Write the program again. Put the code in a ```python block.",
+    }
+    full_prompts: ClassVar[Mapping[str, str]] = {
+        "evaluate": "{problem}\n\nAnswer:\n{attempt}\n\nIs this answer right? Do not solve the "
+        "problem. Reply \\boxed{{Correct}} or \\boxed{{Incorrect}}, and if it is wrong say in one "
+        "sentence where.",
+        "evaluate/code": "{problem}\n\nProgram:\n{attempt}\n\nIs this program right? Do not write "
+        "it again. Reply \\boxed{{Correct}} or \\boxed{{Incorrect}}, and if it is wrong say in one "
+        "sentence where.",
+        "improve": "Review:\n{critique}\n\nSolve the problem again, step by step. Put the final "
+        "answer in \\boxed{{}}.",
     }
 
     max_rounds: int | None = None
@@ -230,6 +240,15 @@ class EvalOpt(Workflow):
         ]
         remark = f"{wrong[0]} is wrong." if wrong else "The answer is wrong."
         return f"{remark} \\boxed{{Incorrect}}"
+
+    def example(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random
+    ) -> str:
+        """The evaluator's verdict first: after a remark, small models solve the problem."""
+        reply = self.expert(role, messages, problem, rng, True)
+        if role == "generator" or (verdict := read_verdict(reply)) is None:
+            return reply
+        return "\\boxed{Correct}" if verdict else f"\\boxed{{Incorrect}} {without_box(reply)}"
 
     def samples(self) -> tuple[str, ...]:
         """Solutions and verdicts."""

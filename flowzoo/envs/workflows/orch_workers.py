@@ -100,6 +100,13 @@ class OrchWorkers(Workflow):
         "synthesize/code": "{prompt}\n\n{solutions}\n\nWrite the final program.",
         "solution": "{title}:\n{text}",
     }
+    full_prompts: ClassVar[Mapping[str, str]] = {
+        "strategy": "Use this strategy: {part}\n\n{prompt}",
+        "synthesize": "{prompt}\n\n{solutions}\n\nCompare the solutions and solve the problem. Put "
+        "the final answer in \\boxed{{}}.",
+        "synthesize/code": "{prompt}\n\n{solutions}\n\nCompare the programs and write the final "
+        "one in a ```python block.",
+    }
 
     max_workers: int = 3
     """Most strategies that are used, and number of worker agents."""

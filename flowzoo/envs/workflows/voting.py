@@ -85,6 +85,12 @@ class Voting(Workflow):
         "Which program is right? Put its number in \\boxed{{}}.",
         "candidate": "Candidate {number}:\n{text}",
     }
+    full_prompts: ClassVar[Mapping[str, str]] = {
+        "ballot": "{problem}\n\n{candidates}\n\nWhich candidate is right? Do not solve the problem "
+        "again. Reply with one candidate and nothing else: \\boxed{{Candidate NUMBER}}.",
+        "ballot/code": "{problem}\n\n{candidates}\n\nWhich program is right? Do not write it "
+        "again. Reply with one candidate and nothing else: \\boxed{{Candidate NUMBER}}.",
+    }
 
     n_votes: int = 3
     """Generators asked in parallel."""
@@ -151,13 +157,26 @@ class Voting(Workflow):
         """Generators solve; the aggregator works the problem out and picks a candidate."""
         if role != "aggregator":
             return self.task.solve(problem, rng, right)
+        fitting = self._candidates(messages, problem, right)
+        number = fitting[0] if right else rng.choice(fitting)
+        return f"{without_box(self.task.solve(problem, rng, right))} \\boxed{{{number}}}".lstrip()
+
+    def example(
+        self, role: str, messages: list[Message], problem: Problem, rng: random.Random
+    ) -> str:
+        """The aggregator's choice alone: after a solution, small models box its result."""
+        if role != "aggregator":
+            return self.task.solve(problem, rng, True)
+        # In words, too: bare numbers are continued as a series, 1, 3, 4.
+        return f"\\boxed{{Candidate {rng.choice(self._candidates(messages, problem, True))}}}"
+
+    def _candidates(self, messages: list[Message], problem: Problem, right: bool) -> list[int]:
+        """The numbers of the candidates that are right, or wrong; 1 if there are none."""
         ballot = messages[-1]["content"].rpartition("\n\n")[0]  # without the question, and its box
         parts = re.split(r"(?m)^Candidate [0-9]+:\n", ballot)[1 : self.n_votes + 1]
         answers = [self.task.answer(part) for part in parts]
         grades = self.task.grade_batch([problem] * len(answers), answers)
-        fitting = [i for i, grade in enumerate(grades) if (grade.score >= 1.0) == right]
-        number = (fitting[0] if right else rng.choice(fitting)) + 1 if fitting else 1
-        return f"{without_box(self.task.solve(problem, rng, right))} \\boxed{{{number}}}".lstrip()
+        return [i for i, grade in enumerate(grades, 1) if (grade.score >= 1.0) == right] or [1]
 
     def samples(self) -> tuple[str, ...]:
         """Solutions and ballots."""

@@ -279,7 +279,7 @@ def test_an_environment_is_played_before_it_is_trained_in(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["play", "--env", f"{__file__}:make", "--policy", "pocket:math", "--max-tokens", "8"]
-    assert main([*words, "--prompts"]) == 0
+    assert main([*words, "--chats"]) == 0
     shown = capsys.readouterr().out
     assert "digits_v0/validation/0/0" in shown
     assert "return/second_0" in shown

@@ -254,9 +254,14 @@ class CodeTask(DataTask[CodeRow]):
         rng = key_rng("task", self.name, level, split, self.seed, index, number)
         return draw(level, rng, self.family)
 
+    def example(self, number: int) -> Problem:
+        """A generated problem of the split `pretrain`, also where the task's own are in a file."""
+        task = self if self.data is None else CodeTask(level="1-2", seed=self.seed)
+        return task.problem(number, "pretrain")
+
     def prompt(self, problem: Problem) -> str:
         """The statement with its public tests, and how to write the answer."""
-        return f"{problem.text}\n{INSTRUCTION}"
+        return f"{problem.text}\n{self.instruction}"
 
     def answer(self, text: str) -> str | None:
         """The last ```python block, else the last block without a label, or None."""

@@ -25,6 +25,7 @@ from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask, check_either
 from flowzoo.envs.tasks.math.files import MathLayout, MathRow, math_rows
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
+from flowzoo.envs.tasks.math.worked import WORKED
 from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import check_choice
@@ -143,9 +144,17 @@ class MathTask(DataTask[MathRow]):
     def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
         return key_rng("task", self.name, level, split, self.seed, index, draw)
 
+    def example(self, number: int) -> Problem:
+        """A generated problem of the split `pretrain`; for files one of `worked`."""
+        if self.data is None:
+            return self.problem(number, "pretrain")
+        text, gold, solution = WORKED[number % len(WORKED)]
+        meta = {"source": "worked", "solution": solution}
+        return Problem(self.name, "pretrain", self.seed, number, text, gold, meta)
+
     def prompt(self, problem: Problem) -> str:
         """The statement and how to write the answer."""
-        return f"{problem.text}\n{INSTRUCTION}"
+        return f"{problem.text}\n{self.instruction}"
 
     def answer(self, text: str) -> str | None:
         """Content of the last balanced box, or None."""

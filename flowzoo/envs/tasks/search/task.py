@@ -195,7 +195,7 @@ class SearchTask(DataTask[QuestionRow]):
 
     def prompt(self, problem: Problem) -> str:
         """The question and how to write the answer."""
-        return f"{problem.text}\n{INSTRUCTION}"
+        return f"{problem.text}\n{self.instruction}"
 
     def answer(self, text: str) -> str | None:
         """Content of the last `<answer>` tag outside thoughts and queries, or None."""

@@ -1,0 +1,100 @@
+"""Which prompt texts a model is given where nobody says: those that it can follow.
+
+The short texts are those that the pocket models were made on. Any other model gets the full ones
+with worked examples; one that a run of flowzoo has trained, those of its run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.agents.gguf import is_gguf
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+
+EXAMPLES = 3
+"""Worked examples for a model that does not know the workflow."""
+LEAST_CONTEXT = 2048
+"""Tokens; a model with fewer has no room for examples."""
+_LEVELS = 6
+"""Folders above a model's own in which its run is looked for."""
+_WITHOUT_MODEL = ("pocket", "scripted", "human")
+
+
+class PromptStyle(NamedTuple):
+    """Settings `texts` and `examples` of a workflow."""
+
+    texts: str
+    examples: int
+
+
+SHORT, FULL = PromptStyle("short", 0), PromptStyle("full", EXAMPLES)
+
+
+def usual_style(sources: Iterable[str]) -> PromptStyle:
+    """The prompts for models, or policies, that play together.
+
+    Args:
+        sources: models as in the setting `model`, or policies as `make_policy` takes them.
+
+    Pocket models read only the short texts, and so do all that play beside one. Otherwise the
+    first model decides.
+    """
+    styles = [_style(source) for source in sources]
+    return SHORT if not styles or SHORT in styles else styles[0]
+
+
+def make_styled(
+    make: Callable[..., Workflow], settings: Mapping[str, Any], sources: Iterable[str]
+) -> tuple[Workflow, PromptStyle]:
+    """`make(**settings)`, with the usual prompts for `sources` where the settings name none.
+
+    A task that has no worked examples goes without; where the settings ask for them, that is an
+    error. Also returns the style that was taken.
+    """
+    style, given = usual_style(sources), dict(settings)
+    given.setdefault("texts", style.texts)
+    if style.examples and "examples" not in given:
+        with contextlib.suppress(UsageError):
+            workflow = make(**given, examples=style.examples)
+            return workflow, PromptStyle(given["texts"], style.examples)
+    return make(**given), PromptStyle(given["texts"], given.get("examples", 0))
+
+
+def _style(source: str) -> PromptStyle:
+    kind, _, rest = source.partition(":")
+    if kind in _WITHOUT_MODEL:
+        return SHORT
+    path = Path(rest.partition("@http")[0] if kind in ("hf", "vllm") else source)
+    if kind == "openai" or is_gguf(path) or not path.is_dir():
+        return FULL
+    settings = _settings_of_run(path)
+    if settings is not None:
+        return PromptStyle(settings.get("prompts") or "short", settings.get("examples") or 0)
+    return SHORT if _context(path) < LEAST_CONTEXT else FULL
+
+
+def _settings_of_run(folder: Path) -> dict[str, Any] | None:
+    """The settings of the run that wrote a model's folder: of an export, or within a run."""
+    above = [folder / "flowzoo.json"]
+    above += [one / "run.json" for one in list(folder.resolve().parents)[:_LEVELS]]
+    for file in above:
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            settings = record.get("settings", record.get("config"))
+            if isinstance(settings, dict):
+                return settings
+    return None
+
+
+def _context(folder: Path) -> float:
+    """Most tokens of prompt and reply, as a model's config.json says; infinite if it does not."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return float(config.get("text_config", config)["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return float("inf")

@@ -1,0 +1,85 @@
+"""`flowzoo prompts`: a workflow's prompt texts as a file to change, or the chats that roles see."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from tyro import conf
+
+from flowzoo.commands.problems import ProblemOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of `flowzoo prompts`; what it does stands in `flowzoo.commands.line`."""
+
+    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
+    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
+    problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
+        default_factory=ProblemOptions
+    )
+    chats: bool = False
+    """Print the first chat of every role on one problem, as its model gets it, instead of the
+    texts. The other roles are played by the workflow's experts."""
+
+
+def run(options: Options) -> int:
+    """Print texts or chats; the exit status is 0."""
+    from flowzoo.commands.problems import build_workflow
+
+    workflow = build_workflow(options.workflow, options.problems)
+    if options.chats:
+        print_chats(workflow, options.problems.which_split())
+    else:
+        print(texts_file(workflow), end="")
+    return 0
+
+
+def texts_file(workflow: Any) -> str:
+    """The texts as a TOML file that `--prompts` takes."""
+    lines = [f"# {workflow.name} on task {workflow.task.name}; --prompts FILE takes this file."]
+    if workflow.task.instruction:
+        lines += ["", f"instruction = {quoted(workflow.task.instruction)}"]
+    lines += ["", "[prompts]"]
+    lines += [f"{json.dumps(name)} = {quoted(text)}" for name, text in workflow.prompts.items()]
+    lines += ["", "[system]"]
+    system = dict(workflow.system)
+    for role in workflow.role_counts():
+        mark = "" if role in system else "# "
+        lines.append(f"{mark}{role} = {quoted(system.get(role, 'You are …'))}")
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """A text as a TOML string; one of several lines as a block of them."""
+    if "\n" not in text or "'''" in text:
+        return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"'''\n{text}'''"
+
+
+def print_chats(workflow: Any, split: str) -> None:
+    """Print the first chat of every role in an episode of the experts."""
+    from rich.console import Console
+
+    from flowzoo.envs.episode.effects import resolve
+    from flowzoo.envs.episode.episode import Episode
+
+    console = Console(highlight=False)
+    problem = workflow.task.problem(0, split)
+    episode, respond = Episode(workflow, problem), workflow.responder(problem)
+    shown = set[str]()
+    while not episode.done:
+        if episode.effects:
+            episode.resolve(resolve(workflow.task, episode.pending_effects))
+            continue
+        for turn in episode.waiting:
+            role = workflow.agents[turn.agent][0]
+            if role not in shown:
+                shown.add(role)
+                console.rule(role, align="left")
+                for message in turn.observe():
+                    console.print(f"[bold]{message['role']}[/bold]")
+                    console.print(message["content"] + "\n", markup=False, soft_wrap=True)
+            episode.reply(turn.agent, respond(role, turn.observe()))

@@ -1,0 +1,111 @@
+"""Worked examples: exchanges of the workflow's own experts, shown to a role before its own chat.
+
+Small language models copy the form of an example where they do not follow the sentence that asks
+for it: docs/real_models.md has the figures. An example is an exchange of a role in an episode
+in which that role does its job rightly there, and everybody else half of the time: evaluators see
+right and wrong answers, aggregators ballots of both, and who is asked again what a second turn is
+like. Its problem is one of `Task.example`, which is never evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.script import Message
+from flowzoo.envs.settings import check_whole
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_rng
+
+EPISODES = 30
+"""Most episodes that are played to find the examples of a role."""
+SKILL = 0.5
+"""Chance that the other roles are right, in the first episode."""
+
+
+class WorkedExample(NamedTuple):
+    """A role's exchange on one problem."""
+
+    messages: tuple[Message, ...]
+    """The chat, with the reply at its end."""
+    value: object
+    """What the reply was read as."""
+
+
+def with_examples(workflow: Workflow, count: int) -> Workflow:
+    """The workflow with `count` worked examples of every role before its chats.
+
+    Raises:
+        UsageError: the task has no problems for examples, or a role has fewer replies of its
+            expert that can be read.
+    """
+    check_whole("examples", count, 0)
+    if not count:
+        return workflow
+    plain = replace(workflow, system=())
+    chats: dict[str, tuple[Message, ...]] = {}
+    for role in workflow.role_counts():
+        found = list[WorkedExample]()
+        for number in range(EPISODES):
+            example = _play(plain, role, number)
+            found += [] if example is None else [example]
+            # They should say different things: a choice that never changes would be copied.
+            if len({repr(example.value) for example in found}) >= count:
+                break
+        chosen = _varied(found, count)
+        if len(chosen) < count:
+            raise UsageError(
+                f"examples={count}: only {len(chosen)} different examples of {role} that can be "
+                f"read were found in {EPISODES} episodes of the workflow's experts: give "
+                f"examples={len(chosen)}"
+            )
+        chats[role] = tuple(message for example in chosen for message in example.messages)
+    return replace(workflow, examples=chats)
+
+
+def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
+    """An exchange of `role`, its first in even episodes and its second in odd ones."""
+    problem = workflow.task.example(number)
+    episode = Episode(workflow, problem)
+    rng = key_rng("example", workflow.name, role, number)
+    wanted = number % 2
+    while not episode.done:
+        if episode.effects:
+            episode.resolve(resolve(workflow.task, episode.pending_effects))
+            continue
+        for turn in episode.waiting:
+            asked = workflow.agents[turn.agent][0]
+            if asked == role and turn.turn == wanted:
+                reply = workflow.example(role, turn.observe(), problem, rng)
+            else:
+                # More and more are right, for roles whose job depends on others.
+                right = rng.random() < SKILL + (1 - SKILL) * number / EPISODES
+                reply = workflow.expert(asked, turn.observe(), problem, rng, right)
+            episode.reply(turn.agent, reply)
+    for turn in episode.turns:
+        asked = workflow.agents[turn.agent][0]
+        if asked == role and turn.turn == wanted and turn.reply is not None:
+            fits = turn.reply.strict is not None and episode.truths.get(turn.call, 1.0) > 0
+            chat = (*turn.observe(), _reply(turn.said))
+            return WorkedExample(chat, turn.reply.strict) if fits else None
+    return None
+
+
+def _reply(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _varied(found: list[WorkedExample], count: int) -> list[WorkedExample]:
+    """`count` of different prompts: first those whose replies say different things."""
+    chosen: list[WorkedExample] = []
+    for fresh in (True, False):
+        for example in found:
+            asked = example.messages[:-1]
+            if len(chosen) == count or any(asked == one.messages[:-1] for one in chosen):
+                continue
+            if not (fresh and any(example.value == one.value for one in chosen)):
+                chosen.append(example)
+    return chosen

@@ -1,0 +1,162 @@
+"""Prompt texts and system messages in words of the user's: from Python, or from a TOML file.
+
+`flowzoo prompts WORKFLOW` prints such a file, with the names of all texts.
+"""
+
+from __future__ import annotations
+
+import string
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.envs.script import Message
+from flowzoo.errors import UsageError, unknown
+
+INSTRUCTION = "instruction"
+"""Name of the text by which the task says how an answer is written."""
+Texts = tuple[tuple[str, str], ...]
+"""Name -> text, sorted, as a value that can be hashed."""
+
+
+class Wording(NamedTuple):
+    """Texts that replace a workflow's own, and system messages by role."""
+
+    prompts: Texts = ()
+    system: Texts = ()
+
+
+def read_wording(path: str | Path) -> Wording:
+    """The texts of a TOML file: tables `prompts` and `system`, and the key `instruction`.
+
+    Raises:
+        UsageError: no such file, no TOML, another table, or a value that is no text.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            tables: dict[str, Any] = tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"prompts {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"prompts {path} is no TOML file: {error}") from error
+    for name in tables:
+        if name not in ("prompts", "system", INSTRUCTION):
+            raise unknown(f"table of {path}", name, ["prompts", "system", INSTRUCTION])
+    prompts = tables.get("prompts", {})
+    if INSTRUCTION in tables:
+        prompts = {**prompts, INSTRUCTION: tables[INSTRUCTION]}
+    return Wording(
+        plain_texts(f"prompts of {path}", prompts),
+        plain_texts(f"system of {path}", tables.get("system", {})),
+    )
+
+
+def plain_texts(setting: str, given: Any) -> Texts:
+    """Texts by name, from a mapping, pairs, or words NAME=TEXT.
+
+    Raises:
+        UsageError: something else, or a name that comes twice.
+    """
+    pairs = given.items() if isinstance(given, Mapping) else given
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise UsageError(f"{setting}: expected texts by name, got {given!r:.80}.")
+    texts: dict[str, str] = {}
+    for pair in pairs:
+        name, text = pair.split("=", 1) if isinstance(pair, str) and "=" in pair else _two(pair)
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise UsageError(f"{setting}: expected NAME=TEXT or a text by name, got {pair!r:.80}.")
+        if name in texts:
+            raise UsageError(f"{setting} gives {name!r} twice.")
+        texts[name] = text
+    return tuple(sorted(texts.items()))
+
+
+def _two(pair: Any) -> tuple[Any, Any]:
+    """A pair, or two values that are no texts."""
+    return tuple(pair) if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
+
+
+def replaced(setting: str, own: Mapping[str, str], texts: Texts) -> dict[str, str]:
+    """The workflow's texts `own`, with those of `texts` in their place.
+
+    A text is filled in by `str.format` if the one that it replaces is: placeholders may be left
+    out, and literal braces are doubled.
+
+    Raises:
+        UsageError: an unknown name, an unknown placeholder, or braces that do not match.
+    """
+    merged = dict(own)
+    for name, text in texts:
+        if name not in own:
+            raise unknown(f"{setting} of this workflow", name, own)
+        allowed = placeholders(own[name])
+        if allowed:
+            _check_placeholders(f"{setting} {name}", text, allowed)
+        merged[name] = text
+    return merged
+
+
+def placeholders(text: str) -> set[str]:
+    """The names that `str.format` fills in; empty for a text that is used as it stands."""
+    try:
+        fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+    except ValueError:
+        return set()
+    return fields if all(field.isidentifier() for field in fields) else set()
+
+
+def _check_placeholders(setting: str, text: str, allowed: set[str]) -> None:
+    known = ", ".join(f"{{{name}}}" for name in sorted(allowed))
+    rule = f"placeholders are {known}, and literal braces are doubled: \\boxed{{{{}}}}"
+    try:
+        fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+    except ValueError as error:
+        raise UsageError(f"{setting}: {error}; {rule}.") from error
+    for field in sorted(fields - allowed):
+        raise UsageError(f"{setting} has the placeholder {{{field}}}; {rule}.")
+
+
+class PromptFrame(NamedTuple):
+    """What a role is shown before its own chat."""
+
+    system: str = ""
+    examples: tuple[Message, ...] = ()
+    """Worked examples, one after the other, each a chat that ends with the reply."""
+
+
+def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Chats of examples by role, as a value that can be hashed.
+
+    Raises:
+        UsageError: no chats by role, or a chat that does not end with a reply.
+    """
+    if isinstance(given, int):
+        raise UsageError(
+            f"examples={given}: a number is for env(), make_workflow() and --options; a workflow's "
+            "class takes chats by role, which flowzoo.envs.with_examples makes."
+        )
+    pairs = given.items() if isinstance(given, Mapping) else given
+    roles: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+    for role, chat in pairs:
+        turns = tuple((one["role"], one["content"]) if isinstance(one, Mapping) else tuple(one)
+                      for one in chat)  # fmt: skip
+        if turns and turns[-1][0] != "assistant":
+            raise UsageError(f"examples of {role}: a chat must end with the assistant's reply.")
+        if any(sender == "system" for sender, _ in turns):
+            raise UsageError(f"examples of {role}: system messages are given by `system`.")
+        roles.append((role, turns))
+    return tuple(sorted(roles))
+
+
+def framed(messages: list[Message], frame: PromptFrame) -> list[Message]:
+    """A chat with a system message and worked examples before it.
+
+    The chat's own system message, if it has one, follows the frame's in one message.
+    """
+    system, rest = frame.system, messages
+    if messages and messages[0]["role"] == "system":
+        own, rest = messages[0]["content"], messages[1:]
+        system = f"{system}\n\n{own}" if system else own
+    head: list[Message] = [{"role": "system", "content": system}] if system else []
+    return [*head, *(message.copy() for message in frame.examples), *rest]

@@ -1,0 +1,99 @@
+"""Texts and system messages in words of the user's, and the chats that come of them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from flowzoo.envs import WORKFLOWS, Episode, Workflow, make_workflow
+from flowzoo.envs.wording import placeholders, read_wording
+from flowzoo.errors import UsageError
+
+NEAR = {"ballot": "{candidates}\n\nWhich? \\boxed{{NUMBER}}"}
+
+
+def first_chat(workflow: Workflow) -> list[dict[str, str]]:
+    return Episode(workflow, workflow.task.problem(0)).asks[0].observe()
+
+
+def test_texts_are_taken_and_named_in_records() -> None:
+    plain = make_workflow("voting")
+    changed = make_workflow("voting", texts=NEAR)
+    assert changed.prompts["ballot"] == NEAR["ballot"]
+    assert changed.prompts["candidate"] == plain.prompts["candidate"]
+    assert type(plain).prompts["ballot"] != NEAR["ballot"], "the class is as it was"
+    assert plain.prompts_id != changed.prompts_id
+    assert plain.spec_digest != changed.spec_digest
+    assert "prompts" in changed.functions
+    assert not plain.functions
+    again = pickle.loads(pickle.dumps(changed))
+    assert again == changed
+    assert again.prompts_id == changed.prompts_id
+
+
+def test_the_instruction_is_the_tasks() -> None:
+    workflow = make_workflow("voting", texts={"instruction": "Box it."})
+    assert first_chat(workflow)[0]["content"].endswith("\nBox it.")
+    assert make_workflow("voting").task.instruction != "Box it."
+    with pytest.raises(UsageError, match="no one instruction"):
+        make_workflow("writing_pair", texts={"instruction": "Be brief."})
+
+
+def test_system_messages_go_to_their_role() -> None:
+    workflow = make_workflow("voting", system=("generator=You are careful.",))
+    first, second = first_chat(workflow)
+    assert first == {"role": "system", "content": "You are careful."}
+    assert second["role"] == "user"
+    assert workflow.prompts_id != make_workflow("voting").prompts_id
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"texts": {"balot": "x"}}, "unknown text of this workflow 'balot'"),
+        ({"texts": {"ballot": "{problem} {worker}"}}, r"the placeholder \{worker\}"),
+        ({"texts": {"ballot": "\\boxed{}"}}, r"literal braces are doubled"),
+        ({"texts": {"ballot": "{problem"}}, "literal braces are doubled"),
+        ({"texts": {"ballot": 3}}, "expected NAME=TEXT"),
+        ({"texts": 3}, "expected texts by name"),
+        ({"system": ("worker=Hi",)}, "unknown role of a system message"),
+        ({"system": ("worker",)}, "expected NAME=TEXT"),
+        ({"system": ("generator=a", "generator=b")}, "twice"),
+        ({"texts": "/no/file.toml"}, "No such file"),
+        ({"examples": {"generator": [{"role": "user", "content": "2+2"}]}}, "end with"),
+        ({"examples": {"generator": [{"role": "system", "content": "2+2"}]}}, "end with"),
+    ],
+)
+def test_mistakes_are_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_workflow("voting", **options)
+
+
+def test_a_file_gives_all_three(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.toml"
+    file.write_text(
+        "instruction = 'Box it: \\boxed{}.'\n[prompts]\n"
+        "\"ballot/code\" = '{problem} {candidates}'\n"
+        "[system]\naggregator = 'Judge.'\n"
+    )
+    workflow = make_workflow("voting", texts=str(file), system=("generator=Solve.",))
+    assert workflow.task.instruction == "Box it: \\boxed{}."
+    assert dict(workflow.system) == {"aggregator": "Judge.", "generator": "Solve."}
+    file.write_text("[systems]\ngenerator = 'x'\n")
+    with pytest.raises(UsageError, match="unknown table"):
+        read_wording(file)
+    file.write_text("instruction = \n")
+    with pytest.raises(UsageError, match="no TOML file"):
+        read_wording(file)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_every_text_can_replace_itself_and_full_texts_fit(name: str) -> None:
+    kind = type(make_workflow(name))
+    again = make_workflow(name, texts=dict(kind.prompts))
+    assert again.prompts == kind.prompts
+    for purpose, text in kind.full_prompts.items():
+        assert placeholders(text) <= placeholders(kind.prompts[purpose])
+    make_workflow(name, texts="full")
