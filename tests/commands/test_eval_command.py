@@ -48,6 +48,25 @@ def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(
     assert "leave out --samples" in capsys.readouterr().err
 
 
+def test_replies_that_nobody_reads_are_told_of_beside_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "single", "--n", "8", "--max-tokens", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    cut, unread = [line for line in capsys.readouterr().out.splitlines() if "warning:" in line]
+    assert cut.startswith("warning: generator: all 8 replies ran into the length limit of 2 tokens")
+    assert unread.startswith("warning: generator: none of 8 replies could be read (strict), e.g. ")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [one["cause"] for one in summary["alarms"]] == [
+        "truncation/generator",
+        "unread/generator",
+    ]
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["alarms"] == summary["alarms"]
+    assert main(["eval", "single", "--n", "8"]) == 0
+    assert "warning:" not in capsys.readouterr().out
+
+
 def test_tokens_are_matched_with_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
