@@ -117,7 +117,7 @@ def measure(
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
     from flowzoo.agents.evaluation.protocol import protocol_of
-    from flowzoo.commands.shared import episode_progress
+    from flowzoo.commands.progress.shown import episode_progress
 
     seed = options.problems.seed
 
