@@ -125,7 +125,8 @@ class SftConfig(ModelSettings):
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
     checkpoint_every: int = 0
-    """Steps between checkpoints, besides those after every epoch; 0: no others."""
+    """Steps between checkpoints, besides those after every epoch and every two minutes; 0: no
+    others."""
     keep_last: int = 2
     """Newest checkpoints that stay."""
     out: str = ""
