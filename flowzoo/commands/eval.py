@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +57,7 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.policies import check_roster, open_roster, with_budget
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
     from flowzoo.commands.shared import check_count, check_folder
 
@@ -72,6 +72,7 @@ def run(options: Options) -> int:
     workflow = build_played("eval", options.workflow, options.env, options.problems)
     split = options.problems.which_split()
     check_roster(workflow, options.policies)
+    options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
     if workflow.functions:
@@ -97,6 +98,16 @@ def run(options: Options) -> int:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
+
+
+def earlier(options: Options) -> dict[str, Any]:
+    """The policies of the evaluation that the command continues, as its settings."""
+    from flowzoo.agents.evaluation.folder import is_evaluation
+
+    if options.out is None or not is_evaluation(options.out):
+        return {}
+    record = json.loads((options.out / "run.json").read_text(encoding="utf-8"))
+    return record["settings"].get("policies", {})
 
 
 def kept_episodes(store: Any, wanted: int) -> str:

@@ -189,8 +189,8 @@ def tell_start(trainer: Trainer) -> None:
     for note in trainer.notes:
         print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.plan.by_model:
-        chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
-        print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
+        line = defaults_line(trainer.plan.by_model, trainer.plan.sources)
+        print(line, file=sys.stderr, flush=True)
     state, root = trainer.state, trainer.run.root
     if state.finished:
         more = (
@@ -206,6 +206,14 @@ def tell_start(trainer: Trainer) -> None:
     aside = None if isinstance(trainer.run, RunFollower) else trainer.run.aside.folder
     if aside is not None:
         print(f"what was measured after it is kept in {aside}", flush=True)
+
+
+def defaults_line(values: Mapping[str, float], sources: Mapping[str, str]) -> str:
+    """Settings that nobody gave, with what they follow from: `lr 2e-05 (from the model)`."""
+    told: dict[str, list[str]] = {}
+    for name, value in values.items():
+        told.setdefault(sources[name], []).append(f"{name} {value:g}")
+    return ", ".join(f"{', '.join(mine)} (from {source})" for source, mine in told.items())
 
 
 def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:

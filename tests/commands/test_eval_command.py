@@ -67,6 +67,28 @@ def test_replies_that_nobody_reads_are_told_of_beside_the_table(
     assert "warning:" not in capsys.readouterr().out
 
 
+def test_a_real_model_has_the_replies_that_the_task_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="models are read by flowzoo[train]")
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from flowzoo.agents.pocket import pocket_path
+
+    torch.manual_seed(0)
+    shape = AutoConfig.from_pretrained(pocket_path(), hidden_size=512, intermediate_size=3072)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(tmp_path / "model")
+    words = ["eval", "single", "--policy", f"hf:{tmp_path / 'model'}", "--n", "1"]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "max_tokens 128 (from the task)" in capsys.readouterr().err
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["settings"]["policies"]["max_tokens"] == 128
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "from the task" not in capsys.readouterr().err
+
+
 def test_tokens_are_matched_with_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

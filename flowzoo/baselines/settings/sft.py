@@ -79,8 +79,8 @@ class SftConfig(ModelSettings):
     batch: int = 32
     """Replies in an optimiser step of a policy."""
     lr: float | None = None
-    """Peak learning rate (AdamW); None: 1e-3 for models of less than ten million parameters, 2e-4
-    for adapters, else 1e-5."""
+    """Peak learning rate (AdamW); None: 1e-3 for models of less than ten million parameters and
+    adapters on less than 400 million, 2e-4 for other adapters, else 1e-5."""
     min_lr: float = 0.0
     """Where the schedules linear and cosine end."""
     schedule: LrSchedule = "cosine"

@@ -73,7 +73,7 @@ class SupervisedTrainer:
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
         names = sorted(set(self.policies.values()))
-        settings = settle(settings, names).config
+        settings = settle(settings, names, task.reply_tokens).config
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
         self.problems = (
