@@ -83,6 +83,8 @@ class RunPlan:
     """The settings, with what they leave to the models filled in."""
     by_model: Mapping[str, float]
     """What was filled in just now; nothing in a run that is continued."""
+    sources: Mapping[str, str]
+    """What each of these follows from."""
     workflow: Workflow
     algorithm: Algorithm
     samples: int
@@ -121,10 +123,18 @@ class RunPlan:
         return Roster.from_map(self.policies, policies, self.budgets.roles)
 
 
-def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> RunPlan:
+def resolve(
+    config: TrainConfig,
+    before: Mapping[str, Any] | None = None,
+    *,
+    reply_tokens: int | None = None,
+) -> RunPlan:
     """Find out what the settings of a run come to, without loading a model's weights.
 
-    `before` holds the settings of the run that is continued, if one is.
+    Args:
+        config: the settings.
+        before: those of the run that is continued, if one is.
+        reply_tokens: takes the place of what the task says that replies take.
 
     Raises:
         UsageError: names, choices or numbers that the run would refuse.
@@ -137,7 +147,8 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
     policies = policy_map(config.policy_words, roles)
-    config, by_model = settle(config, sorted(set(policies.values())), before)
+    tokens = reply_tokens or workflow.task.reply_tokens
+    config, by_model, sources = settle(config, sorted(set(policies.values())), tokens, before)
     budgets = token_budgets(config, roles)
     hooks = load_hooks(config)
     played = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
@@ -154,6 +165,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     return RunPlan(
         config,
         by_model,
+        sources,
         workflow,
         algorithm,
         samples,

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.baselines.assemble import learner_notes
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
-from flowzoo.baselines.diagnostics.silence import silences
+from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.hooks import StepControl
 from flowzoo.baselines.learner.loss import NonFiniteError
@@ -120,7 +121,7 @@ class Trainer:
         self.run.log(row)
         self.board.add(row)
         self.state.history.append(row)
-        self._warn()
+        self._tell(silences(self.state.history, vars(config)))
         listed = step in config.eval_at
         if step == 0 or self.state.finished or listed or step % config.checkpoint_every == 0:
             self.save(step, row.get("eval/reward/mean"))
@@ -147,6 +148,9 @@ class Trainer:
             scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
         row |= scores | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
+        if step == 1:
+            taught = float((advantages.values != 0).mean())
+            self._tell(start_alarms(row, vars(config), replies_of(played), taught))
         if config.refill:
             row |= gathered.counts
         works: dict[str, Callable[[], MetricRow]] = {}
@@ -227,7 +231,11 @@ class Trainer:
         self.batches.settle()
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
-        return evaluation_metrics(records)
+        row = evaluation_metrics(records)
+        if step == 0:
+            replies = replies_of(call for record in records for call in record.calls)
+            self._tell(start_alarms(row, vars(self.config), replies, 1.0))
+        return row
 
     def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""
@@ -262,9 +270,9 @@ class Trainer:
         """End the engines, close the files, let others have the directory; `train` does it."""
         self._parts.close()
 
-    def _warn(self) -> None:
-        """Say at once why nothing is learnt; every cause once in a process."""
-        for one in silences(self.state.history, vars(self.config)) if self.backend.writes else ():
+    def _tell(self, causes: Iterable[Silence | Alarm]) -> None:
+        """Say why nothing is learnt; every cause once in a process."""
+        for one in causes if self.backend.writes else ():
             if one.cause not in self._told:
                 self._told.add(one.cause)
                 logger.warning(one.text)

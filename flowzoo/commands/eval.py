@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro import conf
 
@@ -15,6 +15,9 @@ from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowzoo.agents.evaluation.alarms import Remedies
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.policies import check_roster, open_roster, with_budget
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
     from flowzoo.commands.shared import check_count, check_folder
 
@@ -71,6 +74,7 @@ def run(options: Options) -> int:
     )
     split = options.problems.which_split()
     check_roster(workflow, options.policies)
+    options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
     if workflow.functions:
@@ -90,10 +94,22 @@ def run(options: Options) -> int:
         title = f"{workflow.name} on {workflow.task.name}, split {split}"
         print_tables(summary, f"{title}; below a rate its 95 % interval")
         print(protocol_line(summary["protocol"]))
+        for one in summary["alarms"]:
+            print(f"warning: {one['text']}")
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
+
+
+def earlier(options: Options) -> dict[str, Any]:
+    """The policies of the evaluation that the command continues, as its settings."""
+    from flowzoo.agents.evaluation.folder import is_evaluation
+
+    if options.out is None or not is_evaluation(options.out):
+        return {}
+    record = json.loads((options.out / "run.json").read_text(encoding="utf-8"))
+    return record["settings"].get("policies", {})
 
 
 def kept_episodes(store: Any, wanted: int) -> str:
@@ -110,10 +126,11 @@ def measure(
     options: Options, workflow: Any, roster: Any, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
+    from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
     from flowzoo.agents.evaluation.protocol import protocol_of
-    from flowzoo.commands.shared import episode_progress
+    from flowzoo.commands.progress.shown import episode_progress
 
     seed = options.problems.seed
 
@@ -128,7 +145,9 @@ def measure(
 
     samples = options.samples if options.like is None else votes(options, play)
     records, summary, protocol = play(samples)
-    whole = {**summary, "protocol": protocol}
+    remedies = remedies_of(options)
+    alarms = [one._asdict() for one in episode_alarms(records, remedies)]
+    whole = {**summary, "protocol": protocol, "alarms": alarms}
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
@@ -138,6 +157,20 @@ def measure(
     if store is not None:
         store.close(whole)
     return whole
+
+
+def remedies_of(options: Options) -> Remedies:
+    """What can be changed in the command line, and the warm start that is meant for its model."""
+    from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
+
+    problems, policies = options.problems, options.policies
+    models = [
+        spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
+    ]
+    model = models[0] if len(policies.policy) == len(models) == 1 else ""
+    workflow = "" if options.env else options.workflow or ""
+    command = warm_start_command(workflow, problems.task, problems.options, model)
+    return Remedies(policies.lengths, problems.options, command)
 
 
 def votes(options: Options, play: Any) -> int:

@@ -45,7 +45,8 @@ def run(options: Options) -> int:
     from flowzoo.baselines.problems.difficulty import measure, within
     from flowzoo.commands.policies import check_roster, open_roster
     from flowzoo.commands.problems import build_workflow, chosen_problems, grading_of
-    from flowzoo.commands.shared import check_count, check_folder, episode_progress
+    from flowzoo.commands.progress.shown import episode_progress
+    from flowzoo.commands.shared import check_count, check_folder
 
     within([], options.low, options.high)
     check_count("n", options.n)

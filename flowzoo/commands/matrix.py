@@ -68,7 +68,7 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
     quiet_transformers()
     from flowzoo.baselines.matrix.run import control_jobs, execute, training_jobs
     from flowzoo.baselines.report.matrix_table import tables
-    from flowzoo.commands.matrix_progress import live_table, plan_text
+    from flowzoo.commands.progress.matrix import live_table, plan_text
 
     if options.restart:
         move_aside(matrix, out, options)

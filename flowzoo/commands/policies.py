@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowzoo.agents.specs import EngineName
@@ -36,8 +38,10 @@ class PolicyOptions:
     """Sampled from the smallest set of tokens whose probability reaches this; 1 keeps all."""
     top_k: int = 0
     """Sampled from this many most likely tokens; 0 keeps all."""
-    max_tokens: int = 256
-    """Most tokens in one reply, in roles that `lengths` says nothing else about."""
+    max_tokens: int | None = None
+    """Most tokens in one reply, in roles that `lengths` says nothing else about. Default: what the
+    task takes (128 to 1024) and the model allows, 4096 where it thinks; 256 for pocket models and
+    policies without a model."""
     lengths: tuple[str, ...] = ()
     """Token budgets of single roles, as ROLE=PROMPT/REPLY, e.g. aggregator=4096/512 or
     aggregator=/512. A prompt over its budget is shortened: quotes first, the problem last."""
@@ -91,6 +95,8 @@ def split_policies(words: Sequence[str], roles: Iterable[str]) -> dict[str, str]
 
 _WITHOUT_MODEL = ("scripted", "openai", "human")
 """Policies that need no library of models."""
+_FEW_TOKENS = 256
+"""Reply budget of policies without a model, and of models of the pocket's kind."""
 
 
 def check_roster(workflow: Any, policies: PolicyOptions) -> None:
@@ -112,13 +118,56 @@ def check_roster(workflow: Any, policies: PolicyOptions) -> None:
         )
     roles = workflow.role_counts()
     by_role = policies.by_role(roles)
-    _, longest = with_default(read_lengths(policies.lengths, roles), roles, policies.max_tokens)
+    reply = _FEW_TOKENS if policies.max_tokens is None else policies.max_tokens
+    _, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
     Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     read_thinking(policies.thinking, by_role)
     for spec in by_role.values():
         check_spec(spec, workflow.task.name)
     expert = ScriptedPolicy(workflow)
     Roster(dict.fromkeys(by_role, expert)).check(roles)
+
+
+def with_budget(
+    workflow: Any, policies: PolicyOptions, before: Mapping[str, Any] | None = None
+) -> PolicyOptions:
+    """The options with a reply budget; one that follows from task and models is told of.
+
+    Args:
+        workflow: what is played.
+        policies: the options, which `check_roster` has seen.
+        before: those of the evaluation that is continued, which keeps its own.
+
+    Raises:
+        UsageError: no model is found under a name.
+    """
+    from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.traits import ModelTraits, reply_budget, traits_of
+
+    if policies.max_tokens is not None:
+        return policies
+    if before and before.get("max_tokens"):
+        return replace(policies, max_tokens=before["max_tokens"])
+    by_role = policies.by_role(workflow.role_counts())
+    switches = read_thinking(policies.thinking, by_role)
+    models: list[ModelTraits] = []
+    for spec in by_role.values():
+        kind, _, rest = spec.partition(":")
+        if kind in ("scripted", "human", "pocket"):
+            models.append(ModelTraits())
+        elif kind == "openai" or "@http" in rest or policies.engine == "openai":
+            models.append(ModelTraits(math.inf))  # what a server has loaded is not known here
+        else:
+            quiet_transformers()
+            models.append(traits_of(rest))
+    task = workflow.task.reply_tokens
+    if any(math.isinf(model.weights) for model in models):
+        task = max(task, _FEW_TOKENS)  # a server may count thoughts, too
+    budget = reply_budget(models, [switches[role] for role in by_role], task, _FEW_TOKENS)
+    if any(model.weights for model in models):
+        line = f"max_tokens {budget.tokens} (from {budget.source})"
+        print(line, file=sys.stderr, flush=True)
+    return replace(policies, max_tokens=budget.tokens)
 
 
 @contextmanager
@@ -149,9 +198,9 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     by_role = policies.by_role(roles)
     if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
         quiet_transformers()
-    lengths, longest = with_default(
-        read_lengths(policies.lengths, roles), roles, policies.max_tokens
-    )
+    reply = with_budget(workflow, policies).max_tokens
+    assert reply is not None
+    lengths, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
     sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     switches = read_thinking(policies.thinking, by_role)
     wanted = {role: (by_role[role], switches[role]) for role in by_role}

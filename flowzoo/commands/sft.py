@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro import conf
 
 from flowzoo.baselines.settings.sft import SftConfig
+from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import own_name, quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
@@ -66,7 +66,8 @@ def run(options: Options) -> int:
         trainer = open_trainer(options)
         if trainer.step >= 0:
             print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
-        with step_progress(trainer.steps, trainer.step) as on_step:
+        steps, done = trainer.steps, trainer.step
+        with step_progress(steps, done, step_note, evaluation_line) as on_step:
             summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
@@ -190,25 +191,18 @@ def overfitted(summary: Mapping[str, Any]) -> str:
     )
 
 
-@contextmanager
-def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A progress bar on stderr; only evaluations stay on screen, as lines of their own."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def step_note(row: Mapping[str, Any]) -> str:
+    """What is said of the newest step: the loss of every policy."""
+    start = "learn/loss/"
+    losses = [f"{value:.3f}" for name, value in sorted(row.items()) if name.startswith(start)]
+    return f"loss {', '.join(losses)}" if losses else ""
 
-    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=20))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("training", total=steps, completed=max(0, done))
 
-        def on_step(row: Mapping[str, Any]) -> None:
-            progress.update(bar, completed=row["step"])
-            said = []
-            if "eval/loss/mean" in row:
-                said.append(f"held-out loss {row['eval/loss/mean']:.3f}")
-            if "eval/reward/mean" in row:
-                said.append(f"accuracy {100 * row['eval/reward/mean']:.1f} %")
-            if said:
-                told = f"step {row['step']:4d}  {', '.join(said)}"
-                progress.console.print(told, highlight=False)
-
-        yield on_step
+def evaluation_line(row: Mapping[str, Any]) -> str:
+    """The line of what was measured after a step; nothing where nothing was."""
+    said = []
+    if "eval/loss/mean" in row:
+        said.append(f"held-out loss {row['eval/loss/mean']:.3f}")
+    if "eval/reward/mean" in row:
+        said.append(f"accuracy {100 * row['eval/reward/mean']:.1f} %")
+    return f"step {row['step']:4d}  {', '.join(said)}" if said else ""

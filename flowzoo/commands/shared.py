@@ -1,4 +1,4 @@
-"""Checks, progress and the own name, which several commands share."""
+"""Checks and the own name, which several commands share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from flowzoo.agents.evaluation.folder import refuse_evaluation
 from flowzoo.envs.settings import check_whole
@@ -74,45 +70,6 @@ def check_run(folder: Path) -> None:
         hint = f"; {', '.join(map(str, near))} are some" if near else ""
         raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
     refuse_evaluation(folder, "name the directory of one")
-
-
-@contextmanager
-def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
-    """A progress bar on stderr; yields what to call with every finished episode.
-
-    A script that runs on without a yield is told of.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from flowzoo.envs.episode.watchdog import watched
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    score = count = 0.0
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    with watched(partial(progress.print, soft_wrap=True, markup=False, highlight=False)), progress:
-        bar = progress.add_task(label, total=total, note="")
-
-        def advance(record: Any) -> None:
-            nonlocal score, count
-            score, count = score + record.score, count + 1
-            progress.update(bar, advance=1, note=f"accuracy {100 * score / count:.1f} %")
-
-        yield advance
 
 
 def own_name() -> str:

@@ -9,10 +9,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +18,7 @@ from tyro import conf
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config, named_file
+from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import own_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.errors import UsageError
@@ -81,7 +80,8 @@ def run(options: Options) -> int:
             import_trainer()
         trainer = open_trainer(options)
         tell_start(trainer)
-        with step_progress(steps, trainer.state.step) as on_step:
+        done = trainer.state.step
+        with step_progress(steps, done, step_note, evaluation_line) as on_step:
             summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
@@ -189,8 +189,8 @@ def tell_start(trainer: Trainer) -> None:
     for note in trainer.notes:
         print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.plan.by_model:
-        chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
-        print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
+        line = defaults_line(trainer.plan.by_model, trainer.plan.sources)
+        print(line, file=sys.stderr, flush=True)
     state, root = trainer.state, trainer.run.root
     if state.finished:
         more = (
@@ -206,6 +206,14 @@ def tell_start(trainer: Trainer) -> None:
     aside = None if isinstance(trainer.run, RunFollower) else trainer.run.aside.folder
     if aside is not None:
         print(f"what was measured after it is kept in {aside}", flush=True)
+
+
+def defaults_line(values: Mapping[str, float], sources: Mapping[str, str]) -> str:
+    """Settings that nobody gave, with what they follow from: `lr 2e-05 (from the model)`."""
+    told: dict[str, list[str]] = {}
+    for name, value in values.items():
+        told.setdefault(sources[name], []).append(f"{name} {value:g}")
+    return ", ".join(f"{', '.join(mine)} (from {source})" for source, mine in told.items())
 
 
 def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:
@@ -286,64 +294,14 @@ def _with_interval(value: Sequence[float | None]) -> str:
 
 
 def step_note(row: Mapping[str, Any]) -> str:
-    """What the progress bar says of the newest step."""
+    """What is said of the newest step."""
     if "reward/mean" not in row:
         return ""
     return f"reward {row['reward/mean']:.2f}, {row['perf/tok_s']:,.0f} tok/s"
 
 
-def times_note(taken: float | None, left: float | None) -> str:
-    """Minutes and seconds of both; nothing of what is not known or over."""
-    minutes, seconds = divmod(int(taken or 0), 60)
-    said = f"{minutes}:{seconds:02d}"
-    if left:
-        minutes, seconds = divmod(int(left), 60)
-        said += f", {minutes}:{seconds:02d} left"
-    return said
-
-
-@contextmanager
-def step_progress(steps: int, done: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A progress bar on stderr; only evaluations stay on screen, as lines of their own."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-    )
-    from rich.text import Text
-
-    from flowzoo.envs.episode.watchdog import watched
-
-    class Times(ProgressColumn):
-        """The time that was taken and, before the end, what is likely to be left."""
-
-        max_refresh = 0.5
-
-        def render(self, task: Task) -> Text:
-            return Text(times_note(task.finished_time or task.elapsed, task.time_remaining))
-
-    columns = (
-        TextColumn("step"),
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[note]}"),
-        Times(),
-    )
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    with watched(partial(progress.print, soft_wrap=True, markup=False, highlight=False)), progress:
-        note = "evaluating the start" if done < 0 else ""
-        bar = progress.add_task("training", total=steps, completed=max(0, done), note=note)
-
-        def on_step(row: Mapping[str, Any]) -> None:
-            progress.update(bar, completed=row["step"], note=step_note(row))
-            if "eval/reward/mean" in row:
-                accuracy = 100 * row["eval/reward/mean"]
-                progress.console.print(
-                    f"step {row['step']:4d}  held-out accuracy {accuracy:.1f} %", highlight=False
-                )
-
-        yield on_step
+def evaluation_line(row: Mapping[str, Any]) -> str:
+    """The line of an evaluation; nothing of a step without one."""
+    if "eval/reward/mean" not in row:
+        return ""
+    return f"step {row['step']:4d}  held-out accuracy {100 * row['eval/reward/mean']:.1f} %"

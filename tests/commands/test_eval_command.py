@@ -48,6 +48,47 @@ def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(
     assert "leave out --samples" in capsys.readouterr().err
 
 
+def test_replies_that_nobody_reads_are_told_of_beside_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "single", "--n", "8", "--max-tokens", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    cut, unread = [line for line in capsys.readouterr().out.splitlines() if "warning:" in line]
+    assert cut.startswith("warning: generator: all 8 replies ran into the length limit of 2 tokens")
+    assert unread.startswith("warning: generator: none of 8 replies could be read (strict), e.g. ")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [one["cause"] for one in summary["alarms"]] == [
+        "truncation/generator",
+        "unread/generator",
+    ]
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["alarms"] == summary["alarms"]
+    assert main(["eval", "single", "--n", "8"]) == 0
+    assert "warning:" not in capsys.readouterr().out
+
+
+def test_a_real_model_has_the_replies_that_the_task_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="models are read by flowzoo[train]")
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from flowzoo.agents.pocket import pocket_path
+
+    torch.manual_seed(0)
+    shape = AutoConfig.from_pretrained(pocket_path(), hidden_size=512, intermediate_size=3072)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(tmp_path / "model")
+    words = ["eval", "single", "--policy", f"hf:{tmp_path / 'model'}", "--n", "1"]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "max_tokens 128 (from the task)" in capsys.readouterr().err
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["settings"]["policies"]["max_tokens"] == 128
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "from the task" not in capsys.readouterr().err
+
+
 def test_tokens_are_matched_with_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,27 +1,41 @@
 """Whether a run learns nothing, and what to change: read off its metrics while it trains.
 
-Four causes, each a pure function of the rows of metrics, so that a resumed run finds what it would
+Five causes, each a pure function of the rows of metrics, so that a resumed run finds what it would
 have found and a report finds it again:
 
 * `nothing`: a step in which no row had a part in a gradient.
-* `truncation/ROLE`: more than `MANY` of a role's replies at the length limit, `STEPS` steps in a
+* `truncation/ROLE`: more than `CUT` of a role's replies at the length limit, `STEPS` steps in a
   row.
 * `reward`: no group whose rewards differ, `STEPS` steps in a row.
 * `role/ROLE`: a role without a row that carries an advantage into the loss, `STEPS` steps in a row
   in which other roles had some.
+* `unread/ROLE`: hardly a reply of the role that could be read.
+
+The evaluation of step 0 and step 1 are also judged alone, by `flowzoo.agents.evaluation.alarms`:
+`start_alarms` does so before the first update, with the replies at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flowzoo.agents.evaluation.alarms import (
+    CUT,
+    LOW,
+    Alarm,
+    Remedies,
+    RoleReplies,
+    group_alarm,
+    other_problems,
+    own_budget,
+    reply_alarms,
+    warm_start_command,
+)
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 
 STEPS = 3
 """Steps in a row that make a cause of what may happen in a single one."""
-MANY = 0.3
-"""Share of truncated replies above which a role is warned of."""
 
 Row = Mapping[str, Any]
 
@@ -40,15 +54,66 @@ class Silence(NamedTuple):
 def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
     """What holds after the last of `rows`, which are the metrics of a run so far.
 
-    `settings` are those of `run.json`. Nothing holds after an evaluation alone.
+    `settings` are those of `run.json`. Nothing holds after an evaluation alone, but that of step 0.
     """
-    if not rows or not _trained(rows[-1]):
+    if not rows:
         return []
-    last = [row for row in rows[-STEPS:] if _trained(row)]
-    found = [_nothing(last[-1], settings)]
-    if len(last) == STEPS:
-        found += [_reward(last, settings), *_truncation(last, settings), *_roles(last, settings)]
-    return [one for one in found if one is not None]
+    step = rows[-1]["step"]
+    found: list[Silence | None] = []
+    if step <= 1:
+        prefix = "" if step else "eval/"
+        taught = max(_signals(rows[-1]).values(), default=1.0)
+        alarms = start_alarms(rows[-1], settings, _role_replies(rows[-1], prefix), taught)
+        # Whether nothing was trained is known by now, and told below.
+        found += [Silence(one.cause, step, one.text) for one in alarms if one.cause != "nothing"]
+    if _trained(rows[-1]):
+        last = [row for row in rows[-STEPS:] if _trained(row)]
+        found.append(_nothing(last[-1], settings))
+        if len(last) == STEPS:
+            found += [_reward(last, settings)]
+            found += [*_truncation(last, settings), *_roles(last, settings)]
+    return list({one.cause: one for one in found if one is not None}.values())
+
+
+def start_alarms(
+    row: Row, settings: Mapping[str, Any], replies: Iterable[RoleReplies], taught: float
+) -> list[Alarm]:
+    """The alarms of the evaluation of step 0, or of the rollouts of step 1.
+
+    Groups are told of where few rows are `taught`, and the replies do not explain it.
+
+    Args:
+        row: metrics, as far as they are known.
+        settings: those of `run.json`.
+        replies: of every role.
+        taught: share of the rows whose advantage is not 0.
+    """
+    warm_start = ""
+    if not settings.get("env"):
+        workflow, model = settings["workflow"], settings["model"]
+        warm_start = warm_start_command(workflow, settings.get("task"), settings["options"], model)
+    remedies = Remedies(settings["lengths"], settings["options"], warm_start)
+    found = reply_alarms(replies, remedies)
+    if found or taught >= LOW:
+        return found
+    score = row.get("reward/mean", 0.0)
+    alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
+    flat = group_alarm(row.get("group/count", 0), alike, score, _easier(settings, score))
+    return [flat] if flat else []
+
+
+def _role_replies(row: Row, prefix: str) -> list[RoleReplies]:
+    """The replies of every role, as far as a row of metrics knows them."""
+    start = f"{prefix}strict/"
+    return [
+        RoleReplies(
+            role,
+            int(row.get(f"{prefix}calls/{role}", 0)),
+            row[f"{start}{role}"],
+            row.get(f"{prefix}truncated/{role}", 0.0),
+        )
+        for role in (name.removeprefix(start) for name in row if name.startswith(start))
+    ]
 
 
 def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -105,7 +170,7 @@ def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silenc
     start = "truncated/"
     for role in (name.removeprefix(start) for name in rows[-1] if name.startswith(start)):
         shares = [row.get(f"{start}{role}", 0.0) for row in rows]
-        if min(shares) > MANY:
+        if min(shares) > CUT:
             fate = {
                 "mask": " and were left out of the loss",
                 "penalise": " and were penalised",
@@ -166,21 +231,21 @@ def _sum(row: Row, start: str) -> float:
 
 def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
     """What lets replies end by themselves."""
-    own = [word for word in settings["lengths"] if word.startswith(f"{role}=") and "/" in word]
-    limit = f"--lengths (now {own[0]})" if own else f"--max-tokens (now {settings['max_tokens']})"
+    own = own_budget(role or "", settings["lengths"])
+    limit = f"--lengths (now {own})" if own else f"--max-tokens (now {settings['max_tokens']})"
     taught = settings["truncated"] in ("penalise", "shape")
     short = "" if taught else ", or teach brevity: --truncated penalise"
     return f"raise {limit}; if the model thinks, --thinking off{short}"
 
 
-def _easier(settings: Mapping[str, Any]) -> str:
-    """What makes rewards differ."""
+def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
+    """What makes rewards differ, where their mean is `score`."""
     algorithm = ALGORITHMS.get(settings["algorithm"])
     name = "candidates" if algorithm and algorithm.sampling != "episodes" else "samples"
     now = "" if settings[name] is None else f" (now {settings[name]})"
     return (
         f"take more --{name}{now} or --problems (now {settings['problems']}), or problems that are "
-        "solved sometimes: an easier level (--options level=1) or `flowzoo filter` and --difficulty"
+        f"solved sometimes: {other_problems(score)} or `flowzoo filter` and --difficulty"
     )
 
 

@@ -27,6 +27,7 @@ SILENCE_TITLES = {
     "truncation": "Replies were cut off while training",
     "reward": "Rewards did not differ",
     "role": "A role learnt nothing",
+    "unread": "Replies could not be read",
 }
 """By the kind of the cause, see `flowzoo.baselines.diagnostics.silence`."""
 USUAL = asdict(TrainConfig())

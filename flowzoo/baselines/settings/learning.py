@@ -74,8 +74,8 @@ class OptimiserOptions:
 
     lr: float | None = None
     """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
-    than 10 million weights, 2e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with
-    `lora_rank` ten times as much, at most 2e-4. Printed at the start."""
+    than 10 million weights, 5e-5 below 100 million, 2e-5 below 400 million, else 1e-6; with
+    `lora_rank` 2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
     min_lr: float = 0.0
     """Where the schedules linear and cosine end."""
     warmup: int = 2

@@ -7,12 +7,12 @@ models of billions of weights take. The numbers, and where they come from:
 * Learning rate of all weights: 1e-6 from 400 million weights on, which is what DAPO (arXiv
   2503.14476), Dr. MAS (2602.08847) and AT-GRPO (2510.11062) train models of 0.6 to 32 billion
   weights with, and TRL's default for GRPO; 2e-4 below 10 million, at which the pocket models were
-  tried. The steps between the two are ours.
-* Of an adapter ten times as much: "LoRA without regret" (Schulman et al. 2025) found that ratio
-  across models and tasks, reinforcement learning included.
-* Reply budget: what the model's generation config says (`max_new_tokens`), else 1024 tokens, or
-  4096 where the model thinks, as in AT-GRPO and Dr. MAS; half of the context at most, so that
-  prompts have the other half.
+  tried. The steps between the two are ours: 3e-5 did a model of 135 million no harm.
+* Of an adapter, which takes at least ten times as much ("LoRA without regret", Schulman et al.
+  2025): 1e-5 from a billion weights on (TRL's reproduction of that paper with SmolLM3-3B), 5e-5
+  below (TRL's example for Qwen3-0.6B; SkyRL's for Qwen2.5-0.5B on GSM8K has 3e-5). Below 400
+  million the numbers are ours, and never above 2e-4.
+* Reply budget: by the task, bounded by the model; see `flowzoo.agents.traits`.
 * Sampling: temperature 1 and nothing cut off, whatever the generation config recommends, since the
   ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
   loss one of the distribution that was cut, its temperature, top_p and top_k are taken.
@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowzoo.agents.chat.thinking import read_thinking, thinks_unasked
-from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.traits import TINY, ModelTraits, reply_budget, traits_of
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError
@@ -37,26 +36,16 @@ BY_MODEL = ("lr", "max_tokens", "temperature", "top_p", "top_k")
 PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 """Sampling from the model's own distribution."""
 
-_TINY = 10e6
-"""Weights below which a model counts as one of the pocket's kind."""
-_RATES = ((_TINY, 2e-4), (100e6, 2e-5), (400e6, 5e-6), (math.inf, 1e-6))
-"""Learning rates of models of fewer weights than the first number."""
-_ADAPTER, _HIGHEST = 10, 2e-4
-_TOKENS, _THOUGHT_TOKENS, _TINY_TOKENS = 1024, 4096, 64
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTraits:
-    """What of a model its settings follow from."""
-
-    weights: float = 0.0
-    """Their number."""
-    context: float = math.inf
-    """Most tokens of prompt and reply."""
-    thinks: bool = False
-    """Unless it is told otherwise."""
-    generation: Mapping[str, Any] = field(default_factory=dict)
-    """Its generation config, as far as that says something."""
+_RATES = (
+    (TINY, 2e-4, 2e-4),
+    (100e6, 5e-5, 2e-4),
+    (400e6, 2e-5, 1e-4),
+    (1e9, 1e-6, 5e-5),
+    (math.inf, 1e-6, 1e-5),
+)
+"""Learning rates of models of fewer weights than the first number: all weights, an adapter."""
+_HIGHEST = 2e-4
+_TINY_TOKENS = 64
 
 
 class Settled(NamedTuple):
@@ -64,10 +53,15 @@ class Settled(NamedTuple):
 
     config: TrainConfig
     by_model: dict[str, float]
+    sources: dict[str, str]
+    """What each of these follows from."""
 
 
 def settle(
-    config: TrainConfig, names: Sequence[str], before: Mapping[str, Any] | None = None
+    config: TrainConfig,
+    names: Sequence[str],
+    reply_tokens: int,
+    before: Mapping[str, Any] | None = None,
 ) -> Settled:
     """Fill what `config` leaves to the models.
 
@@ -78,6 +72,7 @@ def settle(
     Args:
         config: the settings.
         names: of the policies.
+        reply_tokens: what a reply to the task's problems takes.
         before: the settings of the run that is continued, which keeps its own.
 
     Raises:
@@ -97,77 +92,33 @@ def settle(
         config = replace(config, **plain)
         left, sampling = [name for name in left if name not in PLAIN], []
     if not left:
-        return Settled(config, {})
+        return Settled(config, {}, {})
     models = per_policy(config.models, names, "models")
     switches = read_thinking(config.thinking, names)
     traits = {name: traits_of(models.get(name, config.model)) for name in names}
     trained = [name for name in names if name not in config.frozen]
     found: dict[str, float] = {}
+    sources = dict.fromkeys(left, "the model")
     if "lr" in left:
-        found["lr"] = min(
-            (learning_rate(traits[name], adapter=config.lora_rank > 0) for name in trained),
-            default=_HIGHEST,
-        )
+        adapter = config.lora_rank > 0
+        rates = (learning_rate(traits[name], adapter=adapter) for name in trained)
+        found["lr"] = min(rates, default=_HIGHEST)
+        sources["lr"] = "the model; an adapter" if adapter else "the model"
     if "max_tokens" in left:
-        found["max_tokens"] = reply_budget(list(traits.values()), list(switches.values()))
+        budget = reply_budget(
+            list(traits.values()), list(switches.values()), reply_tokens, _TINY_TOKENS
+        )
+        found["max_tokens"], sources["max_tokens"] = budget
     for name in sampling:
         found[name] = _agreed(name, traits)
     values: dict[str, Any] = {**found}
-    return Settled(replace(config, **values), found)
+    return Settled(replace(config, **values), found, sources)
 
 
 def learning_rate(model: ModelTraits, *, adapter: bool) -> float:
     """The peak learning rate of a model, or of an adapter on it."""
-    rate = next(rate for below, rate in _RATES if model.weights < below)
-    return min(_ADAPTER * rate, _HIGHEST) if adapter else rate
-
-
-def reply_budget(models: Sequence[ModelTraits], switches: Sequence[bool | None]) -> int:
-    """Most tokens of a reply; `switches` say of each model whether it was told to think."""
-    wanted: list[int] = []
-    for model, switch in zip(models, switches, strict=True):
-        thinks = model.thinks if switch is None else switch
-        usual = _THOUGHT_TOKENS if thinks else _TOKENS
-        usual = _TINY_TOKENS if model.weights < _TINY else usual
-        wanted.append(int(model.generation.get("max_new_tokens") or usual))
-    half = min(model.context for model in models) // 2
-    return max(1, int(min(max(wanted), half)))
-
-
-def traits_of(source: str) -> ModelTraits:
-    """What is known of a model by its configuration and tokenizer; `pocket…` is known anyway.
-
-    Args:
-        source: as in the settings `model` and `models`.
-
-    Raises:
-        UsageError: no model is found there.
-    """
-    if source.partition(":")[0] == "pocket":
-        return ModelTraits()
-    import torch  # late, as is transformers: a run whose settings say it all needs neither here
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-
-    source = model_source(source)
-    tell_hub(source)
-    try:
-        made = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        with torch.device("meta"):  # shapes alone
-            model = AutoModelForCausalLM.from_config(made, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot load a model from {source!r}, whose settings are to be found by its "
-            f"configuration; expected a folder with config.json and tokenizer files, or a model id "
-            f"of the hub: {error}"
-        ) from error
-    try:
-        generation = GenerationConfig.from_pretrained(source).to_diff_dict()
-    except OSError:  # many models have none
-        generation = {}
-    context = getattr(made.get_text_config(), "max_position_embeddings", None)
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    return ModelTraits(weights, context or math.inf, thinks_unasked(tokenizer), generation)
+    whole, small = next(rates for below, *rates in _RATES if model.weights < below)
+    return small if adapter else whole
 
 
 def _agreed(name: str, models: Mapping[str, ModelTraits]) -> float:

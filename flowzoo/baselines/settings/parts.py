@@ -178,9 +178,10 @@ class SamplingOptions:
     """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
     with a `correction` that of the model's generation config."""
     max_tokens: int | None = None
-    """Most tokens in one reply. None: by the model: 64 for the pocket models and others of less
-    than 10 million weights, else 1024, or 4096 where it thinks, or what its generation config says;
-    never more than half of its context. Printed at the start."""
+    """Most tokens in one reply. None: 64 for the pocket models and others of less than 10 million
+    weights, 4096 for models that think, else what the task takes (generated mathematics 128 to 256,
+    GSM8K and functions 512, MATH and contests 1024); never more than the generation config says or
+    half of the context. Printed at the start."""
     max_prompt: int = 0
     """Most tokens in one prompt, beyond which what is quoted in it is shortened (the problem stays)
     and counted; 0: what the model's context holds."""

@@ -87,8 +87,8 @@ class SftConfig(ModelSettings):
     batch: int = 32
     """Replies in an optimiser step of a policy."""
     lr: float | None = None
-    """Peak learning rate (AdamW); None: 1e-3 for models of less than ten million parameters, 2e-4
-    for adapters, else 1e-5."""
+    """Peak learning rate (AdamW); None: 1e-3 for models of less than ten million parameters and
+    adapters on less than 400 million, 2e-4 for other adapters, else 1e-5."""
     min_lr: float = 0.0
     """Where the schedules linear and cosine end."""
     schedule: LrSchedule = "cosine"
@@ -133,7 +133,8 @@ class SftConfig(ModelSettings):
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
     checkpoint_every: int = 0
-    """Steps between checkpoints, besides those after every epoch; 0: no others."""
+    """Steps between checkpoints, besides those after every epoch and every two minutes; 0: no
+    others."""
     keep_last: int = 2
     """Newest checkpoints that stay."""
     out: str = ""

@@ -6,7 +6,7 @@ from most trainers: the loss of a step is the mean over the reply tokens of the 
 it is cut into micro-batches, and every policy goes through its own replies: one with fewer is done
 earlier. Held-out losses and the accuracy of the workflow are measured before the first step and
 after every epoch of the policy with most replies. A run that was stopped goes on from its last
-checkpoint with the same numbers.
+checkpoint, which is minutes old (`flowzoo.baselines.run.save_clock`), with the same numbers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.run.random_state import seed_random
 from flowzoo.baselines.run.retention import CheckpointRetention
+from flowzoo.baselines.run.save_clock import SaveClock
 from flowzoo.baselines.settings.early import with_prompts
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import policy_map
@@ -73,7 +74,7 @@ class SupervisedTrainer:
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
         names = sorted(set(self.policies.values()))
-        settings = settle(settings, names).config
+        settings = settle(settings, names, task.reply_tokens).config
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
         self.problems = (
@@ -97,6 +98,7 @@ class SupervisedTrainer:
         self.learners = make_learners(self.trained, configs)
         self.run = RunDirectory(config, self.workflow.grading(), anew=restart)
         self.step, self.history, self.seconds = -1, list[MetricRow](), 0.0
+        self._save_clock = SaveClock()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
             self._resume()
@@ -171,8 +173,9 @@ class SupervisedTrainer:
         self.board.add(row)
         self.history.append(row)
         every = self.config.checkpoint_every
-        if due or (every and step % every == 0):
-            self.save(step)
+        if due or (every and step % every == 0) or self._save_clock.due:
+            with self._save_clock.saving():
+                self.save(step)
         return row
 
     def iterate(self, step: int) -> MetricRow:

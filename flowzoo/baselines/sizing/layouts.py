@@ -72,7 +72,7 @@ class RunSizes:
         self._asked = config
         with tempfile.TemporaryDirectory() as folder:
             placed = place_run(config, Path(folder))
-            self.plan: RunPlan = resolve(placed.config.settled())
+            self.plan: RunPlan = resolve(placed.config.settled(), reply_tokens=placed.reply_tokens)
             self.config = replace(self.plan.config, model=config.model, models=config.models)
             own = per_policy(config.models, self.plan.names, "models")
             names = {name: own.get(name, config.model) for name in self.plan.names}

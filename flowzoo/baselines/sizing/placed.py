@@ -13,6 +13,8 @@ from flowzoo.baselines.sizing.source import has_tokenizer, model_folder, with_to
 
 _OF_DATA = ("data", "layout", "columns", "digest", "corpus", "column")
 """Options of tasks that name or describe files of problems."""
+_ON_DATA = 1024
+"""Most tokens that replies to the problems of a file take; see `Task.reply_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class PlacedRun:
     """Model as the settings name it -> its own folder."""
     lent: frozenset[str]
     """Models without a tokenizer of their own here, by which one would know if they think."""
+    reply_tokens: int | None
+    """Of a task on data, which is not read: the most that any needs. None: the task says it."""
 
 
 def place_run(config: TrainConfig, room: Path) -> PlacedRun:
@@ -56,7 +60,8 @@ def place_run(config: TrainConfig, room: Path) -> PlacedRun:
         model=whole[alone.model],
         models=tuple(f"{name}={whole[one]}" for name, one in words.items()),
     )
-    return PlacedRun(placed, folders, frozenset(lent))
+    tokens = None if alone.options == config.options else _ON_DATA
+    return PlacedRun(placed, folders, frozenset(lent), tokens)
 
 
 def without_data(config: TrainConfig) -> TrainConfig:

@@ -86,6 +86,14 @@ class Task(ABC):
     reference_score: ClassVar[float] = 1.0
     """What the reference answers score at least."""
 
+    @property
+    def reply_tokens(self) -> int:
+        """Tokens within which a model that reasons in words solves nearly all problems.
+
+        The default of `--max-tokens` for models larger than the pocket's.
+        """
+        return 512
+
     @abstractmethod
     def size(self, split: str) -> int | None:
         """Number of problems in `split`, or None for an endless generator."""

@@ -158,7 +158,9 @@ class Voting(Workflow):
         if role != "aggregator":
             return self.task.solve(problem, rng, right)
         fitting = self._candidates(messages, problem, right)
-        number = fitting[0] if right else rng.choice(fitting)
+        number = 1
+        if fitting:
+            number = fitting[0] if right else rng.choice(fitting)
         return f"{without_box(self.task.solve(problem, rng, right))} \\boxed{{{number}}}".lstrip()
 
     def example(
@@ -168,15 +170,15 @@ class Voting(Workflow):
         if role != "aggregator":
             return self.task.solve(problem, rng, True)
         # In words, too: bare numbers are continued as a series, 1, 3, 4.
-        return f"\\boxed{{Candidate {rng.choice(self._candidates(messages, problem, True))}}}"
+        return f"\\boxed{{Candidate {rng.choice(self._candidates(messages, problem, True) or [1])}}}"
 
     def _candidates(self, messages: list[Message], problem: Problem, right: bool) -> list[int]:
-        """The numbers of the candidates that are right, or wrong; 1 if there are none."""
+        """The numbers of the candidates that are right, or wrong."""
         ballot = messages[-1]["content"].rpartition("\n\n")[0]  # without the question, and its box
         parts = re.split(r"(?m)^Candidate [0-9]+:\n", ballot)[1 : self.n_votes + 1]
         answers = [self.task.answer(part) for part in parts]
         grades = self.task.grade_batch([problem] * len(answers), answers)
-        return [i for i, grade in enumerate(grades, 1) if (grade.score >= 1.0) == right] or [1]
+        return [i for i, grade in enumerate(grades, 1) if (grade.score >= 1.0) == right]
 
     def samples(self) -> tuple[str, ...]:
         """Solutions and ballots."""

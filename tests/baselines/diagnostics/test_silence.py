@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.baselines.diagnostics.silence import MANY, STEPS, silence_record, silences
+from flowzoo.agents.evaluation.alarms import CUT
+from flowzoo.baselines.diagnostics.silence import STEPS, silence_record, silences
 from flowzoo.baselines.settings.config import TrainConfig
 
 SETTINGS = asdict(TrainConfig(max_tokens=64))
@@ -71,7 +72,7 @@ def test_truncation_is_told_after_three_steps_in_a_row() -> None:
     rows = rows_of(**{"truncated/solver": 0.4})
     assert causes(rows) == ["truncation/solver"]
     assert causes(rows[:-1]) == []
-    assert causes([*rows[:-1], make_row(3, **{"truncated/solver": MANY})]) == []
+    assert causes([*rows[:-1], make_row(3, **{"truncated/solver": CUT})]) == []
     said = text(rows, "truncation/solver")
     assert "40 % or more of the replies of solver" in said
     assert "left out of the loss in steps 1 to 3" in said
@@ -148,3 +149,32 @@ def test_every_cause_is_one_line_and_counted_where_it_held(changes: list[dict[st
     assert all("\n" not in one.text and "--" in one.text for one in held)
     silent = {row["step"] for row in rows if not row["learn/rows_trained/p"]}
     assert {one.step for one in held if one.cause == "nothing"} == silent
+
+
+def test_the_first_evaluation_and_the_first_step_are_judged_alone() -> None:
+    start = {"step": 0, "eval/reward/mean": 0.0, "eval/calls/solver": 24.0,
+             "eval/strict/solver": 0.0, "eval/truncated/solver": 0.5}  # fmt: skip
+    settings = {"workflow": "voting", "options": ("level=1",), "model": "some/model"}
+    assert causes([start], **settings) == ["truncation/solver", "unread/solver"]
+    said = text([start], "unread/solver", **settings)
+    assert said.startswith("solver: none of 24 replies could be read (strict); show worked examp")
+    assert "(flowzoo sft voting --options level=1 --model some/model)" in said
+    assert "flowzoo sft" not in text([start], "unread/solver", **settings, env="x.py:make")
+    assert causes([start | {"step": 5}]) == []
+    first = make_row(1, **{"calls/solver": 24.0, "strict/solver": 0.05})
+    assert causes([first]) == ["unread/solver"]
+    assert causes([first | {"calls/solver": 7.0, "strict/solver": 0.0}]) == []
+
+
+def test_groups_of_the_first_step_without_signal() -> None:
+    few = make_row(1, **{"group/count": 32, "group/zero_variance": 30, "reward/mean": 0.98,
+                         "signal/solver/p": 0.06, "signal/judge/p": 0.06})  # fmt: skip
+    assert causes([few]) == ["reward"]
+    assert causes([few | {"signal/judge/p": 0.9}]) == [], "a baseline of another kind"
+    assert "harder problems" in text([few], "reward")
+    assert causes([few | {"step": 2}]) == []
+    flat = few | {"group/zero_variance": 32, "learn/rows_trained/p": 0.0, "reward/mean": 0.0}
+    assert causes([flat]) == ["nothing"]
+    assert text([flat], "nothing").startswith("step 1 trained nothing")
+    (entry,) = silence_record([flat], SETTINGS)
+    assert entry["steps"] == 1

@@ -30,7 +30,7 @@ from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.run.reading import like_path
 from flowzoo.commands.matrix import Options
 from flowzoo.commands.matrix import run as matrix_command
-from flowzoo.commands.matrix_progress import drawn, plan_text
+from flowzoo.commands.progress.matrix import drawn, plan_text
 from flowzoo.errors import UsageError
 
 CELLS = {"workflow": ["voting"], "sharing": ["shared", "isolated"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,18 +14,15 @@ import pytest
 pytest.importorskip("torch", reason="models are read by flowzoo[train]")
 
 from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.traits import ModelTraits, traits_of
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.model_defaults import (
-    BY_MODEL,
-    ModelTraits,
-    learning_rate,
-    reply_budget,
-    settle,
-    traits_of,
-)
+from flowzoo.baselines.settings.model_defaults import BY_MODEL, learning_rate, settle
+from flowzoo.commands.train import defaults_line
 from flowzoo.errors import UsageError
 
+TASK = 512
+"""What a reply to the problems takes."""
 POCKET = {"lr": 2e-4, "max_tokens": 64, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
 QWEN3 = {  # the shapes of Qwen3-0.6B
     "hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072,
@@ -62,7 +58,7 @@ def folder(tmp_path: Path) -> Callable[..., str]:
 
 
 def chosen(config: TrainConfig) -> dict[str, Any]:
-    return {name: getattr(settle(config, ["shared"]).config, name) for name in BY_MODEL}
+    return {name: getattr(settle(config, ["shared"], TASK).config, name) for name in BY_MODEL}
 
 
 @pytest.mark.parametrize("model", ["pocket", "pocket:xs", "pocket:code-m"])
@@ -70,7 +66,7 @@ def chosen(config: TrainConfig) -> dict[str, Any]:
 def test_the_pocket_models_keep_their_numbers(model: str, rank: int) -> None:
     config = TrainConfig(model=model, lora_rank=rank)
     assert chosen(config) == POCKET
-    assert settle(config, ["shared"]).by_model == {"lr": 2e-4, "max_tokens": 64}
+    assert settle(config, ["shared"], TASK).by_model == {"lr": 2e-4, "max_tokens": 64}
 
 
 def test_a_copy_of_a_pocket_model_has_its_numbers() -> None:
@@ -80,24 +76,36 @@ def test_a_copy_of_a_pocket_model_has_its_numbers() -> None:
 def test_a_real_model_has_others_and_its_weights_are_not_read(folder: Callable[..., str]) -> None:
     model = folder()
     assert traits_of(model).weights == 596_049_920
-    assert chosen(TrainConfig(model=model)) == POCKET | {"lr": 1e-6, "max_tokens": 1024}
+    assert chosen(TrainConfig(model=model)) == POCKET | {"lr": 1e-6, "max_tokens": TASK}
     adapter = chosen(TrainConfig(model=model, lora_rank=16))
-    assert adapter["lr"] == pytest.approx(1e-5)
+    assert adapter["lr"] == 5e-5
 
 
 @pytest.mark.parametrize(
     ("weights", "full", "adapter"),
-    [(1e5, 2e-4, 2e-4), (5e7, 2e-5, 2e-4), (1.35e8, 5e-6, 5e-5), (5e8, 1e-6, 1e-5),
-     (7e10, 1e-6, 1e-5)],
+    [(1e5, 2e-4, 2e-4), (5e7, 5e-5, 2e-4), (1.35e8, 2e-5, 1e-4), (5e8, 1e-6, 5e-5),
+     (4e9, 1e-6, 1e-5), (7e10, 1e-6, 1e-5)],
 )  # fmt: skip
 def test_larger_models_learn_more_slowly_and_adapters_faster(
     weights: float, full: float, adapter: float
 ) -> None:
     assert learning_rate(ModelTraits(weights), adapter=False) == full
-    assert learning_rate(ModelTraits(weights), adapter=True) == pytest.approx(adapter)
+    assert learning_rate(ModelTraits(weights), adapter=True) == adapter
 
 
-@pytest.mark.parametrize(("thinking", "tokens"), [((), 4096), (("on",), 4096), (("off",), 1024)])
+def test_every_default_is_told_with_what_it_follows_from(folder: Callable[..., str]) -> None:
+    def line(**changes: Any) -> str:
+        found = settle(TrainConfig(**changes), ["shared"], TASK)
+        return defaults_line(found.by_model, found.sources)
+
+    assert line() == "lr 0.0002, max_tokens 64 (from the model)"
+    assert line(model=folder(), lora_rank=8) == (
+        "lr 5e-05 (from the model; an adapter), max_tokens 512 (from the task)"
+    )
+    assert line(model=folder(THINKING), lr=1e-3) == "max_tokens 4096 (from the model)"
+
+
+@pytest.mark.parametrize(("thinking", "tokens"), [((), 4096), (("on",), 4096), (("off",), TASK)])
 def test_models_that_think_get_longer_replies(
     folder: Callable[..., str], thinking: tuple[str, ...], tokens: int
 ) -> None:
@@ -109,9 +117,8 @@ def test_a_generation_config_and_the_context_bound_replies(folder: Callable[...,
     assert chosen(TrainConfig(model=said))["max_tokens"] == 300
     short = folder(max_position_embeddings=512)
     assert chosen(TrainConfig(model=short))["max_tokens"] == 256
-    models = [ModelTraits(1e9), ModelTraits(1e9, context=600, thinks=True)]
-    assert reply_budget(models, [None, None]) == 300
-    assert reply_budget([ModelTraits(1e9, math.inf)], [True]) == 4096
+    said = folder(generation={"max_new_tokens": 2048})
+    assert chosen(TrainConfig(model=said))["max_tokens"] == TASK, "a bound, no wish"
 
 
 def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
@@ -119,10 +126,10 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
 ) -> None:
     model = folder(generation={"temperature": 0.6, "top_p": 0.95, "top_k": 20})
     config = TrainConfig(model=model)
-    assert chosen(config) == POCKET | {"lr": 1e-6, "max_tokens": 1024}
+    assert chosen(config) == POCKET | {"lr": 1e-6, "max_tokens": TASK}
     corrected = replace(config, correction="renormalise", top_k=5)
     assert chosen(corrected) == {
-        "lr": 1e-6, "max_tokens": 1024, "temperature": 0.6, "top_p": 0.95, "top_k": 5
+        "lr": 1e-6, "max_tokens": TASK, "temperature": 0.6, "top_p": 0.95, "top_k": 5
     }  # fmt: skip
     assert chosen(TrainConfig(correction="renormalise")) == POCKET
 
@@ -130,29 +137,30 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
 def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None:
     config = TrainConfig(models=(f"b={folder()}",), sharing=("generator=a", "aggregator=b"))
     plan = resolve(config)
-    assert (plan.config.lr, plan.config.max_tokens) == (1e-6, 1024)
-    assert plan.budgets.reply == 1024
+    assert (plan.config.lr, plan.config.max_tokens) == (1e-6, 128), "arithmetic takes few"
+    assert plan.budgets.reply == 128
+    assert plan.sources == {"lr": "the model", "max_tokens": "the task"}
     assert {one.lr for one in plan.learners.values()} == {1e-6}
-    assert settle(replace(config, frozen=("b",)), ["a", "b"]).config.lr == 2e-4
+    assert settle(replace(config, frozen=("b",)), ["a", "b"], TASK).config.lr == 2e-4
     disagree = replace(
         config, correction="renormalise",
         models=(f"a={folder(generation={'top_k': 20})}", f"b={folder(generation={'top_k': 50})}"),
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"differ in `top_k` \(a 20, b 50\): give `top_k`"):
-        settle(disagree, ["a", "b"])
+        settle(disagree, ["a", "b"], TASK)
 
 
 def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
     config = TrainConfig(model="nowhere", lr=3e-5, max_tokens=77)
-    settled = settle(config, ["shared"])
-    assert settled == (replace(config, temperature=1.0, top_p=1.0, top_k=0), {})
+    settled = settle(config, ["shared"], TASK)
+    assert settled == (replace(config, temperature=1.0, top_p=1.0, top_k=0), {}, {})
     with pytest.raises(UsageError, match="cannot load a model from 'nowhere'"):
-        settle(replace(config, lr=None), ["shared"])
+        settle(replace(config, lr=None), ["shared"], TASK)
 
 
 def test_a_run_that_is_continued_keeps_its_own() -> None:
     before = {"lr": 3e-5, "max_tokens": 50, "temperature": 0.7, "top_p": 0.9, "top_k": 4}
-    settled = settle(TrainConfig(model="nowhere"), ["shared"], before)
+    settled = settle(TrainConfig(model="nowhere"), ["shared"], TASK, before)
     assert {name: getattr(settled.config, name) for name in BY_MODEL} == before
     assert settled.by_model == {}
-    assert settle(TrainConfig(lr=1e-2), ["shared"], before).config.lr == 1e-2
+    assert settle(TrainConfig(lr=1e-2), ["shared"], TASK, before).config.lr == 1e-2

@@ -28,6 +28,7 @@ from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.metrics import MetricRow
+from flowzoo.baselines.run import save_clock
 from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.settings.sft import SftConfig, Taught
@@ -171,6 +172,30 @@ def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
     assert models
     for path in models:
         assert (root / path.relative_to(whole)).read_bytes() == path.read_bytes()
+
+
+def test_a_run_that_is_stopped_within_an_epoch_has_what_was_saved_by_the_clock(
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    repeated_rows: Callable[[Path], Any],
+) -> None:
+    monkeypatch.setattr(save_clock, "SAVE_S", 0.0)
+    monkeypatch.setattr(save_clock, "SAVE_SHARE", float("inf"))
+
+    def stop(row: MetricRow) -> None:
+        if row["step"] == 1:
+            raise KeyboardInterrupt
+
+    trainer = SupervisedTrainer(SftConfig(**{**SMALL, "checkpoint_every": 0, "out": str(tmp_path)}))
+    assert trainer.epoch_steps > 1
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(stop)
+    monkeypatch.undo()
+    again = SupervisedTrainer(SftConfig(**{**SMALL, "checkpoint_every": 0, "out": str(tmp_path)}))
+    assert again.step == 1
+    again.train()
+    assert repeated_rows(tmp_path) == repeated_rows(whole)
 
 
 @pytest.mark.full

@@ -46,10 +46,13 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
     )
     with caplog.at_level(logging.WARNING, logger="flowzoo"):
         summary = train(config)
-    (said,) = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
+    cut, said = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
+    assert "of 128 replies ran into the length limit of 64 tokens" in cut
+    assert "try --max-tokens 128" in cut
     assert said.startswith("step 1 trained nothing: 0 of 128 rows, no optimiser step")
     assert "raise --max-tokens (now 64)" in said
-    (record,) = json.loads((tmp_path / "summary.json").read_text())["warnings"]
+    start, record = json.loads((tmp_path / "summary.json").read_text())["warnings"]
+    assert (start["cause"], start["first"]) == ("truncation/generator", 1)
     assert record == {"cause": "nothing", "first": 1, "last": 1, "steps": 1, "text": said}
     print_summary(summary, tmp_path)
     assert f"warning      {said} [so at 1 of 1 steps]" in capsys.readouterr().out
@@ -65,10 +68,38 @@ def test_a_cause_is_told_once_and_by_every_process_that_goes_on(
             train(TrainConfig(**QUICK, model=str(random_model), steps=steps, out=str(tmp_path)))
         return [one.getMessage().split(":")[0] for one in caplog.records if one.name == "flowzoo"]
 
-    assert told(2) == ["step 1 trained nothing"]
+    assert told(2) == ["generator", "step 1 trained nothing"]
     third = told(3)
     assert third[0] == "step 3 trained nothing"
     assert any("ran into the length limit" in one for one in third), "by the history, too"
+
+
+def test_the_start_is_judged_before_anything_is_trained(
+    random_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = QUICK | {"eval_problems": 8, "max_tokens": 2, "steps": 1}
+    trainer = Trainer(TrainConfig(**settings, model=str(random_model), out=str(tmp_path)))
+    heard: list[int] = []
+    update = trainer.update
+    with caplog.at_level(logging.WARNING, logger="flowzoo"):
+        trainer.update = lambda *args: heard.append(len(caplog.records)) or update(*args)  # type: ignore[method-assign]
+        trainer.train()
+    said = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
+    assert heard == [2], "of the evaluation, and each once"
+    assert said[0].startswith("generator: all 8 replies ran into the length limit of 2 tokens")
+    assert said[1].startswith("generator: none of 8 replies could be read")
+
+
+def test_groups_that_agree_are_told_of_before_they_are_trained_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reward = tmp_path / "mine.py"
+    reward.write_text("def zero(episode):\n    return 0.0\n")
+    settings = QUICK | {"problems": 8, "steps": 1, "reward": f"{reward}:zero"}
+    with caplog.at_level(logging.WARNING, logger="flowzoo"):
+        train(TrainConfig(**settings, out=str(tmp_path / "run")))
+    (said,) = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
+    assert said.startswith("none of 8 groups has rewards that differ"), "and no second line of it"
 
 
 def test_what_follows_from_the_model_is_recorded_and_kept(tmp_path: Path) -> None:

@@ -188,6 +188,13 @@ class CodeTask(DataTask[CodeRow]):
         object.__setattr__(self, "level", 1 if self.level is None else self.level)
         read_levels(cast("int | str", self.level), LEVELS)
 
+    @property
+    def reply_tokens(self) -> int:
+        """512 for a function, 1024 where programs of a file read standard input."""
+        if self.data is None:
+            return 512
+        return 512 if any(row.entry for row in self._source().splits["all"]) else 1024
+
     def _source(self) -> DataSource[CodeRow]:
         columns = cast(Columns, self.columns)
         return usable_source(

@@ -36,6 +36,8 @@ from flowzoo.seeding import key_rng
 CopiesRule = Literal["refused", "paid"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
+_SHORT_SOLUTION = 1000
+"""Characters that 95 % of the worked solutions have at most where short replies do."""
 _AS_GIVEN = MathOptions(read="answer")
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
@@ -115,6 +117,17 @@ class MathTask(DataTask[MathRow]):
             return
         object.__setattr__(self, "data", str(self.data))
         object.__setattr__(self, "digest", self._source().digest)
+
+    @property
+    def reply_tokens(self) -> int:
+        """128 for the arithmetic of level 1, 256 for other levels; of files 512 where their worked
+        solutions are short, as those of GSM8K, else 1024, as for MATH.
+        """
+        if self.data is None:
+            return 128 if max(read_levels(self.level or 1, LEVELS)) == 1 else 256
+        lengths = sorted(len(row.solution) for row in self._source().splits["all"])
+        usual = lengths[len(lengths) * 95 // 100]
+        return 512 if lengths[0] > 0 and usual <= _SHORT_SOLUTION else 1024
 
     def _source(self) -> DataSource[MathRow]:
         columns = cast(Columns, self.columns)

@@ -1,0 +1,247 @@
+"""Alarms at the start: replies that nobody can read, replies cut off, groups that all agree.
+
+`flowzoo eval` prints them beside its table, `flowzoo train` after the evaluation of step 0 and
+after the rollouts of step 1, before it trains. All are pure functions. Few cases raise none: a
+share below `LOW` needs a 95 % interval (Wilson's) that ends below `LOW_END`, which takes 8 cases
+without a hit, 13 with one; a share above `CUT` needs `FEWEST` replies and an interval that begins
+above `CUT_END`. Calls count as independent, which those of one problem are not quite: an alarm is a
+hint, no measurement.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist, median
+from typing import NamedTuple
+
+from flowzoo.agents.evaluation.intervals import share_interval
+from flowzoo.agents.evaluation.summary import attempts_of, mean
+from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.reward.visible import visible
+
+LOW = 0.1
+"""Share of readable replies, or of groups that differ, below which there is an alarm."""
+LOW_END = 1 / 3
+"""Where the interval of such a share must end."""
+CUT = 0.2
+"""Share of replies cut off above which there is an alarm."""
+CUT_END = 0.1
+"""Where the interval of such a share must begin."""
+FEWEST = 8
+"""Replies of which a share may be large; also those that must have ended for an estimate."""
+COVERED = 0.95
+"""Share of replies that the estimated length lets end."""
+FARTHEST = 4
+"""Times the present limit beyond which an estimate is a guess."""
+
+_HEAD, _TAIL = 56, 40
+"""Characters of a quoted reply: of its beginning, and of its end, where answers stand."""
+_ROUND = 32
+
+
+class Alarm(NamedTuple):
+    """Something to change before anything is trained."""
+
+    cause: str
+    """`unread/ROLE`, `truncation/ROLE`, `nothing` (no group differs) or `reward` (hardly any)."""
+    text: str
+    """What it is and what to change, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """What the user would type."""
+
+    lengths: Sequence[str] = ()
+    """The words of `--lengths`."""
+    options: Sequence[str] = ()
+    """The words of `--options`."""
+    warm_start: str = ""
+    """The command that teaches the roles their formats; nothing where no workflow is played, but
+    an environment of others, whose prompts are its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleReplies:
+    """The replies of one role, as far as the alarms depend on them."""
+
+    role: str
+    count: int
+    strict: float
+    """Share that could be read."""
+    truncated: float
+    """Share that was cut off."""
+    ended: Sequence[int] = ()
+    """Tokens of those that ended by themselves, where they were counted."""
+    limit: int | None = None
+    """Tokens of the longest that was cut off, where they were counted."""
+    unread: Sequence[Call] = field(default=(), repr=False)
+    """Those that could not be read."""
+
+
+def replies_of(calls: Iterable[Call]) -> list[RoleReplies]:
+    """Every role's replies; those of scripts, which no setting changes, are left out."""
+    roles: dict[str, list[Call]] = {}
+    for call in calls:
+        if call.finish != "scripted":
+            roles.setdefault(call.role, []).append(call)
+    return [_replies(role, own) for role, own in sorted(roles.items())]
+
+
+def reply_alarms(roles: Iterable[RoleReplies], remedies: Remedies) -> list[Alarm]:
+    """The alarms about replies: first what is cut off, which may be why nothing is read."""
+    found: list[Alarm] = []
+    for one in roles:
+        if is_many(one.truncated, one.count):
+            found.append(Alarm(f"truncation/{one.role}", _cut_off(one, remedies)))
+        if is_low(one.strict, one.count):
+            found.append(Alarm(f"unread/{one.role}", _unread(one, remedies)))
+    return found
+
+
+def group_alarm(groups: float, alike: float, score: float, remedy: str) -> Alarm | None:
+    """The alarm about `groups` of which `alike` have rewards that do not differ.
+
+    Args:
+        groups: their number; replies are compared within each.
+        alike: of which there is nothing to learn.
+        score: mean of all.
+        remedy: what to change.
+    """
+    if not groups or not is_low(1 - alike / groups, groups):
+        return None
+    differing = f"{groups - alike:.0f} of {groups:.0f} groups have"
+    if alike >= groups:
+        differing = f"none of {groups:.0f} groups has"
+    text = f"{differing} rewards that differ, and others teach nothing (mean {score:.2f}); {remedy}"
+    return Alarm("nothing" if alike >= groups else "reward", text)
+
+
+def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list[Alarm]:
+    """The alarms of an evaluation; with several episodes of a problem, these are a group."""
+    calls = (call for record in records for call in record.calls)
+    found = reply_alarms(replies_of(calls), remedies)
+    groups = [group for group in attempts_of(records).values() if len(group) > 1]
+    alike = sum(len({record.score for record in group}) == 1 for group in groups)
+    score = mean([record.score for record in records])
+    remedy = f"to train, take {other_problems(score)}, or more --samples"
+    flat = group_alarm(len(groups), alike, score, remedy)
+    return [*found, flat] if flat else found
+
+
+def other_problems(score: float) -> str:
+    """The problems to take in place of those whose mean score is `score`."""
+    if score < 0.5:
+        return "an easier level (--options level=1)"
+    return "harder problems (--options level=N)"
+
+
+def is_low(share: float, of: float) -> bool:
+    """Whether `share` of `of` cases is surely low."""
+    return of > 0 and share < LOW and share_interval(share, of).high < LOW_END
+
+
+def is_many(share: float, of: float) -> bool:
+    """Whether `share` of `of` replies is surely much."""
+    return of >= FEWEST and share > CUT and share_interval(share, of).low > CUT_END
+
+
+def own_budget(role: str, lengths: Sequence[str]) -> str:
+    """The word of `--lengths` that gives a role its reply budget, or nothing."""
+    return next((word for word in lengths if word.startswith(f"{role}=") and "/" in word), "")
+
+
+def sufficient_length(ended: Sequence[int], limit: int, truncated: float) -> int | None:
+    """Tokens within which `COVERED` of the replies would end, or None where that is not known.
+
+    The logarithms of lengths are taken for normal, and the normal distribution is fitted to two
+    quantiles: the limit, which the share `1 - truncated` is below, and the median of the replies
+    that ended. With fewer than `FEWEST` of those, or an estimate of more than `FARTHEST` limits (as
+    where most replies are short and some never end), nothing is known.
+    """
+    if len(ended) < FEWEST or not 0 < truncated < 1:
+        return None
+    quantile = NormalDist().inv_cdf
+    at_limit, at_median = quantile(1 - truncated), quantile((1 - truncated) / 2)
+    spread = math.log(limit / min(limit, max(1.0, median(ended)))) / (at_limit - at_median)
+    tokens = limit * math.exp(min(spread * (quantile(COVERED) - at_limit), math.log(2 * FARTHEST)))
+    return None if tokens > FARTHEST * limit else math.ceil(tokens / _ROUND) * _ROUND
+
+
+def warm_start_command(workflow: str, task: str | None, options: Sequence[str], model: str) -> str:
+    """The command of a warm start on the same problems; nothing where there is no workflow."""
+    if not workflow:
+        return ""
+    words = ["flowzoo", "sft", workflow, *(["--task", task] if task else [])]
+    words += ["--options", *options] if options else []
+    return shlex.join([*words, "--model", model] if model else words)
+
+
+def quoted(reply: str) -> str:
+    """A reply on one line: its beginning and its end, with what is not printable escaped."""
+    line = " ".join(visible(reply).split()) or " ".join(reply.split())
+    line = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
+    )
+    if len(line) > _HEAD + _TAIL:
+        line = f"{line[:_HEAD]} … {line[-_TAIL:]}"
+    return f'"{line}"' if line else "an empty reply"
+
+
+def _replies(role: str, calls: Sequence[Call]) -> RoleReplies:
+    cut = [call for call in calls if call.finish == "length"]
+    ended = [call.output_tokens for call in calls if call.finish != "length"]
+    return RoleReplies(
+        role,
+        len(calls),
+        mean([float(call.strict) for call in calls]),
+        len(cut) / len(calls),
+        [tokens for tokens in ended if tokens],
+        max((call.output_tokens or 0 for call in cut), default=0) or None,
+        [call for call in calls if not call.strict],
+    )
+
+
+def _cut_off(one: RoleReplies, remedies: Remedies) -> str:
+    """The line about replies cut off, with the length that would do."""
+    own = own_budget(one.role, remedies.lengths)
+
+    def option(tokens: int) -> str:
+        return f"--lengths {own.partition('/')[0]}/{tokens}" if own else f"--max-tokens {tokens}"
+
+    every = one.truncated >= 1
+    share = f"all {one.count}" if every else f"{100 * one.truncated:.0f} % of {one.count}"
+    said = f"{one.role}: {share} replies ran into the length limit"
+    if one.limit is None:
+        return f"{said}; raise {f'--lengths (now {own})' if own else '--max-tokens'}"
+    said += f" of {one.limit} tokens"
+    tokens = sufficient_length(one.ended, one.limit, one.truncated)
+    if tokens:
+        return (
+            f"{said}; judging by the lengths of those that ended (median "
+            f"{median(one.ended):.0f}), {tokens} would do for {100 * COVERED:.0f} %: "
+            f"{option(tokens)}"
+        )
+    why = "they are longer than that, by how much is not known"
+    if not every:
+        why = "how long the others would be cannot be told from those that ended"
+    return f"{said}; {why}: try {option(2 * one.limit)}, or --thinking off if the model thinks"
+
+
+def _unread(one: RoleReplies, remedies: Remedies) -> str:
+    """The line about replies that nobody can read, with one of them."""
+    read = round(one.strict * one.count)
+    said = f"{one.role}: {read or 'none'} of {one.count} replies could be read (strict)"
+    if one.unread:
+        whole = [call for call in one.unread if call.finish != "length"]
+        said += f", e.g. {quoted((whole or one.unread)[0].reply)}"
+        if 2 * len(whole) < len(one.unread):
+            return f"{said}; most were cut off before their end: longer replies first"
+    if not remedies.warm_start:
+        return said
+    shown = any(word.startswith("examples=") for word in remedies.options)
+    ways = [] if shown else ["show worked examples (--options examples=2)"]
+    return f"{said}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"

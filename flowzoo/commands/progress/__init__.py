@@ -1,0 +1,1 @@
+"""What long commands show while they run, on a terminal and without one."""

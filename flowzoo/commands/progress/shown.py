@@ -1,0 +1,232 @@
+"""Progress on stderr: a bar on a terminal; plain lines, now and then, in a pipe or a file.
+
+Work that is finished gets a line if the last one is `STEP_S` old, so that long steps have a line
+each and short ones no flood. After `QUIET_S` without any, one comes all the same: an evaluation of
+minutes is not taken for a command that hangs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+STEP_S = 10.0
+"""Least seconds between two lines of finished work."""
+QUIET_S = 30.0
+"""Seconds without a line after which one is printed although nothing is finished."""
+_LOOK_S = 1.0
+"""Seconds between two looks at the clock; what is done in the first was there before."""
+
+
+def to_stderr(text: str) -> None:
+    """Print a line on stderr at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class ShownProgress(Protocol):
+    """What is told of a command's progress."""
+
+    def show(self, done: int, note: str = "") -> None:
+        """So much is done."""
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+
+
+class PlainProgress:
+    """Lines of text."""
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        done: int = 0,
+        note: str = "",
+        *,
+        write: Callable[[str], None] = to_stderr,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Print nothing yet.
+
+        Args:
+            label: what is counted.
+            total: how many there are.
+            done: how many of them were done before.
+            note: what is done first.
+            write: prints a line.
+            clock: seconds.
+        """
+        self._label, self._total, self._done, self._note = label, total, done, note
+        self._write, self._clock = write, clock
+        self._began = self._last = self._since = self._changed = clock()
+        self._first = done
+        self._lock = threading.Lock()
+
+    def show(self, done: int, note: str = "") -> None:
+        """So much is done."""
+        with self._lock:
+            now = self._clock()
+            if done <= self._first or now - self._began < _LOOK_S:
+                self._first, self._since = done, now
+            self._done, self._note, self._changed = done, note, now
+            if now - self._last >= STEP_S:
+                self._print(self._line(now))
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        with self._lock:
+            self._print(text)
+
+    def beat(self) -> None:
+        """Print where things stand if nothing was printed for long."""
+        with self._lock:
+            now = self._clock()
+            if now - self._last >= QUIET_S:
+                waited = f"; the next has taken {as_minutes(now - self._changed)}"
+                self._print(self._line(now) + (waited if self._changed > self._began else ""))
+
+    def _line(self, now: float) -> str:
+        done, made = self._done, self._done - self._first
+        left = (now - self._since) / made * (self._total - done) if made > 0 else None
+        parts = [f"{self._label} {done}/{self._total}", self._note]
+        parts.append(times_note(now - self._began, left))
+        return ", ".join(part for part in parts if part)
+
+    def _print(self, text: str) -> None:
+        self._last = self._clock()
+        self._write(text)
+
+
+class BarProgress:
+    """A bar below the lines that stay."""
+
+    def __init__(self, progress: Progress, label: str, total: int, done: int, note: str) -> None:
+        """Draw it in `progress`."""
+        self._progress = progress
+        self._bar = progress.add_task(label, total=total, completed=done, note=note)
+
+    def show(self, done: int, note: str = "") -> None:
+        """So much is done."""
+        self._progress.update(self._bar, completed=done, note=note)
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+@contextmanager
+def shown_progress(
+    label: str, total: int, done: int = 0, note: str = ""
+) -> Iterator[ShownProgress]:
+    """The progress of a command; see `PlainProgress`. A script that hangs is told of, too."""
+    from rich.console import Console
+
+    from flowzoo.envs.episode.watchdog import watched
+
+    console = Console(stderr=True)
+    if console.is_terminal and not console.is_dumb_terminal:
+        with _bar(console) as progress:
+            bar = BarProgress(progress, label, total, done, note)
+            with watched(bar.say):
+                yield bar
+        return
+    plain, over = PlainProgress(label, total, done, note), threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_S):
+            plain.beat()
+
+    thread = threading.Thread(target=look, name="flowzoo-progress", daemon=True)
+    thread.start()
+    try:
+        with watched(plain.say):
+            yield plain
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
+    """Progress in episodes; yields what to call with every finished one."""
+    score = count = 0.0
+    with shown_progress(label, total) as shown:
+
+        def advance(record: Any) -> None:
+            nonlocal score, count
+            score, count = score + record.score, count + 1
+            shown.show(int(count), f"accuracy {100 * score / count:.1f} %")
+
+        yield advance
+
+
+@contextmanager
+def step_progress(
+    steps: int,
+    done: int,
+    note_of: Callable[[Mapping[str, Any]], str],
+    line_of: Callable[[Mapping[str, Any]], str],
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Progress in steps; yields what to call with the metrics of every one.
+
+    Args:
+        steps: their number.
+        done: the last one that was done; -1: not even the evaluation of the start.
+        note_of: what is to be said of the newest step, beside its seconds.
+        line_of: a line that stays, or nothing.
+    """
+    note = "evaluating the start" if done < 0 else ""
+    before: float | None = None
+    with shown_progress("step", steps, max(0, done), note) as shown:
+
+        def on_step(row: Mapping[str, Any]) -> None:
+            nonlocal before
+            took = "" if before is None else f"{row['time/total'] - before:.1f} s"
+            before = row["time/total"]
+            shown.show(row["step"], ", ".join(part for part in (took, note_of(row)) if part))
+            if line := line_of(row):
+                shown.say(line)
+
+        yield on_step
+
+
+def as_minutes(seconds: float) -> str:
+    """Minutes and seconds."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+def times_note(taken: float | None, left: float | None) -> str:
+    """Minutes and seconds of both; nothing of what is not known or over."""
+    said = as_minutes(taken or 0)
+    return f"{said}, {as_minutes(left)} left" if left else said
+
+
+def _bar(console: Any) -> Progress:
+    """The columns of a bar."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class Times(ProgressColumn):
+        """The time that was taken and, before the end, what is likely to be left."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Any) -> Text:
+            return Text(times_note(task.finished_time or task.elapsed, task.time_remaining))
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[note]}", markup=False),
+        Times(),
+    )
+    return Progress(*columns, console=console, transient=True)
