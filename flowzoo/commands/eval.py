@@ -54,7 +54,7 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.policies import check_roster, engine_dtypes, open_roster
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
     from flowzoo.commands.shared import check_count, check_folder
 
@@ -71,6 +71,9 @@ def run(options: Options) -> int:
     check_roster(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
+    dtypes = engine_dtypes(workflow, options.policies)
+    if set(dtypes.values()) - {"float32"}:  # as evaluations from before there was a choice
+        settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
     grading = grading_of(workflow)
@@ -154,6 +157,8 @@ def json_settings(options: Options) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     settings = json.loads(json.dumps(asdict(options), default=str))
     del settings["out"], settings["json"]
+    # Number formats are found for every model (`engine_dtypes`); caches decide no number.
+    del settings["policies"]["engine_dtype"], settings["policies"]["engine_memory"]
     if options.env is None:
         del settings["env"]  # as in evaluations from before there were any
     if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it

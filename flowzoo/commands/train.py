@@ -189,7 +189,10 @@ def tell_start(trainer: Trainer) -> None:
     for note in trainer.notes:
         print(f"note: {note}", file=sys.stderr, flush=True)
     if trainer.plan.by_model:
-        chosen = ", ".join(f"{name} {value:g}" for name, value in trainer.plan.by_model.items())
+        chosen = ", ".join(
+            f"{name} {value if isinstance(value, str) else f'{value:g}'}"
+            for name, value in trainer.plan.by_model.items()
+        )
         print(f"{chosen} (from the model)", file=sys.stderr, flush=True)
     state, root = trainer.state, trainer.run.root
     if state.finished:

@@ -13,6 +13,7 @@ models of billions of weights take. The numbers, and where they come from:
 * Reply budget: what the model's generation config says (`max_new_tokens`), else 1024 tokens, or
   4096 where the model thinks, as in AT-GRPO and Dr. MAS; half of the context at most, so that
   prompts have the other half.
+* Number format of the engine: see `flowzoo.agents.number_format`.
 * Sampling: temperature 1 and nothing cut off, whatever the generation config recommends, since the
   ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
   loss one of the distribution that was cut, its temperature, top_p and top_k are taken.
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.chat.thinking import read_thinking, thinks_unasked
 from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.number_format import EngineDType, count_weights, dtype_for, vllm_device
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError
@@ -63,7 +65,7 @@ class Settled(NamedTuple):
     """Settings of a run without gaps, and which of them the models filled."""
 
     config: TrainConfig
-    by_model: dict[str, float]
+    by_model: dict[str, float | str]
 
 
 def settle(
@@ -83,13 +85,18 @@ def settle(
     Raises:
         UsageError: no model is found under a name, or the generation configs of several disagree.
     """
-    known = before or {}
+    known, asked = before or {}, config.engine_dtype
     kept: dict[str, Any] = {
         name: known[name]
         for name in BY_MODEL
         if getattr(config, name) is None and known.get(name) is not None
     }
     config = replace(config, **kept)
+    dtype = run_dtype(config, names)
+    config = replace(config, engine_dtype=dtype)
+    found: dict[str, float | str] = {}
+    if asked == "auto" and dtype != "float32":
+        found["engine_dtype"] = dtype
     left = [name for name in BY_MODEL if getattr(config, name) is None]
     sampling = [name for name in left if name in PLAIN]
     if config.correction == "none":
@@ -97,12 +104,11 @@ def settle(
         config = replace(config, **plain)
         left, sampling = [name for name in left if name not in PLAIN], []
     if not left:
-        return Settled(config, {})
+        return Settled(config, found)
     models = per_policy(config.models, names, "models")
     switches = read_thinking(config.thinking, names)
     traits = {name: traits_of(models.get(name, config.model)) for name in names}
     trained = [name for name in names if name not in config.frozen]
-    found: dict[str, float] = {}
     if "lr" in left:
         found["lr"] = min(
             (learning_rate(traits[name], adapter=config.lora_rank > 0) for name in trained),
@@ -114,6 +120,27 @@ def settle(
         found[name] = _agreed(name, traits)
     values: dict[str, Any] = {**found}
     return Settled(replace(config, **values), found)
+
+
+def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
+    """The number format in which the engines of a run sample: one for all policies.
+
+    Raises:
+        UsageError: no model is found under a name.
+    """
+    if config.engine_dtype != "auto":
+        return config.engine_dtype
+    own = per_policy(config.models, names, "models")
+    models = sorted({own.get(name, config.model) for name in names})
+    if config.engine == "openai" or any(name.partition(":")[0] == "pocket" for name in models):
+        return "float32"
+    device = config.device
+    if config.rollout_gpus:
+        device = "cuda"
+    elif config.engine == "vllm" or device == "auto":
+        device = vllm_device()
+    dtypes = {dtype_for("auto", name, device) for name in models}
+    return dtypes.pop() if len(dtypes) == 1 else "float32"
 
 
 def learning_rate(model: ModelTraits, *, adapter: bool) -> float:
@@ -145,16 +172,15 @@ def traits_of(source: str) -> ModelTraits:
     """
     if source.partition(":")[0] == "pocket":
         return ModelTraits()
-    import torch  # late, as is transformers: a run whose settings say it all needs neither here
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    # Late: a run whose settings say it all needs it nowhere here.
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     source = model_source(source)
     tell_hub(source)
     try:
         made = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        with torch.device("meta"):  # shapes alone
-            model = AutoModelForCausalLM.from_config(made, trust_remote_code=False)
+        weights = count_weights(made)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot load a model from {source!r}, whose settings are to be found by its "
@@ -166,7 +192,6 @@ def traits_of(source: str) -> ModelTraits:
     except OSError:  # many models have none
         generation = {}
     context = getattr(made.get_text_config(), "max_position_embeddings", None)
-    weights = sum(parameter.numel() for parameter in model.parameters())
     return ModelTraits(weights, context or math.inf, thinks_unasked(tokenizer), generation)
 
 

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
@@ -66,13 +66,13 @@ class SupervisedTrainer:
         """
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.config = config
         settings = config.run_settings()
         self.workflow = make_training_workflow(settings)
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
         names = sorted(set(self.policies.values()))
         settings = settle(settings, names).config
+        self.config = config = replace(config, engine_dtype=settings.engine_dtype)
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
         self.problems = (
