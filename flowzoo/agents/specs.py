@@ -10,10 +10,11 @@ at the terminal.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.hub import check_model
 from flowzoo.agents.human import HumanPolicy
+from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for, vllm_device
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
@@ -46,6 +47,8 @@ def make_policy(
     engine: EngineName = "transformers",
     endpoint: str = "",
     thinking: bool | None = None,
+    engine_dtype: EngineDTypeChoice = "auto",
+    engine_memory: float = 0.0,
 ) -> Policy:
     """The policy that `spec` describes.
 
@@ -58,6 +61,9 @@ def make_policy(
         engine: what runs `hf:PATH` and `pocket`; never replaced by another.
         endpoint: URL of the server for `engine="openai"`.
         thinking: switches a model's thoughts on or off; None: its chat template's default.
+        engine_dtype: number format of a model that runs here; `auto` as
+            `flowzoo.agents.number_format` finds it.
+        engine_memory: GiB of KV cache of a vLLM engine of this process; 0: its usual size.
 
     Raises:
         UsageError: a spec of no known form, or nothing usable behind it.
@@ -71,24 +77,80 @@ def make_policy(
         return ScriptedPolicy(oracle, _probability(spec, rest), seed=seed, name=label)
     if spec == "human":
         return HumanPolicy(label)
-    if kind == "pocket":
-        rest = str(pocket_path(*read_pocket(rest, oracle.task.name if oracle else "")))
-    if kind in ("hf", "pocket") and rest:
-        if engine == "transformers":
-            from flowzoo.agents.hf.policy import TransformersPolicy
-
-            return TransformersPolicy.from_pretrained(
-                rest, name=label, sampling=sampling, thinking=thinking
-            )
-        return _vllm(rest if engine == "vllm" else f"{rest}@{endpoint}", label, sampling, thinking)
-    if kind == "vllm" and rest:
-        return _vllm(rest, label, sampling, thinking)
+    served = named_model(spec, oracle.task.name if oracle else "", engine, endpoint)
+    if served is not None:
+        return served.open(
+            engine_dtype, engine_memory, name=label, sampling=sampling, thinking=thinking
+        )
     if kind == "openai":
         from flowzoo.agents.openai.policy import OpenAIPolicy
 
         model, url = _endpoint(spec, rest)
         return OpenAIPolicy(model, url, name=label, sampling=sampling, thinking=thinking)
     raise unknown("policy", spec, FORMS)
+
+
+class NamedModel(NamedTuple):
+    """A model that a spec names by its path, and the engine that runs it."""
+
+    path: str
+    engine: EngineName
+    url: str
+    """Of the server, for the engine `openai`."""
+
+    def dtype(self, choice: EngineDTypeChoice) -> EngineDType | None:
+        """Return the number format that it computes in here; None: a server decides.
+
+        Raises:
+            UsageError: no model is found at the path.
+        """
+        if self.engine == "openai":
+            return None
+        device = vllm_device() if self.engine == "vllm" else "cpu"
+        return dtype_for(choice, self.path, device)
+
+    def open(self, choice: EngineDTypeChoice, memory: float, **options: Any) -> Policy:
+        """Start the engine, or connect to the server; `options` are those of the policy's class."""
+        if self.engine == "openai":
+            from flowzoo.agents.vllm.policy import VLLMPolicy
+            from flowzoo.agents.vllm.remote import connect
+
+            return VLLMPolicy(connect(self.path, self.url), owns_engine=True, **options)
+        dtype = self.dtype(choice) or "float32"
+        if self.engine == "vllm":
+            from flowzoo.agents.vllm.policy import VLLMPolicy
+            from flowzoo.agents.vllm.settings import EngineSettings
+
+            settings = EngineSettings(dtype=dtype, kv_gib=memory)
+            return VLLMPolicy.from_pretrained(self.path, settings=settings, **options)
+        from flowzoo.agents.hf.policy import TransformersPolicy
+
+        return TransformersPolicy.from_pretrained(self.path, dtype=dtype, **options)
+
+
+def named_model(
+    spec: str, task: str, engine: EngineName = "transformers", endpoint: str = ""
+) -> NamedModel | None:
+    """The model that `spec` names by its path; None for scripts, people and plain endpoints.
+
+    Args:
+        spec: as for `make_policy`.
+        task: name of the task that is played.
+        engine: as for `make_policy`.
+        endpoint: as for `make_policy`.
+
+    Raises:
+        UsageError: a pocket model that there is not.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "pocket":
+        rest = str(pocket_path(*read_pocket(rest, task)))
+    if kind not in ("hf", "pocket", "vllm") or not rest:
+        return None
+    if kind == "vllm":
+        path, at, url = rest.partition("@http")
+        return NamedModel(path, "openai" if at else "vllm", f"http{url}" if at else "")
+    return NamedModel(rest, engine, endpoint)
 
 
 def check_spec(spec: str, task: str) -> None:
@@ -128,19 +190,6 @@ def _endpoint(spec: str, rest: str) -> tuple[str, str]:
             f"expected openai:MODEL@URL, e.g. openai:gpt-4o@https://host/v1, got {spec!r}."
         )
     return model, f"http{url}"
-
-
-def _vllm(rest: str, label: str, sampling: Sampling | None, thinking: bool | None) -> Policy:
-    """An engine of this process for PATH, a server for PATH@URL."""
-    from flowzoo.agents.vllm.policy import VLLMPolicy
-
-    path, at, url = rest.partition("@http")
-    if not at:
-        return VLLMPolicy.from_pretrained(path, name=label, sampling=sampling, thinking=thinking)
-    from flowzoo.agents.vllm.remote import connect
-
-    server = connect(path, f"http{url}")
-    return VLLMPolicy(server, name=label, sampling=sampling, thinking=thinking, owns_engine=True)
 
 
 def _probability(spec: str, text: str) -> float:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.chat.thinking import thinks_unasked
 from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.number_format import count_weights
 from flowzoo.errors import UsageError
 
 TINY = 10e6
@@ -78,16 +79,15 @@ def traits_of(source: str) -> ModelTraits:
     """
     if source.partition(":")[0] == "pocket":
         return ModelTraits()
-    import torch  # late, as is transformers: a run whose settings say it all needs neither here
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    # Late: a run whose settings say it all does not need it.
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     source = model_source(source)
     tell_hub(source)
     try:
         made = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        with torch.device("meta"):  # shapes alone
-            model = AutoModelForCausalLM.from_config(made, trust_remote_code=False)
+        weights = count_weights(made)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot load a model from {source!r}, whose settings are to be found by its "
@@ -99,5 +99,4 @@ def traits_of(source: str) -> ModelTraits:
     except OSError:  # many models have none
         generation = {}
     context = getattr(made.get_text_config(), "max_position_embeddings", None)
-    weights = sum(parameter.numel() for parameter in model.parameters())
     return ModelTraits(weights, context or math.inf, thinks_unasked(tokenizer), generation)

@@ -81,7 +81,7 @@ class RunPlan:
 
     config: TrainConfig
     """The settings, with what they leave to the models filled in."""
-    by_model: Mapping[str, float]
+    by_model: Mapping[str, float | str]
     """What was filled in just now; nothing in a run that is continued."""
     sources: Mapping[str, str]
     """What each of these follows from."""

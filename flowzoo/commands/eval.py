@@ -57,7 +57,7 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.policies import check_roster, open_roster, with_budget
+    from flowzoo.commands.policies import check_roster, engine_dtypes, open_roster, with_budget
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
     from flowzoo.commands.shared import check_count, check_folder
 
@@ -77,6 +77,9 @@ def run(options: Options) -> int:
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
+    dtypes = engine_dtypes(workflow, options.policies)
+    if set(dtypes.values()) - {"float32"}:  # as evaluations from before there was a choice
+        settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
     grading = grading_of(workflow)
@@ -145,7 +148,7 @@ def measure(
 
     samples = options.samples if options.like is None else votes(options, play)
     records, summary, protocol = play(samples)
-    remedies = remedies_of(options)
+    remedies = remedies_of(options, workflow)
     alarms = [one._asdict() for one in episode_alarms(records, remedies)]
     whole = {**summary, "protocol": protocol, "alarms": alarms}
     if left_out := getattr(workflow.task, "unusable", 0):
@@ -159,7 +162,7 @@ def measure(
     return whole
 
 
-def remedies_of(options: Options) -> Remedies:
+def remedies_of(options: Options, workflow: Any) -> Remedies:
     """What can be changed in the command line, and the warm start that is meant for its model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
@@ -168,9 +171,9 @@ def remedies_of(options: Options) -> Remedies:
         spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
     ]
     model = models[0] if len(policies.policy) == len(models) == 1 else ""
-    workflow = "" if options.env else options.workflow or ""
-    command = warm_start_command(workflow, problems.task, problems.options, model)
-    return Remedies(policies.lengths, problems.options, command)
+    name = "" if options.env else options.workflow or ""
+    command = warm_start_command(name, problems.task, problems.options, model)
+    return Remedies(policies.lengths, bool(workflow.examples), command)
 
 
 def votes(options: Options, play: Any) -> int:
@@ -189,6 +192,8 @@ def json_settings(options: Options) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     settings = json.loads(json.dumps(asdict(options), default=str))
     del settings["out"], settings["json"]
+    # Number formats are found for every model (`engine_dtypes`); caches decide no number.
+    del settings["policies"]["engine_dtype"], settings["policies"]["engine_memory"]
     if options.env is None:
         del settings["env"]  # as in evaluations from before there were any
     if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it

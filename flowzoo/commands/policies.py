@@ -8,11 +8,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.number_format import EngineDTypeChoice
 from flowzoo.agents.specs import EngineName
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from flowzoo.agents.specs import NamedModel
 
 # Specs may hold "=" themselves (a URL's query), so a role is told by its form: role or role_N.
 _FOR_ROLE = re.compile(r"(?P<role>[a-z]+(?:_[a-z]+)*(?:_\d+)?)=(?P<spec>.+)", re.DOTALL)
@@ -32,6 +36,13 @@ class PolicyOptions:
     `endpoint`. Nothing falls back to another by itself."""
     endpoint: str = ""
     """URL of a running `vllm serve` for `engine=openai`, e.g. http://localhost:8000/v1."""
+    engine_dtype: EngineDTypeChoice = "auto"
+    """Number format that models of this machine are sampled in. `auto`: bfloat16 where the hardware
+    multiplies it and the model has 100 million weights or more, else float32; the last lines say
+    which."""
+    engine_memory: float = 0.0
+    """GiB of KV cache of all vLLM engines of this process together; 0: on a CPU 0.25 each or, where
+    that is more, one sequence of the model's whole context, on a GPU a share of it."""
     temperature: float = 1.0
     """Divides the logits; 0 is greedy decoding."""
     top_p: float = 1.0
@@ -124,6 +135,7 @@ def check_roster(workflow: Any, policies: PolicyOptions) -> None:
     read_thinking(policies.thinking, by_role)
     for spec in by_role.values():
         check_spec(spec, workflow.task.name)
+    check_engine(workflow, policies)
     expert = ScriptedPolicy(workflow)
     Roster(dict.fromkeys(by_role, expert)).check(roles)
 
@@ -168,6 +180,46 @@ def with_budget(
         line = f"max_tokens {budget.tokens} (from {budget.source})"
         print(line, file=sys.stderr, flush=True)
     return replace(policies, max_tokens=budget.tokens)
+
+
+def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
+    """The models that the options name by a path, by their specs."""
+    from flowzoo.agents.specs import named_model
+
+    specs = sorted(set(policies.by_role(workflow.role_counts()).values()))
+    found = {
+        spec: named_model(spec, workflow.task.name, policies.engine, policies.endpoint)
+        for spec in specs
+    }
+    return {spec: model for spec, model in found.items() if model is not None}
+
+
+def check_engine(workflow: Any, policies: PolicyOptions) -> None:
+    """Raise `UsageError` for settings of engines where no engine of this process has them."""
+    engines = {model.engine for model in models_of(workflow, policies).values()}
+    if policies.engine_memory < 0:
+        raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
+    if policies.engine_memory and "vllm" not in engines:
+        raise UsageError(
+            "--engine-memory is the cache of vLLM in this process, which no policy uses: add "
+            "--engine vllm, or leave it out"
+        )
+    if policies.engine_dtype != "auto" and not engines - {"openai"}:
+        raise UsageError(
+            "--engine-dtype is for models that run in this process, and no policy names one: "
+            "leave it out (a server has a number format of its own)"
+        )
+
+
+def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
+    """Number formats of the models that run in this process, by their specs; nothing is loaded.
+
+    Raises:
+        UsageError: no model is found behind a spec.
+    """
+    models = models_of(workflow, policies)
+    found = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
+    return {spec: dtype for spec, dtype in found.items() if dtype is not None}
 
 
 @contextmanager
@@ -221,7 +273,10 @@ def make_policies(
     from flowzoo.agents.specs import make_policy
 
     made: dict[tuple[str, bool | None], Any] = {}
-    for spec, thinking in sorted(set(wanted), key=str):
+    pairs = sorted(set(wanted), key=str)
+    models = models_of(workflow, policies)
+    engines = sum(spec in models and models[spec].engine == "vllm" for spec, _ in pairs)
+    for spec, thinking in pairs:
         known = any(other == spec for other, _ in made)
         made[spec, thinking] = make_policy(
             spec,
@@ -232,5 +287,7 @@ def make_policies(
             engine=policies.engine,
             endpoint=policies.endpoint,
             thinking=thinking,
+            engine_dtype=policies.engine_dtype,
+            engine_memory=policies.engine_memory / max(1, engines),
         )
     return made

@@ -208,11 +208,12 @@ def tell_start(trainer: Trainer) -> None:
         print(f"what was measured after it is kept in {aside}", flush=True)
 
 
-def defaults_line(values: Mapping[str, float], sources: Mapping[str, str]) -> str:
+def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str]) -> str:
     """Settings that nobody gave, with what they follow from: `lr 2e-05 (from the model)`."""
     told: dict[str, list[str]] = {}
     for name, value in values.items():
-        told.setdefault(sources[name], []).append(f"{name} {value:g}")
+        shown = value if isinstance(value, str) else f"{value:g}"
+        told.setdefault(sources[name], []).append(f"{name} {shown}")
     return ", ".join(f"{', '.join(mine)} (from {source})" for source, mine in told.items())
 
 

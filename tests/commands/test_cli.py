@@ -25,8 +25,8 @@ from flowzoo.start import end_at_once
 
 COMMANDS = (
     "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "plan", "matrix",
-    "report", "swap", "export", "dataset", "new", "bench", "doctor", "sandbox build", "sandbox check",
-    "completion",
+    "report", "swap", "export", "dataset", "new", "bench", "doctor", "sandbox build",
+    "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
 

@@ -204,3 +204,36 @@ def test_tokens_that_nobody_counted_are_not_zero(
         assert {row["output_tokens"] for row in rows} == {None}
     assert main([*words, "scripted:1"]) == 0
     assert "n/a output tokens, n/a prompt tokens\n" in capsys.readouterr().out
+
+
+def test_the_number_format_is_recorded_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "single", "--policy", "pocket:xs", "--n", "4", "--max-tokens", "8", "--out"]
+    plain, lower = str(tmp_path / "plain"), str(tmp_path / "lower")
+    assert main([*words, plain]) == 0
+    assert ", float32, strict" in capsys.readouterr().out
+    record = json.loads((tmp_path / "plain" / "run.json").read_text())
+    assert "engine_dtype" not in record["settings"]["policies"], "as in earlier evaluations"
+    assert main([*words, lower, "--engine-dtype", "bfloat16"]) == 0
+    assert ", bfloat16, strict" in capsys.readouterr().out
+    protocol = json.loads((tmp_path / "lower" / "summary.json").read_text())["protocol"]
+    assert protocol["decoding"]["pocket:xs"]["engine_dtype"] == "bfloat16"
+    assert main([*words, lower]) == 2, "auto is float32 for a pocket model"
+    assert "policies" in capsys.readouterr().err
+    assert main([*words, lower, "--engine-dtype", "bfloat16"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--policy", "scripted:1", "--engine-dtype", "float32"], "a server has a number format"),
+        (["--engine-memory", "1"], "add --engine vllm"),
+        (["--engine", "vllm", "--engine-memory", "-1"], "must be at least 0"),
+    ],
+)
+def test_settings_of_engines_that_nobody_has_are_refused(
+    words: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "single", "--n", "2", *words]) == 2
+    assert remedy in capsys.readouterr().err

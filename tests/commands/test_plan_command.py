@@ -138,7 +138,7 @@ def test_a_plan_never_stops_a_run(
         "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts_per_tok": 2,
         "num_experts": 8, "moe_intermediate_size": 48,
     }  # fmt: skip
-    config = TrainConfig(lr=1e-4, max_tokens=64, model=str(tmp_path))
+    config = TrainConfig(lr=1e-4, max_tokens=64, engine_dtype="bfloat16", model=str(tmp_path))
     for words, said in (
         ({"model_type": "qwen3_moe", **small}, "memory: about "),
         ({"model_type": "ctrl"}, "memory: unknown (CTRLLMHeadModel has no decoder layers"),

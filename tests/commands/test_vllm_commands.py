@@ -44,8 +44,13 @@ def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *words: str) -> None:
 @pytest.mark.vllm
 @pytest.mark.full
 def test_eval_with_vllm(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "voting", "--n=8", "--engine=vllm", "--max-tokens=40"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("accuracy ")
+    words = ["eval", "voting", "--n=8", "--engine=vllm", "--max-tokens=40"]
+    assert main([*words, "--engine-memory=0.1"]) == 0
+    *_, protocol, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("accuracy ")
+    assert ", float32, " in protocol
+    assert main([*words, "--engine-dtype=bfloat16"]) == 0
+    assert ", bfloat16, " in capsys.readouterr().out
 
 
 @pytest.mark.vllm

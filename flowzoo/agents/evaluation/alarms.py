@@ -57,8 +57,8 @@ class Remedies:
 
     lengths: Sequence[str] = ()
     """The words of `--lengths`."""
-    options: Sequence[str] = ()
-    """The words of `--options`."""
+    examples: bool = False
+    """Whether the roles are shown worked examples already."""
     warm_start: str = ""
     """The command that teaches the roles their formats; nothing where no workflow is played, but
     an environment of others, whose prompts are its own."""
@@ -242,6 +242,5 @@ def _unread(one: RoleReplies, remedies: Remedies) -> str:
             return f"{said}; most were cut off before their end: longer replies first"
     if not remedies.warm_start:
         return said
-    shown = any(word.startswith("examples=") for word in remedies.options)
-    ways = [] if shown else ["show worked examples (--options examples=2)"]
+    ways = [] if remedies.examples else ["show worked examples (--examples 3)"]
     return f"{said}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"

@@ -24,8 +24,8 @@ def problem_set(problems: Sequence[Problem]) -> str:
 def decoding(policy: Policy) -> dict[str, Any]:
     """How a policy samples: `greedy`, or temperature, top_p and top_k; nothing for a script.
 
-    With it, where the policy has them, its longest reply, its switch for thoughts, and the hash of
-    its chat template.
+    With it, where the policy has them, its longest reply, its switch for thoughts, the hash of its
+    chat template, and the number format it computes in.
     """
     found: dict[str, Any] = {}
     sampling = getattr(policy, "sampling", None)
@@ -34,7 +34,7 @@ def decoding(policy: Policy) -> dict[str, Any]:
         if sampling.temperature > 0:
             found |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
         found["max_tokens"] = sampling.max_tokens
-    for name in ("thinking", "template_id"):
+    for name in ("thinking", "template_id", "engine_dtype"):
         if getattr(policy, name, None) is not None:
             found[name] = getattr(policy, name)
     return found
@@ -78,10 +78,14 @@ def protocol_line(protocol: Mapping[str, Any]) -> str:
         for way in protocol["decoding"].values()
         if way.get("decoding")
     }
+    formats = {
+        way["engine_dtype"] for way in protocol["decoding"].values() if "engine_dtype" in way
+    }
     parts = (
         f"{protocol['split']}, {protocol['problems']} problems ({protocol['problem_set'][:6]})",
         f"{protocol['samples']} per problem",
         *sorted(ways),
+        *sorted(formats),
         protocol["reading"],
         f"seed {protocol['seed']}",
         f"prompts {protocol['prompts']}",

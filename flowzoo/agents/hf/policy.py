@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
 from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -48,8 +49,6 @@ try:
 except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
 
-DType = Literal["auto", "float32", "bfloat16", "float16"]
-
 _BUCKET = 64
 
 
@@ -69,7 +68,7 @@ def micro_batches(
         yield order[start : start + max_rows]
 
 
-def load_model(source: str, dtype: DType = "auto", device: str = "cpu") -> tuple[Any, Any]:
+def load_model(source: str, dtype: EngineDType, device: str = "cpu") -> tuple[Any, Any]:
     """Model and tokenizer from a folder in Hugging Face layout, a GGUF file or an id of the hub.
 
     Only safetensors weights are read (the other format can run code), and code that comes with a
@@ -116,6 +115,7 @@ class TransformersPolicy(TemplatedPolicy):
         template_kwargs: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
         active: Callable[[], AbstractContextManager[None]] = nullcontext,
+        engine_dtype: EngineDType | None = None,
     ) -> None:
         """Use a model and tokenizer that are already loaded.
 
@@ -129,6 +129,7 @@ class TransformersPolicy(TemplatedPolicy):
             template_kwargs: further variables of the chat template.
             thinking: switches thoughts on or off; None: the chat template's default.
             active: entered around the model's work; picks the LoRA adapter of a shared model.
+            engine_dtype: number format of the products inside `active`; None: the weights' own.
 
         Raises:
             UsageError: no chat template, no end token, no switch for thoughts, or no room for a
@@ -144,6 +145,7 @@ class TransformersPolicy(TemplatedPolicy):
             raise UsageError(f"max_batch must be at least 1, got {max_batch}.")
         check_context(self._context, self.sampling)
         self._max_batch, self._active = max_batch, active
+        self.engine_dtype = engine_dtype or str(model.dtype).removeprefix("torch.")
         self._chat = ChatTokenizer(tokenizer, template_kwargs or {}, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
         self._stop_ids = stop_tokens(model, tokenizer)
@@ -155,7 +157,7 @@ class TransformersPolicy(TemplatedPolicy):
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
-        dtype: DType = "auto",
+        dtype: EngineDTypeChoice = "auto",
         device: str = "cpu",
         **options: Any,
     ) -> TransformersPolicy:
@@ -166,7 +168,7 @@ class TransformersPolicy(TemplatedPolicy):
         Args:
             path: folder, GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
-            dtype: number format of the weights; `auto` is the checkpoint's own.
+            dtype: number format of the weights; `auto`: see `flowzoo.agents.number_format`.
             device: e.g. `cpu`, `cuda`, `cuda:1`.
             options: as for the constructor.
 
@@ -174,7 +176,7 @@ class TransformersPolicy(TemplatedPolicy):
             UsageError: nothing loadable at `path`, or nothing that `check_decoding` finds right.
         """
         source = os.fspath(path)
-        model, tokenizer = load_model(source, dtype, device)
+        model, tokenizer = load_model(source, dtype_for(dtype, source, device), device)
         check_decoding(model)
         short = os.path.basename(os.path.normpath(source))
         return cls(model, tokenizer, name=name or short, **options)

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.gguf import model_source
+from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.vllm.backend import (
     Adapter,
     EngineDeadError,
@@ -71,6 +72,7 @@ class VLLMEngine:
         open_backend: Callable[[], VLLMBackend],
         *,
         context: int = 0,
+        dtype: EngineDType | None = None,
     ) -> None:
         """Read the tokenizer and the end tokens of the model at `path`, and start the back-end.
 
@@ -78,11 +80,12 @@ class VLLMEngine:
             path: folder, GGUF file or hub id of the model.
             open_backend: starts the back-end; called again by `restart`.
             context: most tokens of prompt and reply; 0: the model's own limit.
+            dtype: number format that the back-end computes in; None: a server's own.
 
         Raises:
             UsageError: nothing loadable at `path`.
         """
-        self.path = model_source(path)
+        self.path, self.dtype = model_source(path), dtype
         self.tokenizer, config, generation = load_texts(self.path)
         ends = SimpleNamespace(config=config, generation_config=generation)
         self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
@@ -106,7 +109,9 @@ class VLLMEngine:
         context = min(chosen.max_context or limit, limit)
         needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
         chosen = replace(chosen, max_context=context, sequence_bytes=needed)
-        return cls(source, lambda: open_backend(source, chosen), context=context)
+        return cls(
+            source, lambda: open_backend(source, chosen), context=context, dtype=chosen.dtype
+        )
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
         """Queue `jobs` together; see `VLLMBackend.submit`."""

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
+from flowzoo.agents.number_format import dtype_for, vllm_device
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -77,6 +78,7 @@ class VLLMPolicy(TemplatedPolicy):
         check_context(engine.context, self.sampling)
         self._chat = ChatTokenizer(engine.tokenizer, template_kwargs or {}, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
+        self.engine_dtype = engine.dtype
         self._owns_engine = owns_engine
 
     @classmethod
@@ -93,7 +95,8 @@ class VLLMPolicy(TemplatedPolicy):
         Args:
             path: folder in Hugging Face layout (safetensors), GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
-            settings: of the engine.
+            settings: of the engine; default those of its class, with the number format that
+                `flowzoo.agents.number_format` finds.
             options: as for the constructor.
 
         Raises:
@@ -101,6 +104,7 @@ class VLLMPolicy(TemplatedPolicy):
             MissingExtraError: vLLM is not installed.
         """
         short = os.path.basename(os.path.normpath(os.fspath(path)))
+        settings = settings or EngineSettings(dtype=dtype_for("auto", path, vllm_device()))
         engine = VLLMEngine.local(path, settings)
         return cls(engine, name=name or short, owns_engine=True, **options)
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from flowzoo.agents.number_format import EngineDType
 from flowzoo.errors import UsageError, check_choice
 
 Placement = Literal["colocated", "split"]
-EngineDType = Literal["float32", "bfloat16", "float16"]
 WeightTransfer = Literal["file", "ipc", "nccl"]
 
 GIB = 2**30

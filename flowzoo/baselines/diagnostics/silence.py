@@ -92,7 +92,7 @@ def start_alarms(
     if not settings.get("env"):
         workflow, model = settings["workflow"], settings["model"]
         warm_start = warm_start_command(workflow, settings.get("task"), settings["options"], model)
-    remedies = Remedies(settings["lengths"], settings["options"], warm_start)
+    remedies = Remedies(settings["lengths"], bool(settings.get("examples")), warm_start)
     found = reply_alarms(replies, remedies)
     if found or taught >= LOW:
         return found

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from flowzoo.agents import Policy, Request, Sampling
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
 from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
@@ -24,11 +25,13 @@ class ElsewherePolicy(TemplatedPolicy):
         sampling: Sampling,
         thinking: bool | None,
         batching: Batching,
+        engine_dtype: EngineDType,
     ) -> None:
         """Describe it in the words of the workers' policies."""
         self.name = self.original = name  # `thinking_as` renames a copy
         self.sampling, self.thinking, self._chat = sampling, thinking, chat
         self.template_id, self.batching = chat.template_id, batching
+        self.engine_dtype = engine_dtype
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Refuse: who plays is a worker."""
@@ -58,11 +61,13 @@ class EnginesElsewhere:
             name: ChatTokenizer(one.tokenizer, {}, switches[name]) for name, one in trained.items()
         }
 
-        batching: Batching = "static" if config.engine == "transformers" else "stream"
+        modules = config.engine == "transformers"
+        batching: Batching = "static" if modules else "stream"
+        dtype = config.module_dtype if modules else config.settled_dtype
 
         def make(sampling: Sampling) -> dict[str, Policy]:
             return {
-                name: ElsewherePolicy(name, chats[name], sampling, switches[name], batching)
+                name: ElsewherePolicy(name, chats[name], sampling, switches[name], batching, dtype)
                 for name in trained
             }
 

@@ -18,9 +18,9 @@ from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hf.decode import check_decoding
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
+from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.agents.vllm.settings import EngineDType
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
@@ -209,8 +209,7 @@ class TransformersEngines:
                 cannot be sampled from (see `check_decoding`).
         """
         switches = read_thinking(config.thinking, trained)
-        # Weights in bfloat16 are multiplied in bfloat16, an adapter's on such a base too.
-        dtype = config.weights if config.weights != "float32" else config.engine_dtype
+        dtype = config.module_dtype
         for one in {id(one.weights.model): one for one in trained.values()}.values():
             with _sampling(one.weights, dtype):
                 check_decoding(one.weights.model)
@@ -225,6 +224,7 @@ class TransformersEngines:
                     max_batch=config.max_batch,
                     thinking=switches[name],
                     active=partial(_sampling, one.weights, dtype),
+                    engine_dtype=dtype,
                 )
                 for name, one in trained.items()
             }

@@ -64,7 +64,7 @@ def engine_settings(
         placement=config.placement,
         devices=devices,
         tensor_parallel=gpus,
-        dtype=config.engine_dtype,
+        dtype=config.settled_dtype,
         kv_gib=config.engine_memory / engines,
         gpu_share=share,
         max_batch=config.max_batch,
@@ -208,7 +208,7 @@ class VLLMEngines(PolicyEngines):
             check(
                 proof,
                 f"the engine of policy {name!r}",
-                exact=self._config.engine_dtype == learner.config.compute == "float32",
+                exact=self._config.settled_dtype == learner.config.compute == "float32",
                 tolerance=self._config.sync_tolerance,
             )
             row[f"sync/gap_max/{name}"] = proof.largest

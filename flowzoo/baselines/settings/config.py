@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flowzoo.agents.number_format import EngineDType
 from flowzoo.baselines.settings.learning import LossOptions, OptimiserOptions
 from flowzoo.baselines.settings.parts import (
     EngineOptions,
@@ -50,7 +51,7 @@ AEC = "aec"
 
 BEFORE: Mapping[str, Any] = {
     "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
-    "shard_jobs": 0, "prompts": "short", "examples": 0,
+    "shard_jobs": 0, "prompts": "short", "examples": 0, "engine_dtype": "float32",
 }  # fmt: skip
 """What runs did before there was a setting, where that is not its default today."""
 
@@ -207,6 +208,19 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         )
 
         return (algorithm_named(self.algorithm).usual_sharing,)
+
+    @property
+    def module_dtype(self) -> EngineDType:
+        """The number format that a learner's own modules sample in: that of weights that are not
+        in float32, an adapter's on such a base too.
+        """
+        return self.settled_dtype if self.weights == "float32" else self.weights
+
+    @property
+    def settled_dtype(self) -> EngineDType:
+        """`engine_dtype` of settings that leave nothing to the model any more."""
+        assert self.engine_dtype != "auto"
+        return self.engine_dtype
 
     @property
     def directory(self) -> Path:

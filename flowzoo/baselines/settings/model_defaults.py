@@ -13,6 +13,7 @@ models of billions of weights take. The numbers, and where they come from:
   below (TRL's example for Qwen3-0.6B; SkyRL's for Qwen2.5-0.5B on GSM8K has 3e-5). Below 400
   million the numbers are ours, and never above 2e-4.
 * Reply budget: by the task, bounded by the model; see `flowzoo.agents.traits`.
+* Number format of the engine: see `flowzoo.agents.number_format`.
 * Sampling: temperature 1 and nothing cut off, whatever the generation config recommends, since the
   ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
   loss one of the distribution that was cut, its temperature, top_p and top_k are taken.
@@ -26,6 +27,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.number_format import EngineDType, dtype_for, vllm_device
 from flowzoo.agents.traits import TINY, ModelTraits, reply_budget, traits_of
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -52,7 +54,7 @@ class Settled(NamedTuple):
     """Settings of a run without gaps, and which of them the models filled."""
 
     config: TrainConfig
-    by_model: dict[str, float]
+    by_model: dict[str, float | str]
     sources: dict[str, str]
     """What each of these follows from."""
 
@@ -78,13 +80,19 @@ def settle(
     Raises:
         UsageError: no model is found under a name, or the generation configs of several disagree.
     """
-    known = before or {}
+    known, asked = before or {}, config.engine_dtype
     kept: dict[str, Any] = {
         name: known[name]
         for name in BY_MODEL
         if getattr(config, name) is None and known.get(name) is not None
     }
     config = replace(config, **kept)
+    dtype = run_dtype(config, names)
+    config = replace(config, engine_dtype=dtype)
+    found: dict[str, float | str] = {}
+    sources: dict[str, str] = {}
+    if asked == "auto" and dtype != "float32":
+        found["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
     left = [name for name in BY_MODEL if getattr(config, name) is None]
     sampling = [name for name in left if name in PLAIN]
     if config.correction == "none":
@@ -92,13 +100,12 @@ def settle(
         config = replace(config, **plain)
         left, sampling = [name for name in left if name not in PLAIN], []
     if not left:
-        return Settled(config, {}, {})
+        return Settled(config, found, sources)
     models = per_policy(config.models, names, "models")
     switches = read_thinking(config.thinking, names)
     traits = {name: traits_of(models.get(name, config.model)) for name in names}
     trained = [name for name in names if name not in config.frozen]
-    found: dict[str, float] = {}
-    sources = dict.fromkeys(left, "the model")
+    sources |= dict.fromkeys(left, "the model")
     if "lr" in left:
         adapter = config.lora_rank > 0
         rates = (learning_rate(traits[name], adapter=adapter) for name in trained)
@@ -113,6 +120,27 @@ def settle(
         found[name] = _agreed(name, traits)
     values: dict[str, Any] = {**found}
     return Settled(replace(config, **values), found, sources)
+
+
+def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
+    """The number format in which the engines of a run sample: one for all policies.
+
+    Raises:
+        UsageError: no model is found under a name.
+    """
+    if config.engine_dtype != "auto":
+        return config.engine_dtype
+    own = per_policy(config.models, names, "models")
+    models = sorted({own.get(name, config.model) for name in names})
+    if config.engine == "openai" or any(name.partition(":")[0] == "pocket" for name in models):
+        return "float32"
+    device = config.device
+    if config.rollout_gpus:
+        device = "cuda"
+    elif config.engine == "vllm" or device == "auto":
+        device = vllm_device()
+    dtypes = {dtype_for("auto", name, device) for name in models}
+    return dtypes.pop() if len(dtypes) == 1 else "float32"
 
 
 def learning_rate(model: ModelTraits, *, adapter: bool) -> float:

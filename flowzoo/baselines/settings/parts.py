@@ -14,10 +14,11 @@ from typing import Annotated, Literal
 
 from tyro import conf
 
+from flowzoo.agents.number_format import EngineDTypeChoice
 from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.specs import EngineName
-from flowzoo.agents.vllm.settings import EngineDType, Placement, WeightTransfer
+from flowzoo.agents.vllm.settings import Placement, WeightTransfer
 from flowzoo.baselines.learner.choices import LoraTargets, Truncated
 from flowzoo.sandbox.tier import SandboxName
 
@@ -121,9 +122,11 @@ class EngineOptions:
     """How all weights of a policy reach a split vLLM engine after an update: `file`, a file in
     shared memory; `ipc`, memory of the GPU that learner and engine share; `nccl`, from the
     learner's GPU to another (`engine_devices`). Adapters are files always."""
-    engine_dtype: EngineDType = "float32"
+    engine_dtype: EngineDTypeChoice = "auto"
     """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
-    learner's own weights with `transformers`. What the learner keeps is `weights`."""
+    learner's own weights with `transformers`. What the learner keeps is `weights`. `auto`: bfloat16
+    where the hardware multiplies it and all models have 100 million weights or more, else float32,
+    and float32 for a server. Printed at the start."""
     engine_memory: float = 0.0
     """GiB of KV cache of all vLLM engines together, or of those of a rollout worker; 0: a share of
     a GPU, and on a CPU 0.25 each or, where that is more, one sequence of the greatest length, which

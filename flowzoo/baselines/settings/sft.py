@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro import conf
 
+from flowzoo.agents.number_format import EngineDTypeChoice
 from flowzoo.baselines.learner.choices import Compute, LayoutChoice, LrSchedule, OptimizerName
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.parts import ModelSettings
@@ -130,6 +131,8 @@ class SftConfig(ModelSettings):
     """Most tokens in one prompt of an evaluation; 0: what the model's context holds."""
     lengths: tuple[str, ...] = ()
     """Budgets of single roles in evaluations, as ROLE=PROMPT/REPLY in tokens."""
+    engine_dtype: EngineDTypeChoice = "auto"
+    """Number format that evaluations sample in; `auto` as in training."""
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
     checkpoint_every: int = 0

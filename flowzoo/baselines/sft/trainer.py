@@ -70,11 +70,16 @@ class SupervisedTrainer:
             torch.set_num_threads(config.threads)
         settings = replace(config.run_settings(), examples=config.examples or 0)
         self.workflow, settings = with_prompts(settings)
-        self.config = config = replace(config, prompts=settings.prompts, examples=settings.examples)
         task, self.roles = self.workflow.task, self.workflow.role_counts()
         self.policies = policy_map(settings.policy_words, self.roles)
         names = sorted(set(self.policies.values()))
         settings = settle(settings, names, task.reply_tokens).config
+        self.config = config = replace(
+            config,
+            prompts=settings.prompts,
+            examples=settings.examples,
+            engine_dtype=settings.engine_dtype,
+        )
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems
         self.problems = (

@@ -72,8 +72,12 @@ class RunSizes:
         self._asked = config
         with tempfile.TemporaryDirectory() as folder:
             placed = place_run(config, Path(folder))
-            self.plan: RunPlan = resolve(placed.config.settled(), reply_tokens=placed.reply_tokens)
-            self.config = replace(self.plan.config, model=config.model, models=config.models)
+            # Counted for GPUs, so number formats are those of GPUs.
+            settled = replace(placed.config.settled(), device="cuda")
+            self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
+            self.config = replace(
+                self.plan.config, device=config.device, model=config.model, models=config.models
+            )
             own = per_policy(config.models, self.plan.names, "models")
             names = {name: own.get(name, config.model) for name in self.plan.names}
             configs = {model: read_config(placed.folders[model]) for model in set(names.values())}
@@ -205,7 +209,7 @@ class RunSizes:
 
         Each has at least the cache of its longest sequence, in blocks of `block` tokens.
         """
-        size = BYTES[self.config.engine_dtype]
+        size = BYTES[self.config.settled_dtype]
         parts: dict[str, EngineBytes] = {}
         for name in self.plan.names:
             model = self.models[name]
@@ -215,7 +219,7 @@ class RunSizes:
                 text = self.configs[model].get_text_config(decoder=True)
                 heads = getattr(text, "num_attention_heads", None) or 1
                 cache = cache_bytes(
-                    self.configs[model], self.config.engine_dtype, self.longest(name), block
+                    self.configs[model], self.config.settled_dtype, self.longest(name), block
                 )
                 groups = getattr(text, "num_key_value_heads", None) or heads
                 weights = size * self.shape(name).parameters
@@ -310,7 +314,7 @@ class RunSizes:
         """Bytes while the learners' own modules sample: a cache for the sequences of a batch."""
         config = self.config
         cache = max(self.shape(one).cache for one in self.plan.names)
-        size = BYTES[config.weights if config.weights != "float32" else config.engine_dtype]
+        size = BYTES[config.module_dtype]
         sequences = min(config.max_batch, self.episodes * max(self.agents.values()))
         return self.held(training, 1, "none") + sequences * self.sequence * cache * size
 
@@ -337,5 +341,5 @@ class RunSizes:
         sent = shape.parameters + shape.head * shape.tied
         size = 2 if self.config.weights == "bfloat16" else 4
         if self.config.placement == "split":
-            size = BYTES[self.config.engine_dtype]
+            size = BYTES[self.config.settled_dtype]
         return {"full": sent * size, "lora": shape.adapter(self.rank) * 4}

@@ -170,7 +170,8 @@ class Voting(Workflow):
         if role != "aggregator":
             return self.task.solve(problem, rng, True)
         # In words, too: bare numbers are continued as a series, 1, 3, 4.
-        return f"\\boxed{{Candidate {rng.choice(self._candidates(messages, problem, True) or [1])}}}"
+        right = self._candidates(messages, problem, True)
+        return f"\\boxed{{Candidate {rng.choice(right or [1])}}}"
 
     def _candidates(self, messages: list[Message], problem: Problem, right: bool) -> list[int]:
         """The numbers of the candidates that are right, or wrong."""

@@ -59,9 +59,9 @@ def test_a_role_that_nobody_reads_is_quoted_with_two_ways_out() -> None:
     assert alarm == (
         "unread/judge",
         'judge: none of 16 replies could be read (strict), e.g. "Incorrect"; show worked examples '
-        "(--options examples=2) or warm up first (flowzoo sft voting --model M)",
+        "(--examples 3) or warm up first (flowzoo sft voting --model M)",
     )
-    (shown,) = alarms(calls, Remedies((), ("examples=2",), "flowzoo sft voting"))
+    (shown,) = alarms(calls, Remedies((), True, "flowzoo sft voting"))
     assert shown.text.endswith('"Incorrect"; warm up first (flowzoo sft voting)')
     (own,) = alarms(calls, Remedies())  # an environment of others has prompts of its own
     assert own.text.endswith('e.g. "Incorrect"')

@@ -26,6 +26,7 @@ from flowzoo.errors import UsageError
 POCKET = str(pocket_path("math"))
 
 NAMES = ["judge", "solver", "writer"]
+HERE: Any = {"device": "cpu", "threads": 1, "engine_dtype": "float32"}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def logits(weights: Any) -> Any:
 
 
 def test_adapters_on_different_bases_train_apart(halved: str) -> None:
-    config = TrainConfig(lora_rank=4, models=(f"judge={halved}",), device="cpu", threads=1)
+    config = TrainConfig(lora_rank=4, models=(f"judge={halved}",), **HERE)
     trained = load_policies(config, NAMES, "math")
     models = {name: one.weights.model for name, one in trained.items()}
     assert models["solver"] is models["writer"] is not models["judge"]
@@ -76,7 +77,7 @@ def test_adapters_on_different_bases_train_apart(halved: str) -> None:
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
-    config = TrainConfig(lora_rank=rank, device="cpu", threads=1)
+    config = TrainConfig(lora_rank=rank, **HERE)
     trained = load_policies(config, NAMES, "math", frozen=["judge", "writer"])
     assert [one.frozen for one in trained.values()] == [True, False, True]
     judge, solver, writer = (one.weights for one in trained.values())
@@ -105,7 +106,7 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
     """Beside a trained one: with adapters in the same engine, with full weights in its own."""
-    config = TrainConfig(lora_rank=rank, device="cpu", threads=1, engine="vllm", max_batch=8,
+    config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8,
                          engine_memory=0.125)  # fmt: skip
     trained = load_policies(config, ["judge", "solver"], "math", frozen=["judge"])
     learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))

@@ -137,7 +137,9 @@ def test_the_gpus_of_a_worker_are_shared_evenly(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_driver_has_names_and_no_engine() -> None:
-    config = TrainConfig(model="pocket:xs", lora_rank=4, device="cpu", threads=1)
+    config = TrainConfig(
+        model="pocket:xs", lora_rank=4, device="cpu", threads=1, engine_dtype="float32"
+    )
     trained = load_policies(config, NAMES, "math")
     assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
     engines = EnginesElsewhere(config, trained, Sampling(), Sampling(temperature=0.0))

@@ -35,7 +35,7 @@ def open_engines(**settings: Any) -> tuple[Any, Learner]:
 
     config = TrainConfig(
         model="pocket:xs", device="cpu", threads=1, engine="vllm", max_batch=8, engine_memory=0.06,
-        **settings,
+        **{"engine_dtype": "float32", **settings},
     )  # fmt: skip
     trained = load_policies(config, ["solver"], "math")
     learner = Learner(trained["solver"].weights, LearnerConfig())

@@ -13,11 +13,17 @@ import pytest
 
 pytest.importorskip("torch", reason="models are read by flowzoo[train]")
 
+from flowzoo.agents.number_format import has_bfloat16
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.traits import ModelTraits, traits_of
 from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.model_defaults import BY_MODEL, learning_rate, settle
+from flowzoo.baselines.settings.model_defaults import (
+    BY_MODEL,
+    learning_rate,
+    run_dtype,
+    settle,
+)
 from flowzoo.commands.train import defaults_line
 from flowzoo.errors import UsageError
 
@@ -134,6 +140,26 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
     assert chosen(TrainConfig(correction="renormalise")) == POCKET
 
 
+def test_the_engines_number_format_follows_from_models_and_hardware(
+    folder: Callable[..., str],
+) -> None:
+    lower = "bfloat16" if has_bfloat16("cpu") else "float32"
+    config = TrainConfig(model=folder(), device="cpu")
+    settled = settle(config, ["shared"])
+    assert settled.config.engine_dtype == lower
+    assert settled.by_model.get("engine_dtype", "float32") == lower, "printed if it is bfloat16"
+    assert run_dtype(replace(config, rollout_gpus=1.0), ["shared"]) == "bfloat16"
+    assert run_dtype(replace(config, engine_dtype="float32"), ["shared"]) == "float32"
+    assert run_dtype(TrainConfig(), ["shared"]) == "float32"
+    mixed = replace(config, models=("b=pocket",))
+    assert run_dtype(mixed, ["a", "b"]) == "float32", "one number format for all"
+    server = replace(config, engine="openai", endpoint=("http://h/v1",))
+    assert run_dtype(server, ["shared"]) == "float32"
+    for before in ({"engine_dtype": "bfloat16"}, {"engine_dtype": "float32"}, {"steps": 3}):
+        again = TrainConfig(model="nowhere").settled(before)
+        assert again.settled_dtype == before.get("engine_dtype", "float32")
+
+
 def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None:
     config = TrainConfig(models=(f"b={folder()}",), sharing=("generator=a", "aggregator=b"))
     plan = resolve(config)
@@ -151,7 +177,7 @@ def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None
 
 
 def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
-    config = TrainConfig(model="nowhere", lr=3e-5, max_tokens=77)
+    config = TrainConfig(model="nowhere", lr=3e-5, max_tokens=77, engine_dtype="float32")
     settled = settle(config, ["shared"], TASK)
     assert settled == (replace(config, temperature=1.0, top_p=1.0, top_k=0), {}, {})
     with pytest.raises(UsageError, match="cannot load a model from 'nowhere'"):
@@ -160,7 +186,8 @@ def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
 
 def test_a_run_that_is_continued_keeps_its_own() -> None:
     before = {"lr": 3e-5, "max_tokens": 50, "temperature": 0.7, "top_p": 0.9, "top_k": 4}
-    settled = settle(TrainConfig(model="nowhere"), ["shared"], TASK, before)
+    later = TrainConfig(model="nowhere", engine_dtype="float32")
+    settled = settle(later, ["shared"], TASK, before)
     assert {name: getattr(settled.config, name) for name in BY_MODEL} == before
     assert settled.by_model == {}
     assert settle(TrainConfig(lr=1e-2), ["shared"], TASK, before).config.lr == 1e-2

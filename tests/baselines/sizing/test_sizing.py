@@ -298,7 +298,7 @@ def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_fo
         for prompt in (None, 4032)
     )
     assert (whole.longest("shared"), bounded.longest("shared")) == (40960, 4096)
-    token = whole.shape("shared").cache * 4
+    token = whole.shape("shared").cache * 2  # bfloat16, for a model of this size
     assert whole.least_cache("full") == (40960 + 16) * token, "a block more, see cache_bytes"
     assert bounded.least_cache("full") == (4096 + 16) * token
 

@@ -1,0 +1,109 @@
+"""The number format that an engine computes in.
+
+A model of 100 million weights or more is sampled in bfloat16 where the hardware multiplies it: half
+the memory traffic, and at least as fast. Smaller ones, the pocket models of every size among them,
+are sampled in float32, so that their figures are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from flowzoo.agents.gguf import model_source
+from flowzoo.agents.hub import tell_hub
+from flowzoo.errors import UsageError
+
+EngineDType = Literal["float32", "bfloat16", "float16"]
+EngineDTypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
+LEAST_WEIGHTS = 100e6
+"""Weights from which on `auto` is bfloat16; the largest pocket model has 97 million."""
+
+_CPU_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+"""Capabilities of a CPU, by torch's names, each of which multiplies bfloat16."""
+
+
+def has_bfloat16(device: str) -> bool:
+    """Return whether `device` multiplies bfloat16 in hardware, which a GPU elsewhere does."""
+    import torch
+
+    if not device.startswith("cpu"):
+        return not torch.cuda.is_available() or torch.cuda.is_bf16_supported(False)
+    if hasattr(torch.cpu, "get_capabilities"):
+        flags = torch.cpu.get_capabilities()
+        return any(flags.get(name) for name in _CPU_FLAGS)
+    return torch.cpu._is_avx512_bf16_supported()  # before torch 2.11
+
+
+def vllm_device() -> str:
+    """The kind of device that a vLLM engine of this machine runs on."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def dtype_for(
+    choice: EngineDTypeChoice, source: str | os.PathLike[str], device: str
+) -> EngineDType:
+    """Return the number format in which a model is sampled.
+
+    Args:
+        choice: a number format, or `auto` for the one that suits model and device.
+        source: the model: a folder, a GGUF file or an id of the hub.
+        device: what it runs on; GPU or CPU is all that counts.
+
+    Raises:
+        UsageError: no model is found at `source`.
+    """
+    if choice != "auto":
+        return choice
+    if has_bfloat16(device) and weights_at(os.fspath(source)) >= LEAST_WEIGHTS:
+        return "bfloat16"
+    return "float32"
+
+
+@functools.lru_cache(maxsize=64)
+def weights_at(source: str) -> float:
+    """Number of weights of the model at `source`, by its configuration.
+
+    Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
+
+    Raises:
+        UsageError: no model is found there.
+    """
+    from transformers import AutoConfig
+
+    source = model_source(source)
+    tell_hub(source)
+    adapter = Path(source) / "adapter_config.json"
+    try:
+        if adapter.is_file():
+            return weights_at(json.loads(adapter.read_bytes())["base_model_name_or_path"])
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
+            f"files and *.safetensors, or a model id of the hub: {error}"
+        ) from error
+    try:
+        return count_weights(config)
+    except ValueError:
+        return math.inf
+
+
+def count_weights(config: Any) -> int:
+    """Number of weights of a model of transformers; nothing is allocated.
+
+    Raises:
+        ValueError: the library knows no causal language model of this configuration.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in model.parameters())
