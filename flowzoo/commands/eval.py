@@ -167,7 +167,8 @@ def remedies_of(options: Options) -> Remedies:
     ]
     model = models[0] if len(policies.policy) == len(models) == 1 else ""
     workflow = "" if options.env else options.workflow or ""
-    command = warm_start_command(workflow, problems.task, problems.options, model)
+    data = [f"data={problems.data}"] if problems.data else []
+    command = warm_start_command(workflow, problems.task, [*problems.options, *data], model)
     return Remedies(policies.lengths, problems.options, command)
 
 
