@@ -172,7 +172,8 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
     ]
     model = models[0] if len(policies.policy) == len(models) == 1 else ""
     name = "" if options.env else options.workflow or ""
-    command = warm_start_command(name, problems.task, problems.options, model)
+    data = [f"data={problems.data}"] if problems.data else []
+    command = warm_start_command(name, problems.task, [*problems.options, *data], model)
     return Remedies(policies.lengths, bool(workflow.examples), command)
 
 

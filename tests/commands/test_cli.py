@@ -61,7 +61,7 @@ def test_no_words_print_the_help(capsys):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit) as end:
         cli.main([*name.split(), "--help"])
     assert not end.value.code

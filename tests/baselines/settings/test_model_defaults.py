@@ -145,7 +145,7 @@ def test_the_engines_number_format_follows_from_models_and_hardware(
 ) -> None:
     lower = "bfloat16" if has_bfloat16("cpu") else "float32"
     config = TrainConfig(model=folder(), device="cpu")
-    settled = settle(config, ["shared"])
+    settled = settle(config, ["shared"], TASK)
     assert settled.config.engine_dtype == lower
     assert settled.by_model.get("engine_dtype", "float32") == lower, "printed if it is bfloat16"
     assert run_dtype(replace(config, rollout_gpus=1.0), ["shared"]) == "bfloat16"
