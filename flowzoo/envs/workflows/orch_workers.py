@@ -26,6 +26,7 @@ final answer is right), `abstained`.
 
 ## Version history
 * v0: first version.
+* v0, before its release: plans in other case and form are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
+from flowzoo.envs.readers import read_plan
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
@@ -64,7 +66,7 @@ IDEAS: dict[str, tuple[str, ...]] = {
 
 
 def read_parts(text: str, word: str, most: int) -> tuple[str, ...] | None:
-    """The texts of the lines `WORD k: text`, at most `most`, or None."""
+    """The texts of the lines `WORD k: text`, at most `most`, or None (the published labels)."""
     found = re.findall(rf"(?m)^[ \t]*{word}[ \t]+[0-9]+[ \t]*:[ \t]*(\S.*?)[ \t]*$", visible(text))
     return tuple(found[:most]) or None
 
@@ -127,7 +129,7 @@ class OrchWorkers(Workflow):
         plan = yield Ask(
             "orchestrator_0",
             self.prompts[self.split_by].format(problem=problem.text, most=most),
-            partial(read_parts, word=word, most=most),
+            partial(read_parts if self.preset == "paper" else read_plan, word=word, most=most),
             partial(read_loosely, word=word, most=most),
         )
         read = self.read(plan)
