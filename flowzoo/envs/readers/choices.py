@@ -47,7 +47,7 @@ _CLAIMS = tuple(
     re.compile(pattern)
     for pattern in (
         rf"{_T} (?:is|are) {_ADVERB}(?:right|correct){_END}",
-        rf"{_T} (?:is|are) {_ADVERB}(?:the|my) (?:{_BEST} )?{_KIND}{_END}",
+        rf"{_T} (?:is|are) {_ADVERB}(?:the|my) (?:{_BEST} {_KIND}|answer|choice|winner|pick){_END}",
         rf"{_T} (?:is|are) {_ADVERB}the (?:only )?{_BEST}{_END}",
         rf"{_T} (?:is|are) the (?:one|{_KIND}) (?:that|who|which) is (?:right|correct){_END}",
         rf"{_T}:[^.⟦\n]{{1,200}} is the (?:right|correct) {_KIND}{_END}",
@@ -82,7 +82,7 @@ _ALONE = re.compile(
     rf"{_T}[ .:!]*"
 )
 _OPENING = re.compile(
-    rf"{_T} ?(?:[:=]|(?:is|has|gives|gets|equals|computes)"
+    rf"{_T} ?(?:[:=](?=.*\d)|(?:is|has|gives|gets|equals|computes)"
     r" (?:[-+\\]?\d(?!\d* (?:of|out of)\b)|the [a-z ]{1,60}of \\?\d))"
 )
 _NOT = r"(?:n't| not| never)"
@@ -97,7 +97,8 @@ _DENIALS = re.compile(
 )
 _BEFORE = re.compile(
     r"\b(?:not|never|nor|neither|hardly|no|nobody|says?|said|claim\w*|told|asks?|asked|imagine"
-    r"|pretend|wish|when|until|let|see|check|verify|someone|people|to be|were)\b|n't\b"
+    r"|pretend|wish|when|until|let|see|check|verify|someone|people|to be|were|how|why"
+    r"|for example|e\.g)\b|n't\b"
 )
 _AFTER = re.compile(r"\b(?:because|since|as)\b")
 _TURN = re.compile(
@@ -107,7 +108,7 @@ _TURN = re.compile(
 _TAKEN_BACK = re.compile(
     r"\b(?:it|its|this|that|which|no)\b[^⟦]{0,60}"
     r"\b(?:wrong|incorrect|false|not (?:right|correct|true))\b"
-    r"|^no\b"
+    r"|^(?:no|not|nope|wrong)\b"
 )
 _EQUAL = re.compile(
     r"\b(?:right|correct|correctly|works?|wins|best|valid|same|also|too|as well|agrees?|likewise"
@@ -115,7 +116,7 @@ _EQUAL = re.compile(
 )
 _ANY = re.compile(
     r"\b(?:all|both|every|each|none|neither|no|nobody)\b(?: ⟦|[^⟦.]{0,60}\b(?:right|correct|wrong"
-    r"|incorrect|works?|fails?|valid)\b)|^(?:none|neither)\b"
+    r"|incorrect|works?|fails?|valid)\b)|\bnone\b|^neither\b"
 )
 _NEGATIVE = re.compile(
     r"\b(?:not?|never|none|neither|nor|wrong|incorrect|false|invalid|mistakes?|errors?|bugs?|slips?"

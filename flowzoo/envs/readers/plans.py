@@ -27,7 +27,7 @@ _FRONT = r"[ \t]*+(?:(?:[-*+•>]|#{1,6}|\d{1,2}[.)])[ \t]+)*+(?:\*\*|__|\*|_)?"
 _NUMBER = r"(?:\d{1,6}|k|one|two|three|four|five|six|seven|eight|nine|ten)"
 _BULLET = re.compile(r"\A(?:[-*+•]|\d{1,2}[.)])[ \t]+")
 _ITEM = re.compile(r"^[ \t]*+(\d{1,4})[.)][ \t]++(\S.*)$", re.M)
-_FORM = re.compile(r"(?:text|strategy|subtask|\.\.\.|…|<.*>|\[.*\]|_+)\.?", re.IGNORECASE)
+_FORM = re.compile(r"\W*|(?:text|strategy|subtask|\.\.\.|…|<.*>|\[.*\]|_+)\.?", re.IGNORECASE)
 _SOLVED = re.compile(
     r"\\boxed|####|```|~~~|\b(?:answer|result|solution|total) (?:is|will be|=)|=[ \t]*[-$]?\d"
     r"|^[ \t]*(?:therefore|so|thus|hence)\b|\b(?:final|correct) (?:answer|result)\b|^[ \t]*def ",

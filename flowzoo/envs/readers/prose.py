@@ -20,9 +20,10 @@ _END = re.compile(r"(?<=[.!?])[\s)']+|\n+")
 
 DOUBT = re.compile(
     r"\b(?:maybe|perhaps|probabl[ey]|possibly|possible that|presumably|guess|suppose|hope"
-    r"|(?:not|n't) sure|unsure|uncertain|unclear|undecided|hard to (?:say|tell)|(?:not|n't|not to) (?:know|tell|say)"
-    r"|likely|unlikely|doubt\w*|(?:not|never|n't|no) (?:certain|clear)|assum(?:e|es|ed|ing)"
-    r"|on second thought|kidding|joking)\b"
+    r"|(?:not|n't) sure|unsure|uncertain|unclear|undecided|hard to (?:say|tell)"
+    r"|(?:not|n't|not to) (?:know|tell|say)|likely|unlikely|doubt\w*"
+    r"|(?:not|never|n't|no) (?:certain|clear)|assum(?:e|es|ed|ing)|on second thought"
+    r"|kidding|joking)\b"
 )
 """Words that take a statement back, wherever they stand in the reply."""
 MODAL = re.compile(

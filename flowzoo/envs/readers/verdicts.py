@@ -28,15 +28,16 @@ _KIND = (
     r"(?:final|given|provided|newest|above|proposed|submitted|current|original|whole|entire|python)"
 )
 _BARE = re.compile(
-    rf"(?:(?:the |my |final )*(?:verdict|evaluation|judge?ment|conclusion|assessment|answer)"
-    rf" ?(?:is|:|is:) ?|(?:yes|no),? )?(?:it is |it's |this is )?'?{_WORD}'?[.!]*"
+    r"(?:(?:(?:the |my |final )*(?:verdict|evaluation|judge?ment|conclusion|assessment)"
+    r"|(?:the |final )*answer) ?(?:is|:|is:) ?|(?:yes|no),? )?"
+    rf"(?:it is |it's |this is )?'?{_WORD}'?[.!]*"
 )
 _LABEL = re.compile(
     r"(?:verdict: ?)?(?P<no>\b)(?P<word>correct|incorrect|wrong)(?:,|: | [-–—]) ?[a-z]"
 )
 _STATED = re.compile(
     rf"(?:^|[,;:] |\b(?:so|and|therefore|thus|hence|that|think|believe|find|yes|no),? )"
-    rf"(?:(?:the|this|that|your|its|my) (?:{_KIND} )*{_THING}(?: [\w()-]+)?|it|this|that)"
+    rf"(?:(?:the|this|that|your|its) (?:{_KIND} )*{_THING}(?: [\w()-]+)?|it|this|that)"
     rf"(?: is| was|'s) {_ADVERB}{_WORD}(?: {_THING})?{_END}"
 )
 _HEADINGS = re.compile(r"(?:(?:the |my |final )*(?:verdict|evaluation|conclusion|assessment) ?:?)")
@@ -50,7 +51,7 @@ _BOTH = re.compile(
 """What says both at once, or denies the denial."""
 _REPORTED = re.compile(
     r"\b(?:nobody|someone|some|people|they|others?) (?:says?|said|thinks?|claims?|told)\b"
-    r"|\bfirst thought\b|\baccording to\b|\bkidding\b"
+    r"|\bwho says\b|\bfirst thought\b|\baccording to\b|\bkidding\b"
     r"|\bnot (?:true|say|think)\b|\b(?:do|would|does|did)n't (?:say|think|believe)\b"
 )
 _NO_FAULT = re.compile(
@@ -60,12 +61,19 @@ _NO_FAULT = re.compile(
 _FAULT = re.compile(
     r"\b(?:errors?|mistakes?|mistaken|bugs?|buggy|faults?|flaws?|issues?|wrong\w*|incorrect\w*|false"
     r"|corrected|corrects|fix\w*|improved|should|instead|however|but|although|though|except|unless"
-    r"|needs?|missing|lacks?|fails?|failed|not|never|cannot|must|ought|only|in most|for (?:positive"
-    r"|negative|most|some|small|large|all but)|better|rather|too (?:many|few|much|little|high|low"
-    r"|often|late|early|long|short)|off by|expected|as (?:far|long|soon) as|i (?:get|got|have)|provided that|wait)\b|n't\b"
+    r"|needs?|missing|lacks?|fails?|failed|not|never|cannot|must|ought|only|in most|better|rather"
+    r"|for (?:positive|negative|most|some|small|large|all but)|off by|expected|provided that|wait"
+    r"|too (?:many|few|much|little|high|low|often|late|early|long|short)"
+    r"|as (?:far|long|soon) as|(?:i|you) (?:get|got|have)|in fact|modulo|give or take|so far"
+    r"|try again)\b|n't\b"
+    r"|^(?:please )?(?:check|try|multiply|add|subtract|divide|redo|revise|use)\b"
 )
 _OTHER_RESULT = re.compile(
     r"\b(?:correct|right|actual|true) (?:answer|result|value|solution|output)\b"
+)
+_RESULT = re.compile(
+    r"\b(?:answer|result|value|solution|output|sum|product|total|difference)"
+    r" ?(?:is|are|equals|=|:) ?\W{0,3}\d"
 )
 _SAME = re.compile(r"\b(?:confirm\w*|match\w*|the same|agrees?|as (?:given|stated|claimed))\b")
 _PRAISE = re.compile(
@@ -123,6 +131,8 @@ def _verdict(part: str, is_first: bool) -> bool | None:
 def _objects(part: str) -> bool:
     """Whether a sentence finds fault, or has another result: an approval beside it is none."""
     rest = _NO_FAULT.sub(" ", part)
+    if _verdict(part, True) is None and _RESULT.search(rest) and not _SAME.search(rest):
+        return True
     if _FAULT.search(rest) or MODAL.search(rest):
         return True
     return bool(_OTHER_RESULT.search(rest)) and not (_SAME.search(rest) or _verdict(part, False))

@@ -8,7 +8,7 @@ generator writes a new attempt, until the evaluator accepts or the rounds are us
 | Creation | `eval_opt_v0.env(task="math")`, `eval_opt_v0.env(task="code", tools="tests")` |
 | Agents | `generator_0`, `evaluator_0` |
 | Observation | `{"messages": [...]}`: the problem; evaluator: also the newest answer; generator, later: its attempt and the critique |
-| Action | generator: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block; evaluator: a critique and `\boxed{Correct}` or `\boxed{Incorrect}`, or the verdict [in plain words](#readers) |
+| Action | generator: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block; evaluator: a critique and `\boxed{Correct}` or `\boxed{Incorrect}`, or the verdict in plain words (`Incorrect. …`, `The program is right.`) |
 | Reward | 1 to every call if the last answer is right, else 0 (`credit="team"`) |
 | End | on an accepting verdict, or after `max_rounds` attempts |
 

@@ -8,7 +8,7 @@ each, and a synthesizer writes the final answer from all of their solutions.
 | Creation | `orch_workers_v0.env(task="math")`, `orch_workers_v0.env(task="code")` |
 | Agents | `orchestrator_0`, `worker_0` … `worker_2`, `synthesizer_0` |
 | Observation | `{"messages": [...]}`: the problem; workers: also their strategy; synthesizer: all strategies and solutions |
-| Action | orchestrator: lines `STRATEGY k: …`; workers and synthesizer: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block |
+| Action | orchestrator: lines `STRATEGY k: …`, in any case, with bullets or bold, or a numbered list of strategies; workers and synthesizer: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block |
 | Reward | 1 to every call if the synthesizer's answer is right, else 0 (`credit="team"`) |
 | End | after 3 to `max_workers` + 2 calls; workers without a strategy are not asked |
 

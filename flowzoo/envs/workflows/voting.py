@@ -8,7 +8,7 @@ their answers. It selects, it never writes an answer of its own.
 | Creation | `voting_v0.env(task="math")`, `voting_v0.env(task="code")` |
 | Agents | `generator_0` … `generator_2`, `aggregator_0` |
 | Observation | `{"messages": [...]}`: the problem; for the aggregator also all candidates in slot order |
-| Action | generators: a reply with the answer in `\boxed{}` (code: a program in a ```` ```python ```` block); aggregator: the candidate's number in `\boxed{}`, or [in plain words](#readers) |
+| Action | generators: a reply with the answer in `\boxed{}` (code: a program in a ```` ```python ```` block); aggregator: the candidate's number in `\boxed{}`, or the candidate in plain words (`Candidate 3 is right.`) |
 | Reward | 1 to every call if the chosen candidate is right, else 0 (`credit="team"`) |
 | End | after `n_votes` + 1 calls |
 
