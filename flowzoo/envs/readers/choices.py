@@ -23,8 +23,8 @@ _NUMBER = rf"(?:\d{{1,4}}(?![\d%]|[.,]\d)|(?:{'|'.join(_WORDS)})\b)"
 _NOUN = r"(?:candidate|program|option|solution|choice|response|generator)s?"
 _JOINT = r"(?:,? ?(?:and|or|to|&|/|-|–),? ?|, ?| )"
 _MENTION = re.compile(
-    rf"\b(?:the |this )?{_NOUN} ?(?:(?:number|no\.?|nr\.?) )?\(?({_NUMBER}"
-    rf"(?:{_JOINT}(?:{_NOUN} )?{_NUMBER})*)\)?(?:'s?(?= ))?"
+    rf"\b(?:the |this )?{_NOUN} ?(?:(?:number|no\.?|nr\.?) )?({_NUMBER}"
+    rf"(?:{_JOINT}(?:{_NOUN} )?{_NUMBER})*)(?:'s?(?= ))?"
     rf"|\b(?:the )?(?P<place>{'|'.join(_ORDINALS)}|last) (?:one|{_NOUN})\b"
     rf"|\b(?P<rest>the (?:others?|rest)\b(?: (?:\w+ )?(?:{_NOUN}|ones?))?|the remaining \w+)"
 )

@@ -14,7 +14,8 @@ from flowzoo.reward.code.bare import bare_program
 
 PIECES = (
     "Candidate ", "candidate 2 ", "1", "2 and 3", "is right", "is the correct one", "is wrong",
-    "not ", "or ", ". ", "\n", "?", "maybe ", "\\boxed{", "3}", "Correct", "Incorrect. ", "The answer is ",
+    "not ", "or ", ". ", "\n", "?", "maybe ", "\\boxed{", "3}", "Correct", "Incorrect. ",
+    "The answer is ",
     "STRATEGY 1: ", "- ", "**", "1. ", "text", "```", "```json\n", "[", "]", "{'input': [1], ",
     "'output': 2}", "def f(x):\n", "    return x\n", "print(", ")", "the first one ", "⟦1⟧", "\x00",
     "\ud800", "<think>", "</think>", "²",
