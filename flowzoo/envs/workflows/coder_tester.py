@@ -13,7 +13,7 @@ what did not match, until the program passes. Source: AT-GRPO (its workflow for 
 | End | when the program passes all of the tester's tests, or after `max_turns` turns |
 
 A test case is `{"input": [arguments], "output": value}` for a function and `{"input": text, "output":
-text}` for a program that reads stdin; at most 8 of them, in JSON.
+text}` for a program that reads stdin; at most 8 of them, in JSON or as Python's literals.
 
 ## Arguments
 | name | default | meaning |
@@ -34,81 +34,31 @@ and not solved).
 
 ## Version history
 * v0: first version.
+* v0, before its release: test cases as Python's literals and in `python` blocks are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+from flowzoo.envs.readers.cases import MOST_CASES, read_tests
 from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.answers import fenced, grading_tests
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Credit, CreditRule, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import extract_code
-from flowzoo.sandbox.program import CallTest, Compare, StdinTest, Test
+from flowzoo.sandbox.program import CallTest, StdinTest, Test
 
-MOST_CASES = 8
-"""Test cases of one reply that are used."""
-LONGEST = 10_000
-"""Characters of the list of test cases."""
 SHOWN = 200
 """Characters of a value that a mismatch shows."""
-DEEPEST = 20
-"""Lists within lists of a test case."""
-_LOOSE = Compare("number", tuples_as_lists=True)
-_BLOCK = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
-
-
-def read_tests(text: str, entry: str | None) -> tuple[Test, ...] | None:
-    """The test cases of a reply: its last JSON block, or the reply itself; None if unreadable."""
-    shown = visible(text)[-2 * LONGEST :]
-    blocks = _BLOCK.findall(shown) if "```" in shown else []
-    raw = (blocks[-1] if blocks else shown).strip()
-    if not raw.startswith("[") or len(raw) > LONGEST:
-        return None
-    try:
-        cases = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    tests = [_test(case, entry) for case in cases[:MOST_CASES]]
-    found = tuple(test for test in tests if test is not None)
-    return found if found and len(found) == len(tests) else None
-
-
-def _test(case: Any, entry: str | None) -> Test | None:
-    if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
-        return None
-    given, expected = case["input"], case["output"]
-    if max(depth(given), depth(expected)) > DEEPEST:
-        return None
-    if entry is None:
-        both = isinstance(given, str) and isinstance(expected, str)
-        return StdinTest(given, expected) if both else None
-    return CallTest(tuple(given), expected, compare=_LOOSE) if isinstance(given, list) else None
-
-
-def depth(value: Any) -> int:
-    """How deep lists and objects are nested, 1 for a plain value; without recursion."""
-    level, deep = [value], 0
-    while level:
-        deep += 1
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return deep
 
 
 def show_case(test: Test) -> str:

@@ -8,7 +8,7 @@ generator writes a new attempt, until the evaluator accepts or the rounds are us
 | Creation | `eval_opt_v0.env(task="math")`, `eval_opt_v0.env(task="code", tools="tests")` |
 | Agents | `generator_0`, `evaluator_0` |
 | Observation | `{"messages": [...]}`: the problem; evaluator: also the newest answer; generator, later: its attempt and the critique |
-| Action | generator: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block; evaluator: a critique and `\boxed{Correct}` or `\boxed{Incorrect}` |
+| Action | generator: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block; evaluator: a critique and `\boxed{Correct}` or `\boxed{Incorrect}`, or the verdict in plain words (`Incorrect. …`, `The program is right.`) |
 | Reward | 1 to every call if the last answer is right, else 0 (`credit="team"`) |
 | End | on an accepting verdict, or after `max_rounds` attempts |
 
@@ -32,6 +32,7 @@ to wrong), and the evaluator's counts `true_accept`, `false_accept`, `true_rejec
 
 ## Version history
 * v0: first version.
+* v0, before its release: verdicts in plain words are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
@@ -43,22 +44,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from flowzoo.envs.readers import read_verdict
+from flowzoo.envs.readers.verdicts import VERDICTS, boxed_verdict
 from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.text import boxed_choice, without_box
+from flowzoo.envs.text import without_box
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, check_choice
 
 Tools = Literal["none", "tests"]
-VERDICTS = {"correct": True, "incorrect": False}
 ROUNDS = {"strict": 3, "paper": 3, "dr_mas": 2}
 CODE_ROUNDS = 2
-
-
-def read_verdict(text: str) -> bool | None:
-    """The boxed verdict: True for Correct, False for Incorrect, None if unreadable."""
-    return boxed_choice(text, VERDICTS)
 
 
 def search_verdict(text: str) -> bool | None:
@@ -178,7 +175,8 @@ class EvalOpt(Workflow):
             if self.tools == "tests":
                 ran = None if answer is None else (yield task.trial(problem, answer))
                 chat[-1]["content"] = f"{report(ran)}\n\n{chat[-1]['content']}"
-            review = yield Ask("evaluator_0", chat, read_verdict, search_verdict)
+            reader = boxed_verdict if paper else read_verdict
+            review = yield Ask("evaluator_0", chat, reader, search_verdict)
             verdict = review.lenient if paper else review.strict
             counts[count_verdict(verdict, right)] += 1
             yield Truth(review, float(verdict is not None and verdict == right))

@@ -8,7 +8,7 @@ each, and a synthesizer writes the final answer from all of their solutions.
 | Creation | `orch_workers_v0.env(task="math")`, `orch_workers_v0.env(task="code")` |
 | Agents | `orchestrator_0`, `worker_0` … `worker_2`, `synthesizer_0` |
 | Observation | `{"messages": [...]}`: the problem; workers: also their strategy; synthesizer: all strategies and solutions |
-| Action | orchestrator: lines `STRATEGY k: …`; workers and synthesizer: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block |
+| Action | orchestrator: lines `STRATEGY k: …`, in any case, with bullets or bold, or a numbered list of strategies; workers and synthesizer: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block |
 | Reward | 1 to every call if the synthesizer's answer is right, else 0 (`credit="team"`) |
 | End | after 3 to `max_workers` + 2 calls; workers without a strategy are not asked |
 
@@ -26,6 +26,7 @@ final answer is right), `abstained`.
 
 ## Version history
 * v0: first version.
+* v0, before its release: plans in other case and form are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
+from flowzoo.envs.readers import read_plan
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
@@ -64,7 +66,7 @@ IDEAS: dict[str, tuple[str, ...]] = {
 
 
 def read_parts(text: str, word: str, most: int) -> tuple[str, ...] | None:
-    """The texts of the lines `WORD k: text`, at most `most`, or None."""
+    """The texts of the lines `WORD k: text`, at most `most`, or None (the published labels)."""
     found = re.findall(rf"(?m)^[ \t]*{word}[ \t]+[0-9]+[ \t]*:[ \t]*(\S.*?)[ \t]*$", visible(text))
     return tuple(found[:most]) or None
 
@@ -134,7 +136,7 @@ class OrchWorkers(Workflow):
         plan = yield Ask(
             "orchestrator_0",
             self.prompts[self.split_by].format(problem=problem.text, most=most),
-            partial(read_parts, word=word, most=most),
+            partial(read_parts if self.preset == "paper" else read_plan, word=word, most=most),
             partial(read_loosely, word=word, most=most),
         )
         read = self.read(plan)

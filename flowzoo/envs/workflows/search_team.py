@@ -38,6 +38,7 @@ them), `true_yes`, `false_yes`, `true_no`, `false_no`.
 
 ## Version history
 * v0: first version.
+* v0, before its release: tags in any case are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow
 from flowzoo.reward.text.qa import normalise
 
-_VERDICT = re.compile(r"<verify>\s*(yes|no)\s*</verify>", re.IGNORECASE)
-_QUERY = re.compile(r"<search>((?:(?!<search>).){1,500}?)</search>", re.DOTALL)
+_VERDICT = re.compile(r"<verify>[\s*]*(yes|no)[\s*.]*</verify>", re.IGNORECASE)
+_QUERY = re.compile(r"<search>((?:(?!<search>).){1,500}?)</search>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<(?=/?[A-Za-z])")
 _VERDICTS = ("true_yes", "false_yes", "true_no", "false_no")
 
@@ -73,7 +74,7 @@ def read_verdict(text: str) -> bool | None:
 def read_query(text: str) -> str | None:
     """The last tagged query (at most 500 characters) on one line, or None."""
     shown = visible(text)
-    found = _QUERY.findall(shown) if "</search>" in shown else []
+    found = _QUERY.findall(shown) if "</search>" in shown.lower() else []
     return (" ".join(found[-1].split()) or None) if found else None
 
 

@@ -16,7 +16,7 @@ evaluation, asks as often as the workflow does (or, with `--match tokens`, for a
 | End | after one call |
 
 ## Arguments
-`preset`: `strict` reads only boxed answers and fenced programs; `paper` also reads the task's fallbacks. All arguments of
+`preset`: `strict` reads only boxed answers, fenced programs and replies that are nothing but a program; `paper` also reads the task's fallbacks. All arguments of
 `Workflow` (`credit`, `format_penalty` …) and of the task (`level`, `data` …) are accepted.
 
 ## Version history

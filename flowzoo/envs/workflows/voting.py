@@ -8,7 +8,7 @@ their answers. It selects, it never writes an answer of its own.
 | Creation | `voting_v0.env(task="math")`, `voting_v0.env(task="code")` |
 | Agents | `generator_0` … `generator_2`, `aggregator_0` |
 | Observation | `{"messages": [...]}`: the problem; for the aggregator also all candidates in slot order |
-| Action | generators: a reply with the answer in `\boxed{}` (code: a program in a ```` ```python ```` block); aggregator: the candidate's number in `\boxed{}` |
+| Action | generators: a reply with the answer in `\boxed{}` (code: a program in a ```` ```python ```` block); aggregator: the candidate's number in `\boxed{}`, or the candidate in plain words (`Candidate 3 is right.`) |
 | Reward | 1 to every call if the chosen candidate is right, else 0 (`credit="team"`) |
 | End | after `n_votes` + 1 calls |
 
@@ -24,17 +24,19 @@ right), `recovered` (contested, and a right one was chosen), `chosen` (index, or
 
 ## Version history
 * v0: first version.
+* v0, before its release: choices in plain words are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
+from flowzoo.envs.readers import read_choice
 from flowzoo.envs.script import Ask, Classes, Grade, Graded, Message, Outcome, Reply, Script, Truth
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
@@ -111,6 +113,11 @@ class Voting(Workflow):
         """On programs all voters share one name, elsewhere each has its own."""
         return self.agents[agent][0] if self.task.kind == "code" else agent
 
+    @property
+    def reader(self) -> Callable[..., int | None]:
+        """The strict reader of choices; the published one looks for a box alone."""
+        return boxed_number if self.preset == "paper" else read_choice
+
     def play(self, problem: Problem) -> Script:
         """See the module's page."""
         task, prompt = self.task, self.task.prompt(problem)
@@ -128,7 +135,7 @@ class Voting(Workflow):
             choice = yield Ask(
                 "aggregator_0",
                 self.aggregator_prompt(problem, drafts),
-                partial(boxed_number, count=self.n_votes),
+                partial(self.reader, count=self.n_votes),
                 partial(lone_number, count=self.n_votes),
             )
             number = self.read(choice)

@@ -2,12 +2,12 @@
 
 | reading | what counts as the program |
 |---|---|
-| strict | the last closed fence labelled `python`, else the last closed one without a label |
+| strict | the reply if it is a bare program (`bare_program`), else the last closed fence labelled `python`, else the last closed one without a label |
 | lenient | as strict, else an unclosed fence, else the reply from its first line of code on |
 
 Only what is not thought counts: what follows the last `</think>`, nothing after an open `<think>`.
-The text is never parsed or executed here; whether it is a program at all, the sandbox finds out.
-"""
+Nothing is executed here; whether a fence holds a program at all, the sandbox finds out.
+"""  # noqa: E501 - rows of tables
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flowzoo.errors import check_choice
+from flowzoo.reward.code.bare import bare_program
 from flowzoo.reward.visible import visible
 from flowzoo.sandbox.packages import package_names
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
@@ -94,6 +95,9 @@ def blocks(text: str) -> tuple[Block, ...]:
 
 def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
     """The program that a reply gives, or None. Never raises on any text."""
+    # First, since a program may quote fences in its docstring.
+    if (bare := bare_program(text)) is not None:
+        return bare
     shown = visible(text)[-TAIL:]
     found = blocks(shown)
     labelled = [block for block in found if block.label in _LABELS]

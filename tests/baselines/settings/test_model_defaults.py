@@ -101,7 +101,8 @@ def test_larger_models_learn_more_slowly_and_adapters_faster(
 
 def test_every_default_is_told_with_what_it_follows_from(folder: Callable[..., str]) -> None:
     def line(**changes: Any) -> str:
-        found = settle(TrainConfig(**changes), ["shared"], TASK)
+        config = TrainConfig(**changes, engine_dtype="float32")
+        found = settle(config, ["shared"], TASK)
         return defaults_line(found.by_model, found.sources)
 
     assert line() == "lr 0.0002, max_tokens 64 (from the model)"

@@ -143,7 +143,7 @@ def test_the_aggregator_sees_programs_and_boxes_a_number() -> None:
         {
             "generator_0": [WRONG],
             "generator_1": [f"<think>{WRONG}</think>{RIGHT}"],
-            "generator_2": [PROBLEM.gold],
+            "generator_2": [f"So:\n{PROBLEM.gold}"],
             "aggregator_0": ["\\boxed{2}"],
         },
     )
@@ -154,10 +154,11 @@ def test_the_aggregator_sees_programs_and_boxes_a_number() -> None:
     assert [call.strict for call in found.calls] == [True, True, False, True]
 
 
-def test_paper_preset_reads_unfenced_programs() -> None:
+def test_programs_within_prose_are_read_in_paper_alone_and_bare_ones_in_strict_too() -> None:
     for preset, score in (("strict", 0.0), ("paper", 1.0)):
         workflow = make_workflow("single_v0", "code", preset=preset)
-        assert play(workflow, {"generator_0": [PROBLEM.gold]}).score == score
+        assert play(workflow, {"generator_0": [f"So:\n{PROBLEM.gold}"]}).score == score
+        assert play(workflow, {"generator_0": [PROBLEM.gold]}).score == 1.0
 
 
 def test_workers_and_synthesizer_write_programs() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from flowzoo.envs.workflows.eval_opt import count_verdict, read_verdict, search_verdict
+from flowzoo.envs.readers import read_verdict
+from flowzoo.envs.workflows.eval_opt import count_verdict, search_verdict
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
 WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
@@ -109,12 +110,24 @@ def test_a_malformed_verdict_goes_on_in_strict_and_accepts_in_dr_mas(play):
 
 
 def test_paper_searches_verdicts_in_the_whole_text(play):
-    finished = play("eval_opt_v0", replies([RIGHT], ["This is correct."]), preset="paper")
+    review = "The steps are correct, the answer maybe."
+    finished = play("eval_opt_v0", replies([RIGHT], [review]), preset="paper")
     assert (finished.calls[1].strict, finished.calls[1].lenient) == (False, True)
     assert finished.facts["true_accept"] == 1
-    strict = play("eval_opt_v0", replies([RIGHT] * 3, ["This is correct."] * 2))
+    strict = play("eval_opt_v0", replies([RIGHT] * 3, [review] * 2))
     assert strict.facts["abstained"] == 2
     assert strict.calls[1].lenient is True
+
+
+def test_verdicts_in_words_rule_in_strict_and_dr_mas_and_not_in_paper(play):
+    review = "The answer is incorrect. The correct answer is 15."
+    for preset in ("strict", "dr_mas"):
+        finished = play(
+            "eval_opt_v0", replies([WRONG, RIGHT], [review, ACCEPT]), preset=preset, max_rounds=3
+        )
+        assert (finished.facts["true_reject"], finished.facts["abstained"]) == (1, 0)
+    paper = play("eval_opt_v0", replies([WRONG], [review]), preset="paper")
+    assert (paper.calls[1].strict, paper.facts["false_accept"]) == (False, 1)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +138,7 @@ def test_paper_searches_verdicts_in_the_whole_text(play):
         ("\\boxed{\\text{CORRECT}}", True, True),
         ("\\boxed{ Correct. }", True, True),
         ("\\boxed{Correct} no, \\boxed{Incorrect}", False, False),
-        ("it is incorrect", None, False),
+        ("it is incorrect", False, False),
         ("Correct, then incorrect, so correct", None, True),
         ("\\boxed{yes}", None, None),
         ("uncorrected", None, None),

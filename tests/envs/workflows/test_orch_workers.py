@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowzoo.envs.readers import read_plan
 from flowzoo.envs.workflows.orch_workers import read_loosely, read_parts
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
@@ -107,7 +108,6 @@ def test_both_parse_rates_are_logged(play):
         ("STRATEGY 1: a\nSTRATEGY 2: b\nSTRATEGY 3: c\nSTRATEGY 4: d", ("a", "b", "c")),
         ("  STRATEGY 9 :  spaced out  ", ("spaced out",)),
         ("STRATEGY 1:\nSTRATEGY 2: b", ("b",)),
-        ("Strategy 1: case", None),
         ("see STRATEGY 1: inside a line", None),
         ("<think>STRATEGY 1: hidden</think>", None),
         ("SUBTASK 1: other word", None),
@@ -115,7 +115,14 @@ def test_both_parse_rates_are_logged(play):
     ],
 )
 def test_plans_are_read_line_by_line(text, parts):
-    assert read_parts(text, "STRATEGY", 3) == parts
+    assert read_parts(text, "STRATEGY", 3) == read_plan(text, "STRATEGY", 3) == parts
+
+
+def test_other_forms_of_plans_are_read_in_strict_and_not_as_labels_in_paper():
+    text = "- **Strategy 1:** a b\n- **Strategy 2:** b c"
+    assert read_plan(text, "STRATEGY", 3) == ("a b", "b c")
+    assert read_plan(text.replace("Strategy", "Sub-task"), "SUBTASK", 1) == ("a b",)
+    assert read_parts(text, "STRATEGY", 3) is None
 
 
 def test_the_cascade_is_capped_and_reads_nothing_in_nothing():

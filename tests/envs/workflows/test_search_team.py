@@ -155,6 +155,9 @@ def test_reading_verdicts_and_queries():
     assert read_verdict("<verify> YES </verify>") is True
     assert read_verdict("<verify>yes</verify> <verify>no</verify>") is False
     assert read_verdict("<think><verify>yes</verify></think>") is None
+    assert read_verdict("<Verify>**no**.</VERIFY>") is False
+    assert read_verdict("<verify>yes or no</verify>") is None
+    assert read_query("<SEARCH>who</Search>") == "who"
     assert read_verdict("yes") is None
     assert read_query("<search> the\n mayor </search>") == "the mayor"
     assert read_query("<search>a</search><search>b</search>") == "b"

@@ -39,7 +39,13 @@ def block(text: str, label: str = "python") -> str:
         ("1. So:\n   ```python\n   if a:\n\n       b = 1\n   ```", "if a:\n\n    b = 1"),
         ("1. So:\n   - ```text```\n     ```python\n     a = 1\n     ```", "a = 1"),
         (block(f"def f():\n{DOCSTRING}\n    return 1"), f"def f():\n{DOCSTRING}\n    return 1"),
-        ("def f(x):\n    return x", None),
+        ("def f(x):\n    return x", "def f(x):\n    return x"),
+        (f"def f():\n{DOCSTRING}\n    return 1", f"def f():\n{DOCSTRING}\n    return 1"),
+        ("# double\nprint(2 * int(input()))\n```", "# double\nprint(2 * int(input()))"),
+        ("print('" + "\\d" * 100 + "')", "print('" + "\\d" * 100 + "')"),
+        ("def f(x): return x\n" * 2000, None),
+        ("print(" + "-" * 9000 + "1)", None),
+        ("print(" + "(" * 190 + "1" + ")" * 190 + ")", None),
         ("", None),
     ],
 )
@@ -50,7 +56,6 @@ def test_strict_reading(reply: str, program: str | None) -> None:
 @pytest.mark.parametrize(
     ("reply", "program"),
     [
-        ("def f(x):\n    return x", "def f(x):\n    return x"),
         ("Here it is:\nimport sys\nprint(sys.stdin.read())", "import sys\nprint(sys.stdin.read())"),
         ("Sure.\nn = int(input())\nprint(n + 1)\n", "n = int(input())\nprint(n + 1)"),
         ("```python\ndef f(x):\n    return x", "def f(x):\n    return x"),

@@ -5,7 +5,7 @@ r"""The task `code`: problems whose answer is a Python program, generated or fro
 | Creation | `make_task("code", level=2)`, `make_task("code", data="HumanEval.jsonl")` |
 | Problems | generated in three levels (`code_problems`), or the rows of a file (`code_files`) |
 | Prompt | the statement, its public tests, and `Put the code in a ```python block.` |
-| Answer | strict: last block labelled python, else last unlabelled; lenient: also unfenced |
+| Answer | strict: a bare program or the last block (python first); lenient: also unfenced |
 | Score | 1 if all hidden tests pass (`reward="fraction"`: the share that does), in the sandbox |
 
 Two styles: a program that reads stdin and prints, or a function that is called. `meta` holds

@@ -1,0 +1,144 @@
+r"""The verdict of an evaluator on an answer.
+
+| read | not read |
+|---|---|
+| the last box: `\boxed{Correct}`, `\boxed{\text{Incorrect}}` | |
+| the verdict as the first or last sentence or line: `Correct.`, `**Incorrect**`, `Verdict: Incorrect` | both verdicts; questions; `Correct answer: 10` |
+| a statement on the answer there: `The program is wrong`, `This is not correct because ...` | statements on a step, a test, the input; doubts, modals and conditions; double negations |
+| with an approval: praise | with an approval: a fault, a correction, another result (`The correct answer is 14`) |
+| with a rejection: what is wrong, and what would be right | with a rejection: praise of the whole |
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import re
+
+from flowzoo.envs.readers.prose import DOUBT, MODAL, prose, sentences
+from flowzoo.envs.text import boxed_choice
+
+VERDICTS = {"correct": True, "incorrect": False}
+_WORD = r"(?P<no>not )?(?P<word>correct|right|incorrect|wrong)"
+_END = r"(?= ?(?:$|[.,;:!)—–-]|(?:because|since|and|but|although|though|so)\b))"
+_ADVERB = (
+    r"(?:(?:indeed|clearly|definitely|therefore|thus|certainly|in fact|absolutely|fully|completely"
+    r"|entirely|totally|actually|simply|really|an?|the|another) )*"
+)
+_THING = r"(?:answer|program|solution|code|function|result|implementation|attempt|response|reply)"
+_KIND = (
+    r"(?:final|given|provided|newest|above|proposed|submitted|current|original|whole|entire|python)"
+)
+_BARE = re.compile(
+    r"(?:(?:(?:the |my |final )*(?:verdict|evaluation|judge?ment|conclusion|assessment)"
+    r"|(?:the |final )*answer) ?(?:is|:|is:) ?|(?:yes|no),? )?"
+    rf"(?:it is |it's |this is )?'?{_WORD}'?[.!]*"
+)
+_LABEL = re.compile(
+    r"(?:verdict: ?)?(?P<no>\b)(?P<word>correct|incorrect|wrong)(?:,|: | [-–—]) ?[a-z]"
+)
+_STATED = re.compile(
+    rf"(?:^|[,;:] |\b(?:so|and|therefore|thus|hence|that|think|believe|find|yes|no),? )"
+    rf"(?:(?:the|this|that|your|its) (?:{_KIND} )*{_THING}(?: [\w()-]+)?|it|this|that)"
+    rf"(?: is| was|'s) {_ADVERB}{_WORD}(?: {_THING})?{_END}"
+)
+_HEADINGS = re.compile(r"(?:(?:the |my |final )*(?:verdict|evaluation|conclusion|assessment) ?:?)")
+_BOTH = re.compile(
+    r"\bcorrect ?(?:or|and|/|,|nor) ?(?:'?incorrect|wrong)"
+    r"|\bincorrect ?(?:or|and|/|,|nor) ?'?correct"
+    r"|\b(?:not|n't|no|never) (?:an? |the )?(?:incorrect|wrong)"
+    r"|\b(?:correct|right|incorrect|wrong) (?:answer|verdict) is (?:not )?'?"
+    r"(?:correct|incorrect|right|wrong)"
+)
+"""What says both at once, or denies the denial."""
+_REPORTED = re.compile(
+    r"\b(?:nobody|someone|some|people|they|others?) (?:says?|said|thinks?|claims?|told)\b"
+    r"|\bwho says\b|\bfirst thought\b|\baccording to\b|\bkidding\b"
+    r"|\bnot (?:true|say|think)\b|\b(?:do|would|does|did)n't (?:say|think|believe)\b"
+)
+_NO_FAULT = re.compile(
+    r"\b(?:no|without(?: an?y?)?|nothing(?: is)?) (?:\w+ )?(?:errors?|mistakes?|bugs?|issues?"
+    r"|problems?|faults?|flaws?|wrong|incorrect|missing)\b"
+)
+_FAULT = re.compile(
+    r"\b(?:errors?|mistakes?|mistaken|bugs?|buggy|faults?|flaws?|issues?|wrong\w*|incorrect\w*|false"
+    r"|corrected|corrects|fix\w*|improved|should|instead|however|but|although|though|except|unless"
+    r"|needs?|missing|lacks?|fails?|failed|not|never|cannot|must|ought|only|in most|better|rather"
+    r"|for (?:positive|negative|most|some|small|large|all but)|off by|expected|provided that|wait"
+    r"|too (?:many|few|much|little|high|low|often|late|early|long|short)"
+    r"|as (?:far|long|soon) as|(?:i|you) (?:get|got|have)|in fact|modulo|give or take|so far"
+    r"|try again)\b|n't\b"
+    r"|^(?:please )?(?:check|try|multiply|add|subtract|divide|redo|revise|use)\b"
+)
+_OTHER_RESULT = re.compile(
+    r"\b(?:correct|right|actual|true) (?:answer|result|value|solution|output)\b"
+)
+_RESULT = re.compile(
+    r"\b(?:answer|result|value|solution|output|sum|product|total|difference)"
+    r" ?(?:is|are|equals|=|:) ?\W{0,3}\d"
+)
+_SAME = re.compile(r"\b(?:confirm\w*|match\w*|the same|agrees?|as (?:given|stated|claimed))\b")
+_PRAISE = re.compile(
+    r"\b(?:works? (?:as|correctly|fine|well)|as (?:expected|intended|required)|pass(?:es|ed)? all"
+    r"|all (?:steps |parts |tests )?(?:are |is )?(?:right|correct|passed|pass)|(?:is|are|was) "
+    r"(?:also )?(?:right|correct|fine|good)\b|correctly|i agree|well done|good job)\b"
+)
+_ISNT = re.compile(r"\b(is|was)n't\b")
+_NEGATED = re.compile(
+    r"\b(?:not|never|no|fails? to|cannot|should|must|would|if|to be|only)\b|n't\b"
+)
+
+
+def read_verdict(text: str) -> bool | None:
+    """Whether a reply calls the answer correct (True) or incorrect (False); None if unreadable."""
+    boxed = boxed_choice(text, VERDICTS)
+    return boxed if boxed is not None else _worded(sentences(_ISNT.sub(r"\1 not", prose(text))))
+
+
+def boxed_verdict(text: str) -> bool | None:
+    """The boxed verdict alone, which the published loop looks for first."""
+    return boxed_choice(text, VERDICTS)
+
+
+def _worded(parts: list[str]) -> bool | None:
+    """The verdict of the first or last sentence, if none of the others speaks against it."""
+    parts = [part for part in parts if not _HEADINGS.fullmatch(part)]
+    if not parts or any(map(_is_open, parts)):
+        return None
+    verdicts = [_verdict(part, place == 0) for place, part in enumerate(parts)]
+    stated = {verdict for verdict in verdicts if verdict is not None}
+    if len(stated) != 1 or verdicts[0] is verdicts[-1] is None:
+        return None
+    approved = stated.pop()
+    if approved:
+        return None if any(map(_objects, parts)) else True
+    return None if any(map(_praises, parts)) else False
+
+
+def _is_open(part: str) -> bool:
+    """Whether a sentence leaves the verdict open, whatever the others say."""
+    asks = part.endswith("?") and re.search(r"\b(?:in)?correct|\bright|\bwrong", part)
+    return bool(asks or DOUBT.search(part) or _BOTH.search(part) or _REPORTED.search(part))
+
+
+def _verdict(part: str, is_first: bool) -> bool | None:
+    """The verdict that a sentence states."""
+    match = _BARE.fullmatch(part) or (_LABEL.match(part) if is_first else None)
+    match = match or _STATED.search(part)
+    if match is None or MODAL.search(part[: match.end()]):
+        return None
+    return (match["word"] in ("correct", "right")) != bool(match["no"])
+
+
+def _objects(part: str) -> bool:
+    """Whether a sentence finds fault, or has another result: an approval beside it is none."""
+    rest = _NO_FAULT.sub(" ", part)
+    if _verdict(part, True) is None and _RESULT.search(rest) and not _SAME.search(rest):
+        return True
+    if _FAULT.search(rest) or MODAL.search(rest):
+        return True
+    return bool(_OTHER_RESULT.search(rest)) and not (_SAME.search(rest) or _verdict(part, False))
+
+
+def _praises(part: str) -> bool:
+    """Whether a sentence praises what another one rejects."""
+    match = _PRAISE.search(part)
+    return match is not None and not _NEGATED.search(part[: match.end()])
