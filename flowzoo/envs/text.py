@@ -17,7 +17,7 @@ _TEXT = re.compile(r"\\text\{(.*)\}")
 
 def boxed_number(text: str, count: int) -> int | None:
     """The number in the last box if it is within 1..count, else None."""
-    box = (extract(text, "strict") or "").strip().removeprefix("Candidate ")
+    box = (extract(text, "strict") or "").strip()
     if not (box.isascii() and box.isdigit() and len(box) <= _LONGEST):
         return None
     return int(box) if 1 <= int(box) <= count else None
