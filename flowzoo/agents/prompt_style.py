@@ -16,7 +16,7 @@ from flowzoo.agents.gguf import is_gguf
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 
-EXAMPLES = 3
+EXAMPLES = 4
 """Worked examples for a model that does not know the workflow."""
 LEAST_CONTEXT = 2048
 """Tokens; a model with fewer has no room for examples."""

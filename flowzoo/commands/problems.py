@@ -42,7 +42,7 @@ class ProblemOptions:
     """System messages, as ROLE=TEXT."""
     examples: int | None = None
     """Worked examples of its own job that every role is shown, as earlier turns of its chat;
-    default: 0 for pocket models, 3 for others."""
+    default: 0 for pocket models, 4 for others."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
 

@@ -242,5 +242,5 @@ def _unread(one: RoleReplies, remedies: Remedies) -> str:
             return f"{said}; most were cut off before their end: longer replies first"
     if not remedies.warm_start:
         return said
-    ways = [] if remedies.examples else ["show worked examples (--examples 3)"]
+    ways = [] if remedies.examples else ["show worked examples (--examples 4)"]
     return f"{said}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"

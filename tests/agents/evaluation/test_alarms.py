@@ -59,7 +59,7 @@ def test_a_role_that_nobody_reads_is_quoted_with_two_ways_out() -> None:
     assert alarm == (
         "unread/judge",
         'judge: none of 16 replies could be read (strict), e.g. "Incorrect"; show worked examples '
-        "(--examples 3) or warm up first (flowzoo sft voting --model M)",
+        "(--examples 4) or warm up first (flowzoo sft voting --model M)",
     )
     (shown,) = alarms(calls, Remedies((), True, "flowzoo sft voting"))
     assert shown.text.endswith('"Incorrect"; warm up first (flowzoo sft voting)')
