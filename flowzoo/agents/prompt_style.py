@@ -56,7 +56,9 @@ def make_styled(
     A task that has no worked examples goes without; where the settings ask for them, that is an
     error. Also returns the style that was taken.
     """
-    style, given = usual_style(sources), dict(settings)
+    given = dict(settings)
+    # Published rules come with the published kind of prompt.
+    style = usual_style(sources) if given.get("preset", "strict") == "strict" else SHORT
     given.setdefault("texts", style.texts)
     if style.examples and "examples" not in given:
         with contextlib.suppress(UsageError):

@@ -54,6 +54,7 @@ def test_what_is_asked_for_counts(tmp_path: Path) -> None:
     workflow, style = make_styled(make, {"texts": "short", "examples": 0}, [real])
     assert style == SHORT
     assert workflow == make()
+    assert make_styled(make, {"preset": "paper"}, [real])[1] == SHORT
 
 
 def test_a_task_without_examples_goes_without(tmp_path: Path) -> None:

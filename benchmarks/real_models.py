@@ -1,0 +1,311 @@
+"""Small pretrained models in the workflows: what can be read, what is right, does a team help.
+
+    make models
+    python benchmarks/real_models.py smollm2 readability
+    python benchmarks/real_models.py qwen published readability teams pairs
+    python benchmarks/real_models.py --tables    # writes docs/data/real-*.json
+
+Needs vLLM (`make env-vllm`) and the public data sets of `DATA` in --data. One engine plays all
+evaluations of a part, in bfloat16 where the CPU has it; each leaves a folder as `flowzoo eval
+--out` does, and a part that was stopped goes on. Generated problems are of the split validation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
+from flowzoo.agents.evaluation.intervals import share_interval
+from flowzoo.agents.evaluation.majority import cost_of, vote, votes_for
+from flowzoo.agents.evaluation.protocol import protocol_of
+from flowzoo.agents.policy import Sampling
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.prompt_style import make_styled
+from flowzoo.agents.roster import Roster
+from flowzoo.agents.vllm.policy import VLLMPolicy
+from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.envs import Workflow, make_workflow
+from flowzoo.files import file_digest, write_json
+from flowzoo.provenance import versions
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = {
+    "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "qwen": "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf",
+}
+NAMES = {"smollm2": "SmolLM2-135M-Instruct", "qwen": "Qwen2.5-Coder-0.5B-Instruct"}
+DATA = {
+    "GSM8K": ("math", "gsm8k/test.jsonl"),
+    "MATH-500": ("math", "math500/test.jsonl"),
+    "HumanEval": ("code", "humaneval/HumanEval.jsonl"),
+    "HumanEval+": ("code", "humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz"),
+    "MBPP": ("code", "mbpp/sanitized-mbpp.json"),
+}
+FOUR = ("single", "voting", "eval_opt", "orch_workers")
+
+
+class Evaluation(NamedTuple):
+    """One evaluation."""
+
+    name: str
+    workflow: str
+    task: str | None
+    problems: int | None = None
+    """The first ones of a generator or a file; None: all of the file."""
+    data: str = ""
+    """A key of `DATA`."""
+    settings: Mapping[str, Any] = {}
+    max_tokens: int = 512
+    temperature: float = 0.7
+    like: str = ""
+    """The evaluation whose tokens are to be spent on votes."""
+    most_level: int = 0
+    """Highest level of the rows of the file; 0: all."""
+
+
+def readability() -> list[Evaluation]:
+    """The four general workflows on mathematics and code, generated and published."""
+    sets = (("math", "", 70), ("math", "GSM8K", 70), ("code", "", 70), ("code", "HumanEval", 70))
+    return [
+        Evaluation(f"{workflow}-{data or task}", workflow, task, count, data)
+        for workflow in FOUR
+        for task, data, count in sets
+    ]
+
+
+def published() -> list[Evaluation]:
+    """One reply to each problem of public sets, greedy, with no example and no text added."""
+    bare = {"texts": "short", "examples": 0}
+    rows = (("HumanEval", None, 512, 0), ("GSM8K", 300, 512, 0), ("MBPP", None, 512, 0),
+            ("MATH-500", None, 1024, 2))  # fmt: skip
+    return [
+        Evaluation(data, "single", DATA[data][0], count, data, bare, length, 0.0, most_level=level)
+        for data, count, length, level in rows
+    ]
+
+
+def teams() -> list[Evaluation]:
+    """Workflows beside as many tokens of votes, on two sets of 100 problems."""
+    found = []
+    for name, task, data, settings in (
+        ("math levels 1 to 3", "math", "", {"level": "1-3"}),
+        ("MBPP", "code", "MBPP", {}),
+    ):
+        for workflow in FOUR:
+            found.append(Evaluation(f"{name}/{workflow}", workflow, task, 100, data, settings, 256))
+        votes = partial(Evaluation, workflow="single", task=task, problems=100, data=data)
+        for workflow in FOUR[1:]:
+            found.append(
+                votes(f"{name}/votes-{workflow}", settings=settings, max_tokens=256,
+                      like=f"{name}/{workflow}")
+            )  # fmt: skip
+    return found
+
+
+def pairs() -> list[Evaluation]:
+    """The workflows that pocket models cannot play."""
+    rows = (("coder_tester", "code"), ("reasoner_tool", "math"), ("code_pair", "code"),
+            ("search_team", "search"), ("writing_pair", "writing"))  # fmt: skip
+    return [Evaluation(workflow, workflow, task, 40) for workflow, task in rows]
+
+
+PARTS = {"readability": readability, "published": published, "teams": teams, "pairs": pairs}
+
+
+# -- playing --------------------------------------------------------------------------------------
+
+
+def play(model: str, part: str, options: argparse.Namespace) -> None:
+    """Play what of a part is not in its folder yet."""
+    path = options.models / MODELS[model]
+    folder = options.out / model / part
+    settings = EngineSettings(dtype="bfloat16", max_batch=64, kv_gib=2.0, max_context=6144)
+    engine = VLLMPolicy.from_pretrained(path, name=NAMES[model], settings=settings)
+    for one in PARTS[part]():
+        place = folder / one.name
+        if (place / "summary.json").is_file():
+            continue
+        began, used = time.perf_counter(), time.process_time()
+        summary = measure(one, engine, place, folder, options.data)
+        times = {"seconds": time.perf_counter() - began, "cpu": time.process_time() - used}
+        about = {"model": path.name, "sha256": file_digest(path), "versions": versions()}
+        write_json(place / "measured.json", {**times, **about})
+        print(f"{part} {one.name}: {summary['accuracy']:.3f}, {times['seconds']:.0f} s", flush=True)
+    asyncio.run(engine.close())
+
+
+def measure(
+    one: Evaluation, engine: VLLMPolicy, place: Path, folder: Path, data: Path
+) -> dict[str, Any]:
+    """The summary of an evaluation, which is written into its folder."""
+    sampling = Sampling(one.temperature, max_tokens=one.max_tokens)
+    policy = VLLMPolicy(engine.engine, name=engine.name, sampling=sampling)
+    workflow, problems = problems_of(one, data)
+    roster = Roster.shared(policy, workflow.role_counts())
+    settings = {"evaluation": [*one[:6], one.max_tokens, one.temperature]}
+    store = EvaluationDirectory(place, settings, workflow.grading(), {"samples": 1})
+    samples = 1
+    if one.like:
+        budget = json.loads((folder / one.like / "summary.json").read_text())
+        _, first = evaluate(workflow, roster, problems, store=store)
+        samples = votes_for(budget, "tokens", cost_of(first, "tokens"))
+    records, summary = evaluate(workflow, roster, problems, samples=samples, store=store)
+    protocol = protocol_of(workflow, roster, problems, samples=samples, seed=0)
+    whole = {**summary, "protocol": protocol}
+    if one.like:
+        whole["majority"] = vote(workflow, problems, records)
+    store.close(whole)
+    return whole
+
+
+def problems_of(one: Evaluation, data: Path) -> tuple[Workflow, list[Any]]:
+    """The workflow on its task, with the problems that are played."""
+    settings: dict[str, Any] = dict(one.settings)
+    if one.data:
+        settings["data"] = str(plain_file(data, DATA[one.data][1]))
+    make = partial(make_workflow, one.workflow, one.task)
+    workflow, _ = make_styled(make, settings, ["hf:model"])  # a model that knows no workflow
+    split = "all" if one.data else "validation"
+    problems = distinct_problems(workflow.task, split, one.problems)
+    if one.most_level:
+        lines = (data / DATA[one.data][1]).read_text(encoding="utf-8").splitlines()
+        levels = [int(json.loads(line)["level"]) for line in lines]
+        problems = [p for p in problems if levels[p.meta["row"] - 1] <= one.most_level]
+    return workflow, problems
+
+
+def plain_file(data: Path, name: str) -> Path:
+    """A file of the data folder; a compressed one is unpacked beside the results."""
+    if not name.endswith(".gz"):
+        return data / name
+    plain = ROOT / "build" / Path(name).stem
+    if not plain.is_file():
+        plain.parent.mkdir(exist_ok=True)
+        plain.write_bytes(gzip.decompress((data / name).read_bytes()))
+    return plain
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def percent(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.1f} %"
+
+
+def between(ends: Sequence[float] | None) -> str:
+    """The ends of an interval in percent."""
+    return "–" if ends is None else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
+
+
+def summaries(folder: Path, part: str) -> Iterator[tuple[Evaluation, dict[str, Any], Path]]:
+    """The evaluations of a part that are done."""
+    for one in PARTS[part]():
+        place = folder / part / one.name
+        if (place / "measured.json").is_file():
+            yield one, json.loads((place / "summary.json").read_text()), place
+
+
+def readable_rows(out: Path) -> list[list[str]]:
+    """Role by role, what share of the replies is read; before, as BEFORE.json has it."""
+    file = ROOT / "docs" / "data" / "real-readable-before.json"
+    before = json.loads(file.read_text())["shares"]
+    rows = []
+    for model, shown in NAMES.items():
+        for one, summary, _ in summaries(out / model, "readability"):
+            for role, values in sorted(summary["roles"].items()):
+                earlier = before.get(f"{model}/{one.name}/{role}")
+                first = "–" if earlier is None else f"{percent(earlier[0])} of {earlier[1]}"
+                share, calls = values["strict"], int(values["calls"])
+                rows.append(
+                    [shown, one.workflow, one.data or f"{one.task}, generated", role, first,
+                     f"{percent(share)} of {calls}", percent(values["truncated"])]
+                )  # fmt: skip
+    return rows
+
+
+def score_rows(out: Path, model: str, part: str) -> list[list[str]]:
+    """Accuracy, interval, tokens and minutes of a part's evaluations."""
+    rows = []
+    for one, summary, place in summaries(out / model, part):
+        seconds = json.loads((place / "measured.json").read_text())["seconds"]
+        accuracy, ends = summary["accuracy"], summary["intervals"].get("accuracy")
+        count = summary["problems"]
+        votes = summary.get("majority")
+        if votes:
+            accuracy, ends = votes["accuracy"], votes["interval"]
+        samples = votes["samples"] if votes else 1
+        rows.append(
+            [one.name, str(count), percent(accuracy), between(ends), str(samples),
+             f"{samples * summary['tokens']:,.0f}", f"{seconds / 60:.0f}"]
+        )  # fmt: skip
+    return rows
+
+
+def regraded(out: Path, data: Path) -> list[list[str]]:
+    """The replies of HumanEval, graded by the tests of HumanEval+."""
+    place = out / "qwen" / "published" / "HumanEval"
+    if not (place / "measured.json").is_file():
+        return []
+    records = read_episodes(place / "episodes.jsonl")
+    workflow = make_workflow("single", "code", data=str(plain_file(data, DATA["HumanEval+"][1])))
+    task = workflow.task
+    problems = [task.problem(int(record.problem.rpartition(":")[2]), "all") for record in records]
+    grades = task.grade_batch(problems, [record.answer for record in records])
+    share = sum(grade.score >= 1 for grade in grades) / len(grades)
+    ends = share_interval(share, len(grades))
+    return [["HumanEval+ (the same replies)", str(len(grades)), percent(share),
+             between((ends.low, ends.high)), "1", "–", "–"]]  # fmt: skip
+
+
+def write_tables(out: Path, data: Path) -> None:
+    """Write docs/data/real-*.json from what has been played."""
+    command = "python benchmarks/real_models.py"
+    columns = ["evaluation", "problems", "accuracy", "95 % interval", "votes",
+               "tokens a problem", "minutes"]  # fmt: skip
+    tables: dict[str, tuple[list[str], list[list[str]]]] = {
+        "real-readable": (
+            ["model", "workflow", "problems", "role", "before", "read", "cut off"],
+            readable_rows(out),
+        ),
+        "real-published": (
+            columns, score_rows(out, "qwen", "published") + regraded(out, data)
+        ),
+        "real-teams": (columns, score_rows(out, "qwen", "teams")),
+        "real-pairs": (columns, score_rows(out, "qwen", "pairs")),
+    }  # fmt: skip
+    for name, (heads, rows) in tables.items():
+        if rows:
+            part = {"real-readable": "MODEL readability"}.get(name, f"qwen {name[5:]}")
+            write_json(
+                ROOT / "docs" / "data" / f"{name}.json",
+                {"command": f"{command} {part}, then --tables", "columns": heads, "rows": rows},
+            )
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("model", nargs="?", choices=MODELS)
+    parser.add_argument("parts", nargs="*", help=", ".join(PARTS))
+    parser.add_argument("--models", type=Path, default=ROOT / "models")
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "real")
+    parser.add_argument("--tables", action="store_true")
+    options = parser.parse_args()
+    for part in options.parts:
+        play(options.model, part, options)
+    if options.tables:
+        write_tables(options.out, options.data)
+
+
+if __name__ == "__main__":
+    main()
