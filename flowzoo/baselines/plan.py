@@ -27,6 +27,7 @@ from flowzoo.baselines.settings.checks import (
     check_credit,
     check_groups,
     check_optimiser,
+    check_probes,
     check_reward,
     check_splits,
     check_staleness,
@@ -132,6 +133,7 @@ def resolve(config: TrainConfig, before: Mapping[str, Any] | None = None) -> Run
     check_selection(config.eval_split)
     check_splits(config)
     check_optimiser(config)
+    check_probes(config)
     check_scale(config)
     workflow = make_training_workflow(config)
     algorithm = make_algorithm(config, workflow)
