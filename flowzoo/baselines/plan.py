@@ -27,6 +27,7 @@ from flowzoo.baselines.settings.checks import (
     check_credit,
     check_groups,
     check_optimiser,
+    check_probes,
     check_reward,
     check_splits,
     check_staleness,
@@ -142,6 +143,7 @@ def resolve(
     check_selection(config.eval_split)
     check_splits(config)
     check_optimiser(config)
+    check_probes(config)
     check_scale(config)
     workflow, config = with_prompts(kept_prompts(config, before))
     algorithm = make_algorithm(config, workflow)

@@ -24,6 +24,7 @@ from functools import partial
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.baselines.assemble import learner_notes
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
+from flowzoo.baselines.backends.sync_proof import row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
@@ -169,10 +170,12 @@ class Trainer:
                 norm = f"learn/grad_norm/{name}"
                 earlier = [past[norm] for past in self.state.history if norm in past]
                 row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
+        self.engines.compare(row_gaps(row, self.learners))
         learned_at = time.perf_counter()
         self.batches.wait()
         idle_at = time.perf_counter()
-        row |= self.engines.sync() | self.backend.publish(self.learners)
+        row |= self.engines.sync(step % config.probe_distance == 0)
+        row |= self.backend.publish(self.learners)
         tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
         self.state.tokens += tokens
         if plan.algorithm.sampling == "tree":
@@ -229,13 +232,14 @@ class Trainer:
     def evaluate(self, step: int) -> MetricRow:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         self.batches.settle()
+        proof = self.engines.prove()
         records = self.evaluation.play(self.plan.roster(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
         row = evaluation_metrics(records)
         if step == 0:
             replies = replies_of(call for record in records for call in record.calls)
             self._tell(start_alarms(row, vars(self.config), replies, 1.0))
-        return row
+        return proof | row
 
     def swaps(self) -> list[MetricRow]:
         """What the last evaluation comes to with the policies of two roles exchanged."""

@@ -10,6 +10,7 @@ from flowzoo.agents.chat.thinking import read_thinking
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.baselines.backends.sync_proof import LogprobGap
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError
@@ -80,9 +81,16 @@ class EnginesElsewhere:
     def before_learning(self) -> None:
         """Nothing is held that a learner could use."""
 
-    def sync(self) -> MetricRow:
+    def sync(self, probe: bool = True) -> MetricRow:
         """The backend publishes the weights."""
         return {}
+
+    def prove(self) -> MetricRow:
+        """Whoever loads weights proves it."""
+        return {}
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """Rows may be of older weights."""
 
     def recover(self, error: EngineDeadError) -> None:
         """Nothing here dies."""

@@ -21,6 +21,7 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.baselines.backends.sync_proof import LogprobGap
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
@@ -168,8 +169,20 @@ class Engines(Protocol):
         """Make room for the learners."""
         ...
 
-    def sync(self) -> MetricRow:
-        """Give the engines the learners' weights, and prove that they have them."""
+    def sync(self, probe: bool = True) -> MetricRow:
+        """Give the engines the learners' weights, and prove that they have them.
+
+        Without `probe` the proof is left to the rows that are sampled next (`compare`), and to
+        `prove`.
+        """
+        ...
+
+    def prove(self) -> MetricRow:
+        """Prove that the engines have the weights of the last sync, unless it did so itself."""
+        ...
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """Look at |learner - sampler| of every policy's rows, before the learner's first step."""
         ...
 
     def recover(self, error: EngineDeadError) -> None:
@@ -238,9 +251,16 @@ class TransformersEngines:
     def before_learning(self) -> None:
         """Nothing is held that a learner could use."""
 
-    def sync(self) -> MetricRow:
+    def sync(self, probe: bool = True) -> MetricRow:
         """There are no other weights."""
         return {}
+
+    def prove(self) -> MetricRow:
+        """There are no other weights."""
+        return {}
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """There are no other weights."""
 
     def recover(self, error: EngineDeadError) -> None:
         """Nothing here runs apart, so nothing dies apart."""

@@ -20,7 +20,7 @@ from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
-from flowzoo.baselines.backends.sync_proof import check
+from flowzoo.baselines.backends.sync_proof import LogprobGap, check
 from flowzoo.baselines.engines.bundle import share_of_bundle
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
 from flowzoo.baselines.engines.sync import measure, probe_messages
@@ -164,6 +164,9 @@ class VLLMEngines(PolicyEngines):
         self._probes = probe_messages(problems)
         self._restarts = config.engine_restarts
         self._asleep = False
+        self._rows_prove = config.probe_distance > 1
+        self._unproved = set(learners)
+        """Policies whose engines nothing has been asked of since their last sync."""
         # Their weights come back with no sync, so they stay in RAM while the engine sleeps.
         self._keeps = {self._of[name] for name, one in trained.items() if one.frozen}
 
@@ -175,18 +178,38 @@ class VLLMEngines(PolicyEngines):
                 engine.backend.sleep(1 if engine.adapters or engine in self._keeps else 2)
             self._asleep = True
 
-    def sync(self) -> MetricRow:
-        """See `Engines`."""
+    def sync(self, probe: bool = True) -> MetricRow:
+        """See `Engines`; policies that the last step had no rows of are probed."""
         try:
-            return self._sync()
+            return self._sync(probe or bool(self._unproved))
         except EngineDeadError as error:
             return self._restart(error)
+
+    def prove(self) -> MetricRow:
+        """See `Engines`."""
+        if not self._unproved:
+            return {}
+        try:
+            return self._prove()
+        except EngineDeadError as error:
+            return self._restart(error)
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """See `Engines`.
+
+        Raises:
+            SyncError: the rows were sampled from other weights.
+        """
+        if self._rows_prove:
+            for name, gap in gaps.items():
+                self._check(name, gap, "tokens trained on")
+                self._unproved.discard(name)
 
     def recover(self, error: EngineDeadError) -> None:
         """See `Engines`."""
         self._restart(error)
 
-    def _sync(self) -> MetricRow:
+    def _sync(self, probe: bool = True) -> MetricRow:
         started = time.perf_counter()
         if self._asleep:
             for engine in self._engines.values():
@@ -201,22 +224,35 @@ class VLLMEngines(PolicyEngines):
             for engine in self._engines.values():
                 engine.backend.wake(("kv_cache",))
             self._asleep = False
-        loaded = time.perf_counter()
+        self._unproved = set(self._learners)
+        row: MetricRow = {
+            f"perf/cache_hits/{name}": self._players[name].stats.cache_hits
+            for name in self._learners
+        }
+        row["time/sync"] = time.perf_counter() - started
+        return row | (self._prove() if probe else {"time/sync_check": 0.0})
+
+    def _prove(self) -> MetricRow:
+        began = time.perf_counter()
         row: MetricRow = {}
         for name, learner in self._learners.items():
             proof = measure(self._players[name], learner, self._probes)
-            check(
-                proof,
-                f"the engine of policy {name!r}",
-                exact=self._config.settled_dtype == learner.config.compute == "float32",
-                tolerance=self._config.sync_tolerance,
-            )
+            self._check(name, proof, "probe tokens")
             row[f"sync/gap_max/{name}"] = proof.largest
             row[f"sync/gap_mean/{name}"] = proof.mean
-            row[f"perf/cache_hits/{name}"] = self._players[name].stats.cache_hits
-        row["time/sync"] = loaded - started
-        row["time/sync_check"] = time.perf_counter() - loaded
+        self._unproved.clear()
+        row["time/sync_check"] = time.perf_counter() - began
         return row
+
+    def _check(self, policy: str, gap: LogprobGap, tokens: str) -> None:
+        compute = self._learners[policy].config.compute
+        check(
+            gap,
+            f"the engine of policy {policy!r}",
+            exact=self._config.settled_dtype == compute == "float32",
+            tolerance=self._config.sync_tolerance,
+            tokens=tokens,
+        )
 
     def _restart(self, error: EngineDeadError) -> MetricRow:
         """Start dead engines again and sync, as often as the settings allow."""

@@ -54,7 +54,7 @@ VOLATILE = ("perf/", "time/")
 _PLACE = (
     "out", "steps", "stop_at", "stop_patience", "stop_on", "schedule_steps", "threads", "wandb",
     "trackio", "backend", "ranks", "shard", "ray_address", "rollout_workers", "rollout_gpus",
-    "learner_workers", "learner_gpus", "graders", "max_calls",
+    "learner_workers", "learner_gpus", "graders", "max_calls", "sync_check_every",
 )  # fmt: skip
 """Settings that may differ between a run and its resumption."""
 

@@ -102,6 +102,20 @@ def check_staleness(config: TrainConfig, algorithm: Algorithm) -> None:
         )
 
 
+def check_probes(config: TrainConfig) -> None:
+    """Refuse to leave out probes where rows do not prove a sync: of older weights, or of ranks.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if config.sync_check_every > 1 and (config.max_staleness or config.backend != "local"):
+        raise UsageError(
+            f"sync_check_every={config.sync_check_every} leaves out probes of the engine, which "
+            "only rows of the newest weights, sampled in this process's run, stand in for: leave "
+            "it out with `max_staleness` or a `backend` other than local"
+        )
+
+
 def check_optimiser(config: TrainConfig) -> None:
     """Refuse number formats and optimisers that exclude one another, and steps of no known length.
 

@@ -34,7 +34,7 @@ _LEAST_ZERO = (
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
     "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
-    "checkpoint_every",
+    "checkpoint_every", "sync_check_every",
     "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks", "rollout_workers",
     "rollout_gpus", "learner_workers", "learner_gpus", "graders", "max_staleness",
 )  # fmt: skip
@@ -215,6 +215,12 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         in float32, an adapter's on such a base too.
         """
         return self.settled_dtype if self.weights == "float32" else self.weights
+
+    @property
+    def probe_distance(self) -> int:
+        """Steps between probes of an engine, by `sync_check_every`."""
+        alone = self.backend == "local" and not self.max_staleness
+        return self.sync_check_every or (10 if alone else 1)
 
     @property
     def settled_dtype(self) -> EngineDType:

@@ -25,7 +25,7 @@ from flowzoo.errors import UsageError
 SMALL: dict[str, Any] = {
     "engine": "vllm", "steps": 3, "problems": 2, "samples": 4, "eval_problems": 2,
     "eval_every": 3, "checkpoint_every": 2, "threads": 1, "max_batch": 64, "engine_memory": 0.06,
-    "max_tokens": 32,
+    "max_tokens": 32, "sync_check_every": 1,
 }  # fmt: skip
 
 
@@ -71,6 +71,53 @@ def test_a_skipped_sync_is_caught(
     monkeypatch.setattr(VLLMEngine, "load_adapter", lambda self, name, save: None)
     with pytest.raises(SyncError, match=r"policy 'shared' does not have the learner's weights"):
         trainer.iterate(2)
+    trainer.close()
+
+
+def one_layer_left(tensors: Any) -> Any:
+    """The weights without those of the last layer."""
+    last = max(name for name in dict(tensors) if ".layers." in name).split(".layers.")[1]
+    return {name: one for name, one in tensors.items() if f".layers.{last[0]}." not in name}
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.parametrize("left", ["everything", "a layer", "an adapter"])
+def test_between_probes_the_rows_show_a_stale_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """Weights of an old version, a sync that left a layer out, an adapter that was not replaced."""
+    rank = 8 if left == "an adapter" else 0
+    changes = {"sync_check_every": 0, "eval_at": (3,), "eval_every": 0, "lora_rank": rank}
+    trainer = Trainer(config(tmp_path, **changes, problems=4, lr=1e-3 if rank else 2e-4))
+    first = trainer.iterate(1)
+    assert "sync/gap_max/shared" not in first
+    assert first["time/sync_check"] == 0
+    load = VLLMEngine.load_weights
+    lose = {"everything": lambda self, tensors: None,
+            "a layer": lambda self, tensors: load(self, one_layer_left(tensors))}  # fmt: skip
+    monkeypatch.setattr(VLLMEngine, "load_weights", lose.get(left, load))
+    if rank:
+        monkeypatch.setattr(VLLMEngine, "load_adapter", lambda self, name, save: None)
+    trainer.iterate(2)  # whose sync is lost
+    with pytest.raises(SyncError, match="tokens trained on differ"):
+        trainer.iterate(3)
+    with pytest.raises(SyncError, match="probe tokens differ"):
+        trainer.evaluate(3)
+    trainer.close()
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+def test_an_engine_is_probed_where_rows_prove_nothing(tmp_path: Path) -> None:
+    trainer = Trainer(config(tmp_path, sync_check_every=2, eval_every=3))
+    engines = trainer.engines
+    assert engines.prove() == {}, "opening it has probed it"
+    assert "sync/gap_max/shared" not in trainer.iterate(1)
+    assert "sync/gap_max/shared" in engines.prove(), "an evaluation comes"
+    assert "sync/gap_max/shared" in trainer.iterate(2), "the second step"
+    engines.sync(probe=False)
+    assert "sync/gap_max/shared" in engines.sync(probe=False), "no rows since the last sync"
     trainer.close()
 
 

@@ -134,14 +134,14 @@ def test_damaged_weights_play_for_nobody(tmp_path: Path, tiny_model: Callable[..
     saved = save(tmp_path, 1, {"a": Learner(tiny_model(), LearnerConfig())}) / "policies" / "a"
     weights = saved / "model.safetensors"
     intact = weights.read_bytes()
-    load_model(str(saved))
+    load_model(str(saved), "float32")
     for damaged in (intact[:-1] + bytes([intact[-1] ^ 1]), intact[:9], b""):
         weights.write_bytes(damaged)
         with pytest.raises(DataError, match=r"is damaged: policies/a/model.safetensors has"):
-            load_model(str(saved))
+            load_model(str(saved), "float32")
     shutil.copytree(saved, tmp_path / "copy")  # where no manifest knows it
     with pytest.raises(UsageError, match="cannot load a model"):
-        load_model(str(tmp_path / "copy"))
+        load_model(str(tmp_path / "copy"), "float32")
 
 
 def test_milestones_stay(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
