@@ -38,7 +38,7 @@ _LABEL = re.compile(
 _STATED = re.compile(
     rf"(?:^|[,;:] |\b(?:so|and|therefore|thus|hence|that|think|believe|find|yes|no),? )"
     rf"(?:(?:the|this|that|your|its) (?:{_KIND} )*{_THING}(?: [\w()-]+)?|it|this|that)"
-    rf"(?: is| was|'s) {_ADVERB}{_WORD}(?: {_THING})?{_END}"
+    rf"(?: is| was|'s) {_ADVERB}{_WORD}(?: {_THING}(?! ?:))?{_END}"
 )
 _HEADINGS = re.compile(r"(?:(?:the |my |final )*(?:verdict|evaluation|conclusion|assessment) ?:?)")
 _BOTH = re.compile(
