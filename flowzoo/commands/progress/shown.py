@@ -21,6 +21,8 @@ STEP_S = 10.0
 """Least seconds between two lines of finished work."""
 QUIET_S = 30.0
 """Seconds without a line after which one is printed although nothing is finished."""
+FIRST_SHARE = 0.05
+"""Share of the work after which a line says how long the rest is likely to take."""
 _LOOK_S = 1.0
 """Seconds between two looks at the clock; what is done in the first was there before."""
 
@@ -94,7 +96,9 @@ class PlainProgress:
 
     def _line(self, now: float) -> str:
         done, made = self._done, self._done - self._first
-        left = (now - self._since) / made * (self._total - done) if made > 0 else None
+        # Episodes of a batch end together: the first ones say little about the others.
+        known = made > 0 and done >= FIRST_SHARE * self._total
+        left = (now - self._since) / made * (self._total - done) if known else None
         parts = [f"{self._label} {done}/{self._total}", self._note]
         parts.append(times_note(now - self._began, left))
         return ", ".join(part for part in parts if part)
