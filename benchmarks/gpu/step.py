@@ -143,7 +143,7 @@ def settings(options: Options, folder: Path, gpu: bool) -> Any:
     dtype = options.engine_dtype or ("bfloat16" if gpu else "float32")
     return TrainConfig(
         workflow=options.workflow, model=str(folder / "model"), sharing=(options.sharing,),
-        lora_rank=options.lora_rank, engine="vllm", engine_dtype=dtype,
+        lora_rank=options.lora_rank, engine="vllm", engine_dtype=dtype, sync_check_every=1,
         engine_sleep=options.sleep, engine_memory=options.engine_memory,
         compute=options.compute or ("bfloat16" if gpu else "float32"), weights=options.weights,
         gradient_checkpointing=options.gradient_checkpointing, deterministic=False, lr=1e-5,

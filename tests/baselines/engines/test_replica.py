@@ -45,7 +45,7 @@ class World(NamedTuple):
 def world() -> Iterator[World]:
     config = TrainConfig(
         model="pocket:xs", device="cpu", threads=1, engine="vllm", max_batch=8, engine_restarts=1,
-        engine_memory=0.06, temperature=0.7, top_p=1.0, top_k=0,
+        engine_memory=0.06, engine_dtype="float32", temperature=0.7, top_p=1.0, top_k=0,
     )  # fmt: skip
     task = make_workflow("voting", "math").task
     learners = {
