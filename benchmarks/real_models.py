@@ -281,8 +281,27 @@ def regraded(place: Path, data: Path) -> list[str]:
             between((ends.low, ends.high)), PUBLISHED["HumanEval+"], "", "", "", ""]  # fmt: skip
 
 
-def write_tables(out: Path, data: Path) -> None:
-    """Write docs/data/real-*.json from what has been played."""
+def learning_rows(runs: Path) -> list[list[str]]:
+    """Held-out accuracy before and after, of finished runs of `flowzoo train`."""
+    rows = []
+    for folder in sorted(path.parent for path in runs.glob("*/summary.json")):
+        summary = json.loads((folder / "summary.json").read_text())
+        settings = json.loads((folder / "run.json").read_text())["settings"]
+        gain, words = summary["gain"], " ".join(settings["options"])
+        share = " ".join(settings["sharing"]) or "shared"
+        kind = f"LoRA {settings['lora_rank']}" if settings["lora_rank"] else "all weights"
+        rows.append(
+            [f"{settings['workflow']}, {words}", Path(settings["model"]).stem, f"{share}, {kind}",
+             str(settings["seed"]), str(summary["steps"]), percent(summary["accuracy_before"]),
+             percent(summary["accuracy_after"]),
+             f"{100 * gain['mean']:+.1f} ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})",
+             f"{summary['minutes']:.0f}"]
+        )  # fmt: skip
+    return rows
+
+
+def write_tables(out: Path, data: Path, runs: Path | None) -> None:
+    """Write docs/data/real-*.json from what has been played and trained."""
     command, file = (
         "python benchmarks/real_models.py",
         ROOT / "docs" / "data" / "real-readable.json",
@@ -302,11 +321,21 @@ def write_tables(out: Path, data: Path) -> None:
         ),
         "real-teams": (columns, score_rows(out, "qwen", "teams")),
         "real-pairs": (columns, score_rows(out, "qwen", "pairs")),
+        "real-learning": (
+            ["workflow", "model", "policies", "seed", "steps", "before", "after",
+             "gain, points", "minutes"],
+            [] if runs is None else learning_rows(runs),
+        ),
     }  # fmt: skip
     for name, (heads, rows) in tables.items():
         if rows:
             part = {"real-readable": "MODEL readability"}.get(name, f"qwen {name[5:]}")
-            found = {"command": f"{command} {part}, then --tables", "columns": heads, "rows": rows}
+            said = f"{command} {part}, then --tables"
+            if name == "real-learning":
+                said = (
+                    f"flowzoo train with the settings of the rows, then {command} --tables --runs"
+                )
+            found = {"command": said, "columns": heads, "rows": rows}
             if name == "real-readable":
                 found["before"] = before
             write_json(ROOT / "docs" / "data" / f"{name}.json", found)
@@ -320,12 +349,13 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=ROOT / "models")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "real")
+    parser.add_argument("--runs", type=Path, help="folder of runs for the table of learning")
     parser.add_argument("--tables", action="store_true")
     options = parser.parse_args()
     for part in options.parts:
         play(options.model, part, options)
     if options.tables:
-        write_tables(options.out, options.data)
+        write_tables(options.out, options.data, options.runs)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from flowzoo.agents.gguf import is_gguf
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 
+_log = logging.getLogger(__name__)
 EXAMPLES = 4
 """Worked examples for a model that does not know the workflow."""
 LEAST_CONTEXT = 2048
@@ -53,17 +55,21 @@ def make_styled(
 ) -> tuple[Workflow, PromptStyle]:
     """`make(**settings)`, with the usual prompts for `sources` where the settings name none.
 
-    A task that has no worked examples goes without; where the settings ask for them, that is an
-    error. Also returns the style that was taken.
+    A task that has no worked examples goes without, which is logged; where the settings ask for
+    them, that is an error. Also returns the style that was taken.
     """
     given = dict(settings)
     # Published rules come with the published kind of prompt.
     style = usual_style(sources) if given.get("preset", "strict") == "strict" else SHORT
     given.setdefault("texts", style.texts)
     if style.examples and "examples" not in given:
-        with contextlib.suppress(UsageError):
+        try:
             workflow = make(**given, examples=style.examples)
-            return workflow, PromptStyle(given["texts"], style.examples)
+        except UsageError as error:
+            without = make(**given)  # what is wrong apart from examples is raised here
+            _log.warning("roles are shown no worked examples: %s", error)
+            return without, PromptStyle(given["texts"], 0)
+        return workflow, PromptStyle(given["texts"], style.examples)
     return make(**given), PromptStyle(given["texts"], given.get("examples", 0))
 
 

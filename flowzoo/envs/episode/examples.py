@@ -68,7 +68,7 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
 
 def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
     """An exchange of `role`, its first in even episodes and its second in odd ones."""
-    problem = workflow.task.example(number)
+    problem = workflow.task.example(number // 2)
     episode = Episode(workflow, problem)
     rng = key_rng("example", workflow.name, role, number)
     wanted = number % 2

@@ -2,7 +2,7 @@ r"""The verdict of an evaluator on an answer.
 
 | read | not read |
 |---|---|
-| the last box: `\boxed{Correct}`, `\boxed{\text{Incorrect}}` | |
+| the last box: `\boxed{Correct}`, `\boxed{\text{Incorrect}}`; else the one verdict that is boxed | boxes of both verdicts |
 | the verdict as the first or last sentence or line: `Correct.`, `**Incorrect**`, `Verdict: Incorrect` | both verdicts; questions; `Correct answer: 10` |
 | a statement on the answer there: `The program is wrong`, `This is not correct because ...` | statements on a step, a test, the input; doubts, modals and conditions; double negations |
 | with an approval: praise | with an approval: a fault, a correction, another result (`The correct answer is 14`) |
@@ -14,9 +14,12 @@ from __future__ import annotations
 import re
 
 from flowzoo.envs.readers.prose import DOUBT, MODAL, prose, sentences
-from flowzoo.envs.text import boxed_choice
+from flowzoo.envs.text import boxed_choice, visible
 
 VERDICTS = {"correct": True, "incorrect": False}
+_BOXED = re.compile(
+    r"\\(?:boxed|fbox)\s{0,3}\{\s{0,3}(?:\\text\{)?(correct|incorrect)\.?\}", re.IGNORECASE
+)
 _WORD = r"(?P<no>not )?(?P<word>correct|right|incorrect|wrong)"
 _END = r"(?= ?(?:$|[.,;:!)—–-]|(?:because|since|and|but|although|though|so)\b))"
 _ADVERB = (
@@ -90,6 +93,10 @@ _NEGATED = re.compile(
 def read_verdict(text: str) -> bool | None:
     """Whether a reply calls the answer correct (True) or incorrect (False); None if unreadable."""
     boxed = boxed_choice(text, VERDICTS)
+    if boxed is None:
+        # A result that is boxed behind the verdict takes nothing back; two verdicts do.
+        words = {match[1].lower() for match in _BOXED.finditer(visible(text))}
+        boxed = VERDICTS[words.pop()] if len(words) == 1 else None
     return boxed if boxed is not None else _worded(sentences(_ISNT.sub(r"\1 not", prose(text))))
 
 

@@ -67,7 +67,7 @@ def test_they_are_the_same_in_every_process_and_change_nothing_else() -> None:
 def test_files_have_worked_problems_of_their_own(tmp_path: Any) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"question": "What is 2+2?", "answer": "#### 4"}\n' * 3)
-    workflow = make_workflow("voting", data=str(file), examples=2)
+    workflow = make_workflow("voting", data=str(file), examples=5)
     asked = "".join(message["content"] for message in workflow.frames["generator"].examples)
     assert "2+2" not in asked
     assert asked.count("\\boxed{") >= 4
