@@ -250,6 +250,23 @@ def score_rows(out: Path, model: str, part: str) -> list[list[str]]:
     return rows
 
 
+def pair_rows(out: Path, model: str) -> list[list[str]]:
+    """Accuracy of the workflows of two roles, and what of each role is read."""
+    rows = []
+    for one, summary, place in summaries(out / model, "pairs"):
+        seconds = json.loads((place / "measured.json").read_text())["seconds"]
+        read = ", ".join(
+            f"{role} {percent(values['strict'])} of {int(values['calls'])}"
+            for role, values in sorted(summary["roles"].items())
+        )
+        rows.append(
+            [one.workflow, str(summary["problems"]), percent(summary["accuracy"]),
+             between(summary["intervals"].get("accuracy")), f"{summary['tokens']:,.0f}", read,
+             f"{seconds / 60:.0f}"]
+        )  # fmt: skip
+    return rows
+
+
 def published_rows(out: Path, data: Path) -> list[list[str]]:
     """Public sets, what was read and cut off, beside the published figures."""
     rows = []
@@ -300,45 +317,66 @@ def learning_rows(runs: Path) -> list[list[str]]:
     return rows
 
 
+TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "real-readable": (
+        ("model", "workflow", "problems", "role", "before", "read", "cut off"), 4
+    ),
+    "real-published": (
+        ("set", "problems", "accuracy", "95 % interval", "published", "read", "cut off", "tokens",
+         "minutes"), 1
+    ),
+    "real-teams": (
+        ("evaluation", "problems", "accuracy", "95 % interval", "votes", "tokens a problem",
+         "minutes"), 1
+    ),
+    "real-pairs": (
+        ("workflow", "problems", "accuracy", "95 % interval", "tokens a problem", "read by role",
+         "minutes"), 1
+    ),
+    "real-learning": (
+        ("workflow", "model", "policies", "seed", "steps", "before", "after", "gain, points",
+         "minutes"), 4
+    ),
+}  # fmt: skip
+"""Columns of each table, and how many of them name a row."""
+
+
 def write_tables(out: Path, data: Path, runs: Path | None) -> None:
-    """Write docs/data/real-*.json from what has been played and trained."""
-    command, file = (
-        "python benchmarks/real_models.py",
-        ROOT / "docs" / "data" / "real-readable.json",
-    )
-    before = json.loads(file.read_text(encoding="utf-8"))["before"]
-    columns = ["evaluation", "problems", "accuracy", "95 % interval", "votes",
-               "tokens a problem", "minutes"]  # fmt: skip
-    tables: dict[str, tuple[list[str], list[list[str]]]] = {
-        "real-readable": (
-            ["model", "workflow", "problems", "role", "before", "read", "cut off"],
-            readable_rows(out, before),
-        ),
-        "real-published": (
-            ["set", "problems", "accuracy", "95 % interval", "published", "read", "cut off",
-             "tokens", "minutes"],
-            published_rows(out, data),
-        ),
-        "real-teams": (columns, score_rows(out, "qwen", "teams")),
-        "real-pairs": (columns, score_rows(out, "qwen", "pairs")),
-        "real-learning": (
-            ["workflow", "model", "policies", "seed", "steps", "before", "after",
-             "gain, points", "minutes"],
-            [] if runs is None else learning_rows(runs),
-        ),
-    }  # fmt: skip
-    for name, (heads, rows) in tables.items():
-        if rows:
-            part = {"real-readable": "MODEL readability"}.get(name, f"qwen {name[5:]}")
-            said = f"{command} {part}, then --tables"
-            if name == "real-learning":
-                said = (
-                    f"flowzoo train with the settings of the rows, then {command} --tables --runs"
-                )
-            found = {"command": said, "columns": heads, "rows": rows}
-            if name == "real-readable":
-                found["before"] = before
-            write_json(ROOT / "docs" / "data" / f"{name}.json", found)
+    """Write what has been played and trained into docs/data/real-*.json.
+
+    Rows that are in a file and were not measured again stay: the parts need not be played at once.
+    """
+    folder = ROOT / "docs" / "data"
+    kept = {name: read_table(folder / f"{name}.json") for name in TABLES}
+    before = kept["real-readable"]["before"]
+    rows = {
+        "real-readable": readable_rows(out, before),
+        "real-published": published_rows(out, data),
+        "real-teams": score_rows(out, "qwen", "teams"),
+        "real-pairs": pair_rows(out, "qwen"),
+        "real-learning": [] if runs is None else learning_rows(runs),
+    }
+    for name, new in rows.items():
+        columns, named = TABLES[name]
+        table = {tuple(row[:named]): row for row in [*kept[name].get("rows", []), *new]}
+        if not new:
+            continue
+        part = {"real-readable": "MODEL readability"}.get(name, f"qwen {name[5:]}")
+        command = f"python benchmarks/real_models.py {part}, then --tables"
+        if name == "real-learning":
+            command = (
+                "flowzoo train with the settings of the rows, then "
+                "python benchmarks/real_models.py --tables --runs FOLDER"
+            )
+        result = {"command": command, "columns": columns, "rows": list(table.values())}
+        if name == "real-readable":
+            result["before"] = before
+        write_json(folder / f"{name}.json", result)
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """A table of docs/data; empty where there is none yet."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def main() -> None:

@@ -109,7 +109,8 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
         seen.add(key)
         try:
             workflow = make_training_workflow(config)
-            check_held_out(workflow.task, config.eval_split, config.eval_problems)
+            if config.eval_problems:
+                check_held_out(workflow.task, config.eval_split, config.eval_problems)
         except UsageError as error:
             raise UsageError(f"cell {run.cell.name}: {error}") from error
 

@@ -101,7 +101,8 @@ def check_settings(config: TrainConfig) -> None:
     from flowzoo.baselines.settings.early import check_early, check_held_out
 
     task = check_early(config).task
-    check_held_out(task, config.eval_split, config.eval_problems)
+    if config.eval_problems:
+        check_held_out(task, config.eval_split, config.eval_problems)
     if config.difficulty:
         training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 

@@ -13,6 +13,8 @@ models of billions of weights take. The numbers, and where they come from:
   below (TRL's example for Qwen3-0.6B; SkyRL's for Qwen2.5-0.5B on GSM8K has 3e-5). Below 400
   million the numbers are ours, and never above 2e-4.
 * Reply budget: by the task, bounded by the model; see `flowzoo.agents.traits`.
+* Held-out problems of an evaluation: 500 of a model of the pocket's kind, which plays them in
+  seconds; 100 of any other, whose interval is 20 points wide at the worst.
 * Number format of the engine: see `flowzoo.agents.number_format`.
 * Sampling: temperature 1 and nothing cut off, whatever the generation config recommends, since the
   ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
@@ -33,7 +35,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError
 
-BY_MODEL = ("lr", "max_tokens", "temperature", "top_p", "top_k")
+BY_MODEL = ("lr", "max_tokens", "eval_problems", "temperature", "top_p", "top_k")
 """Settings that None leaves to the model."""
 PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 """Sampling from the model's own distribution."""
@@ -48,6 +50,7 @@ _RATES = (
 """Learning rates of models of fewer weights than the first number: all weights, an adapter."""
 _HIGHEST = 2e-4
 _TINY_TOKENS = 64
+_TINY_PROBLEMS, _PROBLEMS = 500, 100
 
 
 class Settled(NamedTuple):
@@ -116,6 +119,9 @@ def settle(
             list(traits.values()), list(switches.values()), reply_tokens, _TINY_TOKENS
         )
         found["max_tokens"], sources["max_tokens"] = budget
+    if "eval_problems" in left:
+        tiny = all(model.weights < TINY for model in traits.values())
+        found["eval_problems"] = _TINY_PROBLEMS if tiny else _PROBLEMS
     for name in sampling:
         found[name] = _agreed(name, traits)
     values: dict[str, Any] = {**found}

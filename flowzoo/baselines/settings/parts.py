@@ -227,8 +227,9 @@ class EvaluationOptions:
 
     eval_split: str = "validation"
     """Split that evaluations use."""
-    eval_problems: int = 500
-    """Distinct held-out problems of each evaluation."""
+    eval_problems: int | None = None
+    """Distinct held-out problems of each evaluation; None: by the model, 500 of a pocket model and
+    100 of others, which take minutes on a CPU."""
     eval_samples: int = 1
     """Episodes of every held-out problem in an evaluation. Above 1 the accuracy is their mean
     (avg@k), and pass@1, pass@2, pass@4 … pass@k are measured, with intervals over problems."""

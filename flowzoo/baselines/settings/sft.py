@@ -121,8 +121,9 @@ class SftConfig(ModelSettings):
     """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
     eval_split: str = "validation"
     """Split whose problems are played before training and after every epoch."""
-    eval_problems: int = 500
-    """Distinct problems of each of these evaluations; 0: nothing is played."""
+    eval_problems: int | None = None
+    """Distinct problems of each of these evaluations; 0: nothing is played. None: by the model, as
+    in training."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0 is greedy."""
     max_tokens: int | None = None
@@ -151,8 +152,9 @@ class SftConfig(ModelSettings):
             if not getattr(self, name) > 0:
                 raise UsageError(f"`{name}` must be greater than 0, got {getattr(self, name)}")
         for name in _LEAST_ZERO:
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise UsageError(f"`{name}` must be at least 0, got {value}")
         for name in ("lr", "max_tokens"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -78,6 +78,9 @@ class SupervisedTrainer:
             config,
             prompts=settings.prompts,
             examples=settings.examples,
+            eval_problems=config.eval_problems
+            if config.eval_problems is not None
+            else settings.eval_problems,
             engine_dtype=settings.engine_dtype,
         )
         self.budgets = token_budgets(settings, self.roles)

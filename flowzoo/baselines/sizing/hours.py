@@ -21,6 +21,10 @@ class MeasuredRates(NamedTuple):
     """What was measured, where, and of which size, for people to judge whether it fits."""
 
 
+_EVAL_PROBLEMS = 100
+"""Held-out problems of an evaluation, where the settings leave it to the model."""
+
+
 class RunTokens(NamedTuple):
     """Tokens of a whole run at most: every agent calls once, and every reply is of full length."""
 
@@ -80,9 +84,10 @@ def run_tokens(sizes: RunSizes) -> RunTokens:
     evaluations = 1 + sum(
         step == config.steps or settled.evaluates(step) for step in range(1, config.steps + 1)
     )
+    held_out = config.eval_problems or _EVAL_PROBLEMS
     return RunTokens(
         sampled=config.steps * sizes.episodes * replies,
-        evaluated=evaluations * config.eval_problems * config.eval_samples * replies,
+        evaluated=evaluations * held_out * config.eval_samples * replies,
         read=config.steps * sizes.episodes * prompts,
     )
 

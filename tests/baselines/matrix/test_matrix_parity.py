@@ -115,7 +115,7 @@ def cells(**changed: Any) -> list[dict[str, Any]]:
         ({"cells": [CELLS], "controls": [{"settings": {"token_budget": 5}}]},
          "has a `token_budget`, which is found"),
         ({"cells": [CELLS], "controls": [{"settings": {"eval_problems": 5}}]},
-         r"differ in `eval_problems` \(5 and 500\)"),
+         r"differ in `eval_problems` \(5 and None\)"),
         ({"cells": [CELLS], "controls": [{"worklow": ["single"]}]}, "unknown field of a cell"),
         ({"cells": [CELLS], "controls": [{"workflow": ["eval_opt"]}]},
          "the control eval_opt-math-grpo in here must have the workflow single, .* got eval_opt"),

@@ -29,7 +29,10 @@ from flowzoo.errors import UsageError
 
 TASK = 512
 """What a reply to the problems takes."""
-POCKET = {"lr": 2e-4, "max_tokens": 64, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+POCKET = {
+    "lr": 2e-4, "max_tokens": 64, "eval_problems": 500, "temperature": 1.0, "top_p": 1.0, "top_k": 0
+}  # fmt: skip
+REAL = POCKET | {"lr": 1e-6, "max_tokens": TASK, "eval_problems": 100}
 QWEN3 = {  # the shapes of Qwen3-0.6B
     "hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072,
     "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
@@ -72,7 +75,9 @@ def chosen(config: TrainConfig) -> dict[str, Any]:
 def test_the_pocket_models_keep_their_numbers(model: str, rank: int) -> None:
     config = TrainConfig(model=model, lora_rank=rank)
     assert chosen(config) == POCKET
-    assert settle(config, ["shared"], TASK).by_model == {"lr": 2e-4, "max_tokens": 64}
+    assert settle(config, ["shared"], TASK).by_model == {
+        "lr": 2e-4, "max_tokens": 64, "eval_problems": 500
+    }  # fmt: skip
 
 
 def test_a_copy_of_a_pocket_model_has_its_numbers() -> None:
@@ -82,7 +87,7 @@ def test_a_copy_of_a_pocket_model_has_its_numbers() -> None:
 def test_a_real_model_has_others_and_its_weights_are_not_read(folder: Callable[..., str]) -> None:
     model = folder()
     assert traits_of(model).weights == 596_049_920
-    assert chosen(TrainConfig(model=model)) == POCKET | {"lr": 1e-6, "max_tokens": TASK}
+    assert chosen(TrainConfig(model=model)) == REAL
     adapter = chosen(TrainConfig(model=model, lora_rank=16))
     assert adapter["lr"] == 5e-5
 
@@ -105,11 +110,14 @@ def test_every_default_is_told_with_what_it_follows_from(folder: Callable[..., s
         found = settle(config, ["shared"], TASK)
         return defaults_line(found.by_model, found.sources)
 
-    assert line() == "lr 0.0002, max_tokens 64 (from the model)"
+    assert line() == "lr 0.0002, max_tokens 64, eval_problems 500 (from the model)"
     assert line(model=folder(), lora_rank=8) == (
-        "lr 5e-05 (from the model; an adapter), max_tokens 512 (from the task)"
+        "lr 5e-05 (from the model; an adapter), max_tokens 512 (from the task), "
+        "eval_problems 100 (from the model)"
     )
-    assert line(model=folder(THINKING), lr=1e-3) == "max_tokens 4096 (from the model)"
+    assert line(model=folder(THINKING), lr=1e-3) == (
+        "max_tokens 4096, eval_problems 100 (from the model)"
+    )
 
 
 @pytest.mark.parametrize(("thinking", "tokens"), [((), 4096), (("on",), 4096), (("off",), TASK)])
@@ -133,11 +141,9 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
 ) -> None:
     model = folder(generation={"temperature": 0.6, "top_p": 0.95, "top_k": 20})
     config = TrainConfig(model=model)
-    assert chosen(config) == POCKET | {"lr": 1e-6, "max_tokens": TASK}
+    assert chosen(config) == REAL
     corrected = replace(config, correction="renormalise", top_k=5)
-    assert chosen(corrected) == {
-        "lr": 1e-6, "max_tokens": TASK, "temperature": 0.6, "top_p": 0.95, "top_k": 5
-    }  # fmt: skip
+    assert chosen(corrected) == REAL | {"temperature": 0.6, "top_p": 0.95, "top_k": 5}
     assert chosen(TrainConfig(correction="renormalise")) == POCKET
 
 
@@ -166,7 +172,9 @@ def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None
     plan = resolve(config)
     assert (plan.config.lr, plan.config.max_tokens) == (1e-6, 128), "arithmetic takes few"
     assert plan.budgets.reply == 128
-    assert plan.sources == {"lr": "the model", "max_tokens": "the task"}
+    assert plan.sources == {
+        "lr": "the model", "max_tokens": "the task", "eval_problems": "the model"
+    }  # fmt: skip
     assert {one.lr for one in plan.learners.values()} == {1e-6}
     assert settle(replace(config, frozen=("b",)), ["a", "b"], TASK).config.lr == 2e-4
     disagree = replace(
@@ -178,7 +186,9 @@ def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None
 
 
 def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
-    config = TrainConfig(model="nowhere", lr=3e-5, max_tokens=77, engine_dtype="float32")
+    config = TrainConfig(
+        model="nowhere", lr=3e-5, max_tokens=77, eval_problems=9, engine_dtype="float32"
+    )
     settled = settle(config, ["shared"], TASK)
     assert settled == (replace(config, temperature=1.0, top_p=1.0, top_k=0), {}, {})
     with pytest.raises(UsageError, match="cannot load a model from 'nowhere'"):
@@ -186,7 +196,8 @@ def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
 
 
 def test_a_run_that_is_continued_keeps_its_own() -> None:
-    before = {"lr": 3e-5, "max_tokens": 50, "temperature": 0.7, "top_p": 0.9, "top_k": 4}
+    sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 4}
+    before = {"lr": 3e-5, "max_tokens": 50, "eval_problems": 9} | sampling
     later = TrainConfig(model="nowhere", engine_dtype="float32")
     settled = settle(later, ["shared"], TASK, before)
     assert {name: getattr(settled.config, name) for name in BY_MODEL} == before
