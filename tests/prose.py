@@ -1,0 +1,136 @@
+"""Finds prose that docs/style.md rules out, in docstrings, comments and names of a Python file."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import re
+import tokenize
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FIRST_WORDS = frozenset(
+    "what which whether where who whoever how nobody nothing there they it its of those that".split()
+)
+"""A docstring names the thing or starts with a verb; it begins with none of these."""
+LOCALS = frozenset(
+    "found one said told made kept wanted mine theirs ours place words own known gone asked meant "
+    "coming taken given shown ready_made whole".split()
+) - {"given", "whole"}
+"""Variables and parameters that do not say what they hold."""
+PHRASES = re.compile(
+    r"\b(whoever|whatever|somebody|nobody|meanwhile|(?:comes?|came|coming) to (?!an end)"
+    r"|what (?:it|they) (?:is|are|was|were)|so many(?:-th)?|as said|stands? (?:in|for|at|on|there)"
+    r"|stood|so it is|(?:is|are) told|of (?:its|their|one's) own|those (?:that|of)|hears?)\b",
+    re.IGNORECASE,
+)
+"""Turns of phrase for which there is a plain word."""
+BRITISH = re.compile(
+    r"\b(\w*(?:optimis|normalis|initialis|serialis|quantis|recognis|generalis|summaris|organis"
+    r"|minimis|maximis|synchronis|tokenis|vectoris|parallelis|randomis|penalis|specialis|localis"
+    r"|utilis|visualis|categoris|prioritis|memoris)\w*"
+    r"|colours?|coloured|licences?|behaviours?|favours?|neighbours?|centres?|grey|labelled"
+    r"|labelling|unlabelled|modelling|judgements?|judgement|programme|catalogue|cheque|defence"
+    r"|artefacts?|learnt|spelt|burnt|whilst|amongst)\b",
+    re.IGNORECASE,
+)
+"""British spellings; the project writes American English."""
+_BACKTICKS = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)")
+
+
+class Finding(NamedTuple):
+    """A place that breaks a rule."""
+
+    rule: str
+    line: int
+    text: str
+
+
+def findings(path: Path, identifiers: Collection[str]) -> Iterator[Finding]:
+    """Breaches of the rules of a file.
+
+    Args:
+        path: a Python file.
+        identifiers: every name that exists in the project, for names in backticks.
+    """
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    for text, line in docstrings(tree):
+        first = re.match(r"[A-Za-z']+", text.strip())
+        if first and first.group().lower() in FIRST_WORDS:
+            yield Finding("first word", line, first.group())
+        for match in _BACKTICKS.finditer(text):
+            if any(part not in identifiers for part in match.group(1).split(".")):
+                yield Finding("stale name", line, match.group(1))
+        yield from _prose(text, line)
+    for text, line in comments(source):
+        yield from _prose(text, line)
+    for name, line in local_names(tree):
+        if name in LOCALS:
+            yield Finding("local", line, name)
+
+
+def _prose(text: str, line: int) -> Iterator[Finding]:
+    for match in PHRASES.finditer(text):
+        yield Finding("phrase", line, match.group())
+    for match in BRITISH.finditer(text):
+        yield Finding("spelling", line, match.group())
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Docstrings of modules, classes, functions and attributes, with their lines."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            if (
+                isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+            ):
+                yield statement.value.value, statement.lineno
+
+
+def comments(source: str) -> Iterator[tuple[str, int]]:
+    """Comments, with their lines."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string, token.start[0]
+
+
+def local_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Variables and parameters, with the lines of their assignment."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
+@cache
+def project_identifiers(root: Path) -> frozenset[str]:
+    """Every name, attribute, keyword and short string in the project's code, and its files."""
+    names = set(dir(builtins))
+    for folder in ("flowzoo", "tests", "benchmarks", "tools", "studies", "examples"):
+        for path in (root / folder).rglob("*"):
+            names.add(path.name)
+            names.update(path.name.split("."))
+            if path.suffix == ".py":
+                names.update(_identifiers(path.read_text(encoding="utf-8")))
+            elif path.suffix in {".toml", ".js", ".json"} and path.stat().st_size < 1e6:
+                names.update(re.findall(r"[A-Za-z_]\w*", path.read_text(encoding="utf-8")))
+    return frozenset(names)
+
+
+def _identifiers(source: str) -> Iterator[str]:
+    """Names in code, with the words of its strings that are no docstrings."""
+    tree = ast.parse(source)
+    documented = {line for _, line in docstrings(tree)}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.string
+        elif token.type in {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)}:
+            if token.start[0] not in documented:
+                yield from re.findall(r"[A-Za-z_]\w*", token.string)
