@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 FIRST_WORDS = frozenset(
-    "what which whether where who whoever how nobody nothing there they it its of those that".split()
-)
+    {
+        "how", "it", "its", "nobody", "nothing", "of", "that", "there", "they", "those", "what",
+        "where", "whether", "which", "who", "whoever",
+    }
+)  # fmt: skip
 """A docstring names the thing or starts with a verb; it begins with none of these."""
 LOCALS = frozenset(
-    "found one said told made kept wanted mine theirs ours place words own known gone asked meant "
-    "coming taken given shown ready_made whole".split()
-) - {"given", "whole"}
+    {
+        "asked", "coming", "found", "gone", "kept", "known", "made", "meant", "mine", "one", "ours",
+        "own", "place", "ready_made", "said", "shown", "taken", "theirs", "told", "wanted", "words",
+    }
+)  # fmt: skip
 """Variables and parameters that do not say what they hold."""
 PHRASES = re.compile(
     r"\b(whoever|whatever|somebody|nobody|meanwhile|(?:comes?|came|coming) to (?!an end)"
@@ -131,6 +136,7 @@ def _identifiers(source: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             yield token.string
+        elif token.start[0] in documented:
+            continue
         elif token.type in {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)}:
-            if token.start[0] not in documented:
-                yield from re.findall(r"[A-Za-z_]\w*", token.string)
+            yield from re.findall(r"[A-Za-z_]\w*", token.string)

@@ -103,14 +103,13 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
     for run in runs:
         config = run.config
         played = (config.workflow, config.env, config.task, config.options, config.sandbox)
-        key = (played, config.max_calls, config.eval_split, config.eval_problems)
+        models = (config.model, config.models)
+        key = (played, models, config.max_calls, config.eval_split, config.eval_problems)
         if run.state == "finished" or key in seen:
             continue
         seen.add(key)
         try:
-            workflow = make_training_workflow(config)
-            if config.eval_problems:
-                check_held_out(workflow.task, config.eval_split, config.eval_problems)
+            check_held_out(config, make_training_workflow(config).task)
         except UsageError as error:
             raise UsageError(f"cell {run.cell.name}: {error}") from error
 

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,9 +88,10 @@ def check_settings(config: SftConfig) -> None:
     from flowzoo.baselines.settings.early import check_early, check_held_out
     from flowzoo.baselines.sft.sources import is_scripted, source_files
 
-    task = check_early(config.run_settings(), algorithm=False).task
-    if config.eval_problems:
-        check_held_out(task, config.eval_split, config.eval_problems)
+    settings = config.run_settings()
+    task = check_early(settings, algorithm=False).task
+    if config.eval_problems != 0:
+        check_held_out(replace(settings, eval_problems=config.eval_problems), task)
     for word in (*config.source, *config.validation):
         source_files(word)
     if any(map(is_scripted, config.source)):

@@ -101,8 +101,7 @@ def check_settings(config: TrainConfig) -> None:
     from flowzoo.baselines.settings.early import check_early, check_held_out
 
     task = check_early(config).task
-    if config.eval_problems:
-        check_held_out(task, config.eval_split, config.eval_problems)
+    check_held_out(config, task)
     if config.difficulty:
         training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 

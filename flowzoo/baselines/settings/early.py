@@ -22,6 +22,7 @@ from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig, completed
 from flowzoo.baselines.settings.learner_gangs import plan_gangs
+from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import per_policy, policy_map
 from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
 from flowzoo.envs import Task, Workflow, make_workflow
@@ -78,13 +79,25 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> Workflow:
     return workflow
 
 
-def check_held_out(task: Task, split: str, count: int) -> None:
-    """Refuse more held-out problems than there are, before anything is loaded for them.
+def check_held_out(config: TrainConfig, task: Task) -> None:
+    """Refuse more held-out problems than the task has, before any model is loaded.
+
+    A count that is left to the model is checked with its least value.
 
     Raises:
-        UsageError: the split has fewer.
+        UsageError: the split has fewer problems.
     """
-    distinct_problems(task, split, count, option="--eval-problems")
+    count = config.eval_problems
+    if count is None:
+        pocket = all(model.partition(":")[0] == "pocket" for model in named_models(config))
+        count = TINY_EVAL_PROBLEMS if pocket else EVAL_PROBLEMS
+    distinct_problems(task, config.eval_split, count, option="--eval-problems")
+
+
+def named_models(config: TrainConfig) -> list[str]:
+    """Models that the settings name; the default only if they name no other."""
+    models = [word.partition("=")[2] for word in config.models]
+    return models if models and config.model == "pocket" else [*models, config.model]
 
 
 def need_modules(config: TrainConfig) -> None:
@@ -155,11 +168,8 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
             )
         return make_aec_workflow(config.env, **settings), config
     add_setting(settings, "sandbox", config.sandbox)
-    models = [word.partition("=")[2] for word in config.models]
-    if not models or config.model != "pocket":
-        models.append(config.model)
     make = partial(make_workflow, config.workflow, config.task)
-    workflow, style = make_styled(make, settings, models)
+    workflow, style = make_styled(make, settings, named_models(config))
     own = read_settings(config.options)
     prompts = config.prompts if "texts" in own else style.texts
     examples = config.examples if "examples" in own else style.examples

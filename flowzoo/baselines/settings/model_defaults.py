@@ -50,7 +50,8 @@ _RATES = (
 """Learning rates of models of fewer weights than the first number: all weights, an adapter."""
 _HIGHEST = 2e-4
 _TINY_TOKENS = 64
-_TINY_PROBLEMS, _PROBLEMS = 500, 100
+TINY_EVAL_PROBLEMS, EVAL_PROBLEMS = 500, 100
+"""Held-out problems of an evaluation: of models of the pocket's kind, and of others."""
 
 
 class Settled(NamedTuple):
@@ -121,7 +122,7 @@ def settle(
         found["max_tokens"], sources["max_tokens"] = budget
     if "eval_problems" in left:
         tiny = all(model.weights < TINY for model in traits.values())
-        found["eval_problems"] = _TINY_PROBLEMS if tiny else _PROBLEMS
+        found["eval_problems"] = TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
     for name in sampling:
         found[name] = _agreed(name, traits)
     values: dict[str, Any] = {**found}

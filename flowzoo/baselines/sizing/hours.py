@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS
 from flowzoo.baselines.sizing.layouts import RunSizes
 from flowzoo.errors import DataError, UsageError
 
@@ -19,10 +20,6 @@ class MeasuredRates(NamedTuple):
     trained: float | None = None
     said: tuple[str, ...] = ()
     """What was measured, where, and of which size, for people to judge whether it fits."""
-
-
-_EVAL_PROBLEMS = 100
-"""Held-out problems of an evaluation, where the settings leave it to the model."""
 
 
 class RunTokens(NamedTuple):
@@ -84,7 +81,7 @@ def run_tokens(sizes: RunSizes) -> RunTokens:
     evaluations = 1 + sum(
         step == config.steps or settled.evaluates(step) for step in range(1, config.steps + 1)
     )
-    held_out = config.eval_problems or _EVAL_PROBLEMS
+    held_out = config.eval_problems or EVAL_PROBLEMS
     return RunTokens(
         sampled=config.steps * sizes.episodes * replies,
         evaluated=evaluations * held_out * config.eval_samples * replies,
