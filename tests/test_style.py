@@ -15,7 +15,37 @@ RULES = ("first word", "local", "phrase", "spelling", "stale name")
 ALLOWED: dict[str, tuple[int, ...]] = {
     "agents": (93, 130, 104, 6, 1),
     #
-    "baselines": (590, 989, 391, 119, 11),
+    "baselines": (55, 40, 31, 9, 0),
+    #
+    "baselines/adapters": (12, 17, 20, 0, 1),
+    #
+    "baselines/advantages": (24, 27, 10, 1, 2),
+    #
+    "baselines/backends": (81, 92, 74, 6, 0),
+    #
+    "baselines/bench": (20, 58, 16, 4, 0),
+    #
+    "baselines/diagnostics": (46, 163, 33, 3, 3),
+    #
+    "baselines/engines": (32, 20, 12, 0, 0),
+    #
+    "baselines/learner": (56, 103, 57, 47, 0),
+    #
+    "baselines/matrix": (33, 37, 11, 5, 0),
+    #
+    "baselines/pocket": (12, 16, 4, 6, 5),
+    #
+    "baselines/problems": (16, 14, 0, 1, 0),
+    #
+    "baselines/report": (55, 197, 31, 5, 0),
+    #
+    "baselines/run": (46, 50, 19, 4, 0),
+    #
+    "baselines/settings": (51, 53, 44, 17, 0),
+    #
+    "baselines/sft": (24, 52, 14, 6, 0),
+    #
+    "baselines/sizing": (27, 50, 15, 5, 0),
     #
     "commands": (50, 178, 49, 2, 1),
     #
@@ -27,12 +57,21 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "": (19, 32, 12, 0, 1),
 }
-"""Breaches of each rule that a room may still have. They only fall."""
+"""Breaches of each rule that a room may still have. They only fall.
+
+A file belongs to the row with the longest path that contains it.
+"""
+
+
+def room_of(path: Path) -> str:
+    """Row of ALLOWED that a file belongs to."""
+    name = path.relative_to(PACKAGE).as_posix()
+    return max((room for room in ALLOWED if not room or name.startswith(f"{room}/")), key=len)
 
 
 @pytest.mark.parametrize("room", ALLOWED)
 def test_a_room_keeps_to_the_style(room: str) -> None:
-    files = sorted((PACKAGE / room).rglob("*.py") if room else PACKAGE.glob("*.py"))
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if room_of(path) == room]
     assert files, f"no files in {room}"
     identifiers = project_identifiers(ROOT)
     places = defaultdict[str, list[str]](list)
