@@ -21,11 +21,11 @@ from flowzoo.errors import MissingExtraError, missing_extra
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 ADAPTERS = {
-    "flowzoo/baselines/adapters/inspect_task.py": {"inspect_ai"},
-    "flowzoo/baselines/adapters/trl_worker.py": {"trl"},
-    "flowzoo/baselines/adapters/verifiers_env.py": {"verifiers", "openai", "pydantic"},
+    "flowzoo/adapters/inspect_task.py": {"inspect_ai"},
+    "flowzoo/adapters/trl_worker.py": {"trl"},
+    "flowzoo/adapters/verifiers_env.py": {"verifiers", "openai", "pydantic"},
     "flowzoo/baselines/bench/trl_worker.py": {"trl"},
-    "flowzoo/envs/api/torchrl.py": {"tensordict", "torchrl"},
+    "flowzoo/adapters/torchrl.py": {"tensordict", "torchrl"},
 }
 """Files that are for users of a library, who have it."""
 BROUGHT = {"mpmath": "sympy", "huggingface_hub": "transformers"}

@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "flowzoo"
 RULES = ("first word", "local", "phrase", "spelling", "stale name")
 ALLOWED: dict[str, tuple[int, ...]] = {
+    "adapters": (14, 18, 20, 0, 1),
+    #
     "agents": (93, 130, 104, 6, 1),
     #
     "baselines": (55, 40, 31, 9, 0),
-    #
-    "baselines/adapters": (12, 17, 20, 0, 1),
     #
     "baselines/advantages": (24, 27, 10, 1, 2),
     #
@@ -49,7 +49,7 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "commands": (50, 178, 49, 2, 1),
     #
-    "envs": (182, 265, 112, 20, 26),
+    "envs": (180, 264, 112, 20, 26),
     #
     "reward": (121, 138, 47, 3, 9),
     #

@@ -11,12 +11,12 @@ from inspect_ai.model import GenerateConfig, ModelAPI, ModelOutput, get_model, m
 from rows import Row, report
 from said import recorded
 
-from flowzoo.baselines.adapters.inspect_task import workflow_task
+from flowzoo.adapters.inspect_task import workflow_task
 
 N, EPOCHS = 6, 2
 LOGS = tempfile.TemporaryDirectory()
 """Samples of a log are read when they are looked at."""
-ADAPTER = "`flowzoo.baselines.adapters.inspect_task`"
+ADAPTER = "`flowzoo.adapters.inspect_task`"
 
 
 @modelapi(name="said")

@@ -16,7 +16,7 @@ from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 from torchrl.envs.utils import check_env_specs
 
 from flowzoo import code_pair_v0, voting_v0, writing_pair_v0
-from flowzoo.envs.api.torchrl import pettingzoo_env
+from flowzoo.adapters.torchrl import pettingzoo_env
 
 warnings.filterwarnings("ignore", message="PettingZoo in TorchRL is tested")
 
@@ -104,7 +104,7 @@ def collector() -> None:
     assert [batch.numel() for batch in batches] == [8, 8]
 
 
-SPACES = "`from flowzoo.envs.api.torchrl import pettingzoo_env`"
+SPACES = "`from flowzoo.adapters.torchrl import pettingzoo_env`"
 ROWS = [
     Row("`PettingZooWrapper`, AEC", rollout, using=SPACES),
     Row("a group for each role, AEC and parallel", groups, using=SPACES),
@@ -112,7 +112,7 @@ ROWS = [
     Row("`PettingZooWrapper`, parallel", parallel, using=SPACES),
     Row("`return_state=True`", state, using=SPACES),
     Row("`check_env_specs`", lambda: check_env_specs(make()), using=SPACES),
-    Row("`GymWrapper`", gym, using="`import flowzoo.envs.api.torchrl`"),
+    Row("`GymWrapper`", gym, using="`import flowzoo.adapters.torchrl`"),
     Row("`SerialEnv`", serial, using=SPACES),
     Row("`Collector`", collector, using=SPACES),
     Row(

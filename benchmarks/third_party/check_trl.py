@@ -21,8 +21,8 @@ from flowzoo.agents.pocket import pocket_path
 
 datasets.disable_progress_bars()
 WRITTEN = "`flowzoo dataset`"
-SPEC = "`flowzoo.baselines.adapters.trl_spec.TRLSpec`"
-WORKER = "`flowzoo.baselines.adapters.trl_worker.TRLRolloutWorker`; its `train` needs CUDA"
+SPEC = "`flowzoo.adapters.trl_spec.TRLSpec`"
+WORKER = "`flowzoo.adapters.trl_worker.TRLRolloutWorker`; its `train` needs CUDA"
 
 
 @lru_cache(maxsize=1)

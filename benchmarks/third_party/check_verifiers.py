@@ -18,9 +18,9 @@ from rows import Row, report
 from said import recorded, serving
 from verifiers.v1.utils.loaders import environment_class, load_environment
 
-from flowzoo.baselines.adapters import verifiers_env
+from flowzoo.adapters import verifiers_env
 
-ADAPTER = "`flowzoo.baselines.adapters.verifiers_env.plugin`"
+ADAPTER = "`flowzoo.adapters.verifiers_env.plugin`"
 N = 6
 
 

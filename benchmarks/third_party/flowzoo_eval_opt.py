@@ -1,6 +1,6 @@
 """An evaluator and an optimiser as verifiers finds them: by the name of a module."""
 
-from flowzoo.baselines.adapters.verifiers_env import CallHarness, plugin
+from flowzoo.adapters.verifiers_env import CallHarness, plugin
 
 EvalOptTasks, EvalOptEnv = plugin("eval_opt", problems=6)
 __all__ = ["CallHarness", "EvalOptEnv", "EvalOptTasks"]

@@ -19,6 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
+from flowzoo.adapters.trl_spec import SeatError, TRLSpec
+from flowzoo.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.agents import Completion, Roster, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import pocket_path
@@ -26,8 +28,6 @@ from flowzoo.agents.policy import Batching, Request
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
-from flowzoo.baselines.adapters.trl_spec import SeatError, TRLSpec
-from flowzoo.baselines.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import EpisodeRecord, make_workflow

@@ -1,6 +1,6 @@
 """Workflows in TorchRL; importing this module tells it how our spaces look there.
 
-    from flowzoo.envs.api.torchrl import pettingzoo_env
+    from flowzoo.adapters.torchrl import pettingzoo_env
     env = pettingzoo_env(voting_v0.env())       # a PettingZooWrapper; one group per role
     GymWrapper(gymnasium.make("flowzoo/Voting-v0"))     # works as it is, once this is imported
 

@@ -32,11 +32,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
+from flowzoo.adapters.outside import Others, OutsidePlay, agents_of, policies_of
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.loop_thread import LoopThread
-from flowzoo.baselines.adapters.outside import Others, OutsidePlay, agents_of, policies_of
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
 from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.errors import UsageError, check_choice, missing_extra

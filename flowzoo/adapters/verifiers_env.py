@@ -3,7 +3,7 @@ r"""A workflow as an environment of verifiers 0.4, every role a seat with a mode
 verifiers finds an environment by the name of a top-level module, and the seats are fields of a
 class. So a workflow is published as a small file; this is all of `flowzoo_voting.py`:
 
-    from flowzoo.baselines.adapters.verifiers_env import CallHarness, plugin
+    from flowzoo.adapters.verifiers_env import CallHarness, plugin
 
     VotingTasks, VotingEnv = plugin("voting")
     __all__ = ["CallHarness", "VotingEnv", "VotingTasks"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 

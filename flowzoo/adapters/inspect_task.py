@@ -1,6 +1,6 @@
 """Workflows as tasks of Inspect (`inspect_ai`): its models answer, our rewards score.
 
-    from flowzoo.baselines.adapters.inspect_task import workflow_task
+    from flowzoo.adapters.inspect_task import workflow_task
     eval(workflow_task("voting", n=100), model="openai/gpt-4o", model_roles={"aggregator": ...})
 
 A sample is a problem, an epoch an episode of it. The solver plays the whole episode: every role is

@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flowzoo.agents import Completion, Roster
-from flowzoo.agents.policy import Batching, Request
-from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.adapters.outside import policies_of
-from flowzoo.baselines.adapters.trl_spec import (
+from flowzoo.adapters.outside import policies_of
+from flowzoo.adapters.trl_spec import (
     SeatError,
     TRLSpec,
     WorkflowToolSeat,
     workflow_reward,
 )
+from flowzoo.agents import Completion, Roster
+from flowzoo.agents.policy import Batching, Request
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow
 from flowzoo.envs.script import Script
 from flowzoo.envs.tasks.guarded import get_problem
