@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import tyro
 
-from flowzoo.agents import Roster, Sampling
+from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import pocket_path
@@ -53,8 +53,8 @@ def score(workflow: Workflow, folder: Path, problems: Sequence[Problem]) -> floa
     policy = TransformersPolicy.from_pretrained(
         folder, dtype="float32", sampling=Sampling(temperature=0.0, max_tokens=32)
     )
-    roster = Roster.shared(policy, workflow.role_counts())
-    return evaluate(workflow, roster, problems)[1]["accuracy"]
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
+    return evaluate(workflow, policy_map, problems)[1]["accuracy"]
 
 
 def learned(workflow: Workflow, problems: Sequence[Problem], options: Options) -> Any:

@@ -32,7 +32,7 @@ from typing import Any
 
 from ray_cluster import NODE, be_apart, cluster_of
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, concat_batches
@@ -85,7 +85,9 @@ class SimulatedPlayer:
         """Take as long as an engine, or send the first shard again and again."""
         self._waits, self._kept = waits, dict[int, RolloutBatch]()
         self.workflow = make_workflow("voting")
-        self.roster = Roster(dict.fromkeys(self.workflow.roles, TokenPolicy(self.workflow, 0.7)))
+        self.policy_map = PolicyMap(
+            dict.fromkeys(self.workflow.roles, TokenPolicy(self.workflow, 0.7))
+        )
 
     def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         """See `ShardPlayer`."""
@@ -93,7 +95,7 @@ class SimulatedPlayer:
             return self._kept[len(jobs)]
         if self._waits:
             time.sleep(seconds_of(jobs))
-        self._kept[len(jobs)] = Rollout(self.workflow, self.roster, seed=plan.step).sample(jobs)
+        self._kept[len(jobs)] = Rollout(self.workflow, self.policy_map, seed=plan.step).sample(jobs)
         return self._kept[len(jobs)]
 
     def load(self, policy: str, version: int, weights: bytes) -> Any:
@@ -132,7 +134,7 @@ def open_backend(address: str, workers: int, waits: bool, out: str) -> Any:
 def steps_of(size: int) -> Iterator[tuple[PlayPlan, list[Shard]]]:
     """One step after another."""
     workflow = make_workflow("voting")
-    players = players_of(Roster(dict.fromkeys(workflow.roles, TokenPolicy(workflow))))
+    players = players_of(PolicyMap(dict.fromkeys(workflow.roles, TokenPolicy(workflow))))
     stream = ProblemStream("train", 0)
     for step in itertools.count(1):
         problems = stream.take(workflow.task, size // SAMPLES)

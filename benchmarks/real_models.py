@@ -27,9 +27,9 @@ from flowzoo.agents.evaluation.intervals import share_interval
 from flowzoo.agents.evaluation.majority import cost_of, vote, votes_for
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.policy import Sampling
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
-from flowzoo.agents.roster import Roster
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.envs import Workflow, make_workflow
@@ -151,16 +151,16 @@ def measure(
     sampling = Sampling(one.temperature, max_tokens=one.max_tokens)
     policy = VLLMPolicy(engine.engine, name=engine.name, sampling=sampling)
     workflow, problems = problems_of(one, data)
-    roster = Roster.shared(policy, workflow.role_counts())
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
     settings = {"evaluation": [*one[:6], one.max_tokens, one.temperature]}
     store = EvaluationDirectory(place, settings, workflow.grading(), {"samples": 1})
     samples = 1
     if one.like:
         budget = json.loads((folder / one.like / "summary.json").read_text())
-        _, first = evaluate(workflow, roster, problems, store=store)
+        _, first = evaluate(workflow, policy_map, problems, store=store)
         samples = votes_for(budget, "tokens", cost_of(first, "tokens"))
-    records, summary = evaluate(workflow, roster, problems, samples=samples, store=store)
-    protocol = protocol_of(workflow, roster, problems, samples=samples, seed=0)
+    records, summary = evaluate(workflow, policy_map, problems, samples=samples, store=store)
+    protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=0)
     whole = {**summary, "protocol": protocol}
     if one.like:
         whole["majority"] = vote(workflow, problems, records)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, assert_type
 
 from flowzoo import voting_v0
-from flowzoo.agents import Completion, Policy, Request, Roster, Sampling
+from flowzoo.agents import Completion, Policy, PolicyMap, Request, Sampling
 from flowzoo.agents.policy import Batching
 from flowzoo.envs import (
     Ask,
@@ -78,11 +78,11 @@ def use() -> None:
     assert issubclass(caught, Exception)
 
 
-def rostered(policy: Policy) -> Roster:
-    """A roster of one policy for two roles."""
-    roster = Roster.shared(policy, ("generator", "aggregator"))
-    assert_type(roster, Roster)
-    return roster
+def mapped_to_all(policy: Policy) -> PolicyMap:
+    """A policy map of one policy for two roles."""
+    policy_map = PolicyMap.shared(policy, ("generator", "aggregator"))
+    assert_type(policy_map, PolicyMap)
+    return policy_map
 
 
-rostered(Echo())
+mapped_to_all(Echo())

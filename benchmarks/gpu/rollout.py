@@ -62,7 +62,7 @@ def engine_settings(options: Options, adapters: int) -> Any:
 
 def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
     """One rollout of a workflow, after a small one that warms the engine up."""
-    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
     from flowzoo.agents.vllm.policy import VLLMPolicy
     from flowzoo.envs import make_workflow
@@ -75,7 +75,7 @@ def play(engine: Any, options: Options, name: str) -> dict[str, Any]:
         )
         for role in workflow.roles
     }
-    rollout = Rollout(workflow, Roster(players), deterministic=False)
+    rollout = Rollout(workflow, PolicyMap(players), deterministic=False)
     jobs = [
         EpisodeJob(workflow.task.problem(index, "train"), sample)
         for index in range(options.problems)

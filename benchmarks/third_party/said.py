@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -25,13 +25,13 @@ def recorded(
 ) -> tuple[list[EpisodeRecord], Said]:
     """Episodes of a workflow whose roles are right in six of ten cases."""
     workflow = make_workflow(name)
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
     jobs = [
         EpisodeJob(problem, sample)
         for problem in distinct_problems(workflow.task, split, problems)
         for sample in range(samples)
     ]
-    records = Rollout(workflow, roster).run(jobs)
+    records = Rollout(workflow, policy_map).run(jobs)
     said: Said = defaultdict(list)
     for record in records:
         for call in record.calls:

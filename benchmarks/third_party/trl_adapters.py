@@ -21,7 +21,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from flowzoo.adapters.trl_spec import SeatError, TRLSpec
 from flowzoo.adapters.trl_worker import TRLRolloutWorker
-from flowzoo.agents import Completion, Roster, Sampling
+from flowzoo.agents import Completion, PolicyMap, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Batching, Request
@@ -70,8 +70,8 @@ def our_episode(
     problem = get_problem(workflow.task, row["index"], spec.split)
     said = {(problem.id, sample, agent, turn): text for turn, text in enumerate(replies)}
     rest = make_policy(others, oracle=workflow, seed=spec.seed)
-    roster = Roster({**dict.fromkeys(workflow.role_counts(), rest), agent: SaidPolicy(said)})
-    (record,) = Rollout(workflow, roster, seed=spec.seed).run([EpisodeJob(problem, sample)])
+    policy_map = PolicyMap({**dict.fromkeys(workflow.role_counts(), rest), agent: SaidPolicy(said)})
+    (record,) = Rollout(workflow, policy_map, seed=spec.seed).run([EpisodeJob(problem, sample)])
     return record
 
 
@@ -287,7 +287,7 @@ def _single(value: float) -> Any:
 def ours(workflow: Any, algorithm: str, seed: int, problems: int, samples: int) -> list[Any]:
     """Two steps of our own: every call that was not cut off, with its advantage."""
     policy, stream = pocket("main"), ProblemStream("train", seed)
-    roster = Roster.shared(policy, workflow.role_counts())
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
     spec, state, found = algorithm_named(algorithm).advantage, RunningMean(), []
     for step in (1, 2):
         jobs = [
@@ -295,7 +295,7 @@ def ours(workflow: Any, algorithm: str, seed: int, problems: int, samples: int) 
             for place, problem in enumerate(stream.take(workflow.task, problems))
             for sample in range(samples)
         ]
-        batch = Rollout(workflow, roster, seed=key_int("train", seed, step)).sample(jobs)
+        batch = Rollout(workflow, policy_map, seed=key_int("train", seed, step)).sample(jobs)
         values = compute(batch.rows, spec, episode_returns(batch.records), state).values
         found += [
             (call, value)

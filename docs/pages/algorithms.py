@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
@@ -34,10 +34,10 @@ def batch() -> list[EpisodeRecord]:
     """The episodes of the worked example."""
     workflow = make_workflow("eval_opt_v0")
     policy = make_policy(f"scripted:{SKILL}", oracle=workflow)
-    roster = Roster.shared(policy, workflow.role_counts())
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
     problem = get_problem(workflow.task, 0, "validation")
     jobs = [EpisodeJob(problem, sample) for sample in range(EPISODES)]
-    return Rollout(workflow, roster, seed=0).run(jobs)
+    return Rollout(workflow, policy_map, seed=0).run(jobs)
 
 
 def page_of(algorithm: Algorithm, records: list[EpisodeRecord]) -> str:

@@ -13,7 +13,7 @@ import io
 import sys
 from html import escape
 
-from flowzoo.agents import Request, Roster
+from flowzoo.agents import PolicyMap, Request
 from flowzoo.agents.specs import make_policy
 from flowzoo.envs import WORKFLOWS, Episode, Reply, Workflow, make_workflow
 from flowzoo.envs.api.registry import PARALLEL
@@ -42,7 +42,7 @@ def environment_pages() -> dict[str, str | bytes]:
 
 async def played(workflow: Workflow) -> Episode:
     """The first episode of scripted experts, to its end."""
-    roster = Roster.shared(make_policy(POLICY, oracle=workflow), workflow.role_counts())
+    policy_map = PolicyMap.shared(make_policy(POLICY, oracle=workflow), workflow.role_counts())
     problem = get_problem(workflow.task, 0, "validation")
     episode = Episode(workflow, problem, f"{problem.id}#0")
     while not episode.done:
@@ -54,7 +54,7 @@ async def played(workflow: Workflow) -> Episode:
             key = (SEED, problem.id, 0, turn.agent, turn.turn)
             role = workflow.agents[turn.agent][0]
             request = Request(key, turn.agent, role, turn.messages, problem.id)
-            (completion,) = await roster.policy(turn.agent).generate([request])
+            (completion,) = await policy_map.policy(turn.agent).generate([request])
             episode.reply(turn.agent, completion.text)
     return episode
 

@@ -31,9 +31,9 @@ from inspect_ai.scorer import Score, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from flowzoo.agents.policy import Batching, Completion, Request
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import EpisodeRecord, Message, Workflow, make_workflow
 from flowzoo.envs.tasks.guarded import get_problem
 
@@ -77,11 +77,11 @@ def chat_of(messages: Sequence[Message]) -> list[ChatMessage]:
 @solver
 def play_workflow(workflow: Workflow, split: str, seed: int = 0) -> Solver:
     """Plays the episode of a sample; its outcome is in the sample's store."""
-    roster = Roster.shared(InspectPolicy(), workflow.role_counts())
+    policy_map = PolicyMap.shared(InspectPolicy(), workflow.role_counts())
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         problem = get_problem(workflow.task, state.metadata["index"], split)
-        rollout = Rollout(workflow, roster, seed=seed, deterministic=False)
+        rollout = Rollout(workflow, policy_map, seed=seed, deterministic=False)
         (record,) = await rollout.arun([EpisodeJob(problem, state.epoch - 1)])
         state.store.set(_KEPT, outcome(record))
         state.output = ModelOutput.from_content(str(state.model), record.answer or "")

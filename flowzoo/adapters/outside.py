@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from flowzoo.agents.policy import Batching, Completion, Key, Policy, Request
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
@@ -136,7 +136,7 @@ class OutsidePlay:
         self._loop, self.agent = loop, agent
         self._events = Events()
         self._policy = OutsidePolicy()
-        self._rollout = Rollout(workflow, Roster({**policies, agent: self._policy}), seed=seed)
+        self._rollout = Rollout(workflow, PolicyMap({**policies, agent: self._policy}), seed=seed)
         self.request: Request | None = None
         """What the agent is asked now; None: nothing is played, or the episode has ended."""
         self.record: EpisodeRecord | None = None

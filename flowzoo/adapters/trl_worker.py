@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from flowzoo.agents.policy import Policy
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
-from flowzoo.agents.roster import Roster
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.advantages.spec import AdvantageSpec
@@ -91,8 +91,8 @@ class TRLRolloutWorker:
         self._sample_type = _rollout_sample()
         others = dict(others or {})
         roles = workflow.role_counts()
-        self._roster = Roster({**dict.fromkeys(roles, policy), **others})
-        self._roster.check(roles)
+        self._policy_map = PolicyMap({**dict.fromkeys(roles, policy), **others})
+        self._policy_map.check(roles)
         self._workflow, self._policy, self._seed = workflow, policy.name, seed
         self._problems, self._samples, self._steps = problems, samples, steps
         self._stream = ProblemStream(split, seed)
@@ -157,7 +157,9 @@ class TRLRolloutWorker:
             if self._steps is not None and step > self._steps:
                 return
             version = self._version
-            rollout = Rollout(self._workflow, self._roster, seed=key_int("train", self._seed, step))
+            rollout = Rollout(
+                self._workflow, self._policy_map, seed=key_int("train", self._seed, step)
+            )
             batch = await rollout.asample(self._jobs())
             for sample in self.samples_of(batch, version):
                 while self.rollout_buffer.qsize() >= self._max_queued:

@@ -37,9 +37,9 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 from flowzoo.agents.names import role_of
 from flowzoo.agents.policy import Batching, Completion, Policy, Request
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import Message, Workflow, make_workflow
 from flowzoo.envs.tasks.guarded import get_problem
 from flowzoo.errors import UsageError
@@ -169,7 +169,7 @@ async def play(workflow: Workflow, seats: dict[str, SeatPolicy], index: int, spl
     """Play an episode, and write on every trace what its call was paid."""
     policies: dict[str, Policy] = {**seats}
     problem = get_problem(workflow.task, index, split)
-    rollout = Rollout(workflow, Roster(policies), deterministic=False)
+    rollout = Rollout(workflow, PolicyMap(policies), deterministic=False)
     (record,) = await rollout.arun([EpisodeJob(problem)])
     for call in record.calls:
         trace = seats[role_of(call.agent)].traces[call.agent, call.turn]

@@ -35,7 +35,7 @@ class HumanPolicy:
     counts_tokens = False
 
     def __init__(self, name: str = "human") -> None:
-        """Make the policy; `name` is its name in rosters and records."""
+        """Make the policy; `name` is its name in policy maps and records."""
         self.name = name
         self._told = False
 

@@ -99,7 +99,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """Identifies the policy in rosters, records and metrics."""
+        """Identifies the policy in policy maps, records and metrics."""
         ...
 
     @property

@@ -73,7 +73,7 @@ class ScriptedPolicy:
             oracle: the workflow that is played, or one with the same task.
             skill: probability in [0, 1] that a reply does its job.
             seed: of the policy; added to every request's key.
-            name: name of the policy in rosters and records.
+            name: name of the policy in policy maps and records.
 
         Raises:
             UsageError: `skill` outside [0, 1].

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents import Roster, Sampling
+from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
@@ -107,8 +107,8 @@ def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
 
 
 def make_sampler(
-    config: TrainConfig, algorithm: Algorithm, workflow: Workflow, roster: Roster, *, seed: int,
-    failures: Path, resolver: Resolver = resolve_here,
+    config: TrainConfig, algorithm: Algorithm, workflow: Workflow, policy_map: PolicyMap, *,
+    seed: int, failures: Path, resolver: Resolver = resolve_here,
 ) -> Sampler:  # fmt: skip
     """What plays the episodes that are trained on."""
     shared: dict[str, Any] = {
@@ -123,8 +123,8 @@ def make_sampler(
             value_rollouts=config.value_rollouts,
             select=config.select,
         )
-        return TreeRollout(workflow, roster, tree, **shared)
+        return TreeRollout(workflow, policy_map, tree, **shared)
     if algorithm.sampling == "joint":
         joint = JointSettings(candidates=candidates, joint=config.joint, leaves=config.leaves)
-        return JointRollout(workflow, roster, joint, **shared)
-    return Rollout(workflow, roster, **shared)
+        return JointRollout(workflow, policy_map, joint, **shared)
+    return Rollout(workflow, policy_map, **shared)

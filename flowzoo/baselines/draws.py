@@ -43,7 +43,7 @@ class StepDraws:
         plan, config = self._plan, self._plan.config
         workflow = plan.curriculum.at(step)
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
-        said = PlayPlan("train", players_of(sampler.roster), step)
+        said = PlayPlan("train", players_of(sampler.policy_map), step)
         return gather(
             self._stream,
             workflow.task,
@@ -63,6 +63,6 @@ class StepDraws:
         """What plays training episodes of `workflow`; `seed` starts every request's key."""
         plan = self._plan
         return make_sampler(
-            plan.config, plan.algorithm, workflow, plan.roster(self._engines.players), seed=seed,
-            failures=self._failures,
+            plan.config, plan.algorithm, workflow, plan.make_policy_map(self._engines.players),
+            seed=seed, failures=self._failures,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from flowzoo.agents import Policy, Roster
+from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.lengths import Lengths, read_lengths, with_default
 from flowzoo.baselines.advantages.spec import by_agent, with_words
@@ -41,7 +41,7 @@ from flowzoo.baselines.settings.policy_map import (
     agent_policies,
     numbers_by_role,
     per_policy,
-    policy_map,
+    read_policy_map,
 )
 from flowzoo.baselines.settings.rates import idle_weights, policy_rates
 from flowzoo.baselines.settings.scale_checks import check_scale
@@ -119,9 +119,9 @@ class RunPlan:
         idle = idle_weights(self.config, self.policies, self.workflow.role_counts())
         return [*idle, *shared_gangs(self.config, self.gangs)]
 
-    def roster(self, policies: Mapping[str, Policy]) -> Roster:
+    def make_policy_map(self, policies: Mapping[str, Policy]) -> PolicyMap:
         """Who answers for which role, given who stands behind the policies' names."""
-        return Roster.from_map(self.policies, policies, self.budgets.roles)
+        return PolicyMap.from_map(self.policies, policies, self.budgets.roles)
 
 
 def resolve(
@@ -148,7 +148,7 @@ def resolve(
     workflow, config = with_prompts(kept_prompts(config, before))
     algorithm = make_algorithm(config, workflow)
     roles = workflow.role_counts()
-    policies = policy_map(config.policy_words, roles)
+    policies = read_policy_map(config.policy_words, roles)
     tokens = reply_tokens or workflow.task.reply_tokens
     config, by_model, sources = settle(config, sorted(set(policies.values())), tokens, before)
     budgets = token_budgets(config, roles)

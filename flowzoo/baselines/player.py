@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flowzoo.agents import Policy, Roster
+from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.baselines.assemble import make_sampler
@@ -62,18 +62,18 @@ class RunPlayer:
         failures = failures_path(config.directory)
         train = plan.mode == "train"
         engines = self._models.engines
-        roster = self._roster(plan, engines.players if train else engines.judges)
+        policy_map = self._policy_map(plan, engines.players if train else engines.judges)
         resolver = self._graders(plan) if self._graders else resolve_here
         if not train:
             return evaluation_sampler(
-                run.workflow, roster, config.deterministic, failures, resolver
+                run.workflow, policy_map, config.deterministic, failures, resolver
             )
         return make_sampler(
-            config, run.algorithm, run.curriculum.at(plan.step), roster,
+            config, run.algorithm, run.curriculum.at(plan.step), policy_map,
             seed=key_int("train", config.seed, plan.step), failures=failures, resolver=resolver,
         )  # fmt: skip
 
-    def _roster(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> Roster:
+    def _policy_map(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> PolicyMap:
         """Who plays; a policy in the place of another has that one's switch for thoughts."""
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.players.values():
@@ -82,4 +82,4 @@ class RunPlayer:
                 same = policy.thinking == thinking
                 switched[name, thinking] = policy if same else policy.thinking_as(thinking)
         entries = {place: switched[player] for place, player in plan.players.items()}
-        return Roster(entries, self._plan.budgets.roles)
+        return PolicyMap(entries, self._plan.budgets.roles)

@@ -233,7 +233,7 @@ class Trainer:
         """Accuracy on the held-out problems; the noise is the same at every evaluation."""
         self.batches.settle()
         proof = self.engines.prove()
-        records = self.evaluation.play(self.plan.roster(self.engines.judges))
+        records = self.evaluation.play(self.plan.make_policy_map(self.engines.judges))
         self.run.save_transcripts("eval", step, records)
         row = evaluation_metrics(records)
         if step == 0:
@@ -267,7 +267,7 @@ class Trainer:
 
     def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
-        protocol = self.evaluation.protocol(self.plan.roster(self.engines.judges))
+        protocol = self.evaluation.protocol(self.plan.make_policy_map(self.engines.judges))
         return self.state.summary(self.plan, protocol)
 
     def close(self) -> None:

@@ -57,7 +57,12 @@ def run(options: Options) -> int:
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.policies import check_roster, engine_dtypes, open_roster, with_budget
+    from flowzoo.commands.policies import (
+        check_policy_map,
+        engine_dtypes,
+        open_policy_map,
+        with_budget,
+    )
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
     from flowzoo.commands.shared import check_count, check_folder
 
@@ -73,7 +78,7 @@ def run(options: Options) -> int:
         "eval", options.workflow, options.env, options.problems, options.policies.specs
     )
     split = options.problems.which_split()
-    check_roster(workflow, options.policies)
+    check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
@@ -88,9 +93,9 @@ def run(options: Options) -> int:
     store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
     with (
         interruptible(lambda: kept_episodes(store, len(problems) * options.samples)),
-        open_roster(workflow, options.policies, options.problems.seed) as roster,
+        open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
     ):
-        summary = measure(options, workflow, roster, problems, store)
+        summary = measure(options, workflow, policy_map, problems, store)
     if options.json:
         print(json.dumps({"settings": settings, **summary}))
     else:
@@ -126,7 +131,7 @@ def kept_episodes(store: Any, wanted: int) -> str:
 
 
 def measure(
-    options: Options, workflow: Any, roster: Any, problems: Sequence[Any], store: Any
+    options: Options, workflow: Any, policy_map: Any, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
     from flowzoo.agents.evaluation.alarms import episode_alarms
@@ -138,10 +143,10 @@ def measure(
     seed = options.problems.seed
 
     def play(samples: int) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-        protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
+        protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
         with episode_progress(len(problems) * samples, "evaluating") as advance:
             records, summary = evaluate(
-                workflow, roster, problems,
+                workflow, policy_map, problems,
                 samples=samples, seed=seed, store=store, on_episode=advance,
             )  # fmt: skip
         return records, summary, protocol

@@ -43,7 +43,7 @@ class Options:
 def run(options: Options) -> int:
     """Measure and print."""
     from flowzoo.baselines.problems.difficulty import measure, within
-    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.policies import check_policy_map, open_policy_map
     from flowzoo.commands.problems import build_workflow, chosen_problems, grading_of
     from flowzoo.commands.progress.shown import episode_progress
     from flowzoo.commands.shared import check_count, check_folder
@@ -56,7 +56,7 @@ def run(options: Options) -> int:
         raise UsageError(f"--out {options.out} is a directory: name a file, e.g. rates.jsonl in it")
     workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
     split = options.problems.which_split()
-    check_roster(workflow, options.policies)
+    check_policy_map(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)
     grading_of(workflow)
     seed = options.problems.seed
@@ -64,11 +64,11 @@ def run(options: Options) -> int:
         interruptible(
             lambda: f"finished problems are kept in {options.out}; the same command resumes"
         ),
-        open_roster(workflow, options.policies, seed) as roster,
+        open_policy_map(workflow, options.policies, seed) as policy_map,
         episode_progress(len(problems) * options.samples, "measuring") as advance,
     ):
         rates = measure(
-            workflow, roster, problems, options.out,
+            workflow, policy_map, problems, options.out,
             samples=options.samples, seed=seed, on_episode=advance,
         )  # fmt: skip
     kept = within(rates, options.low, options.high)

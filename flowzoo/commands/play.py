@@ -16,7 +16,7 @@ from flowzoo.commands.problems import ProblemOptions
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from flowzoo.agents import Roster
+    from flowzoo.agents import PolicyMap
     from flowzoo.envs import Episode, Problem, Workflow
 
 EXPERTS = "scripted:0.8"
@@ -52,7 +52,7 @@ class Options:
 def run(options: Options) -> int:
     """Play and print."""
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.commands.policies import check_roster, open_roster
+    from flowzoo.commands.policies import check_policy_map, open_policy_map
     from flowzoo.commands.problems import build_played, grading_of
     from flowzoo.commands.shared import check_count
     from flowzoo.envs.episode.watchdog import watched
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
     workflow = build_played(
         "play", options.workflow, options.env, options.problems, options.policies.specs
     )
-    check_roster(workflow, options.policies)
+    check_policy_map(workflow, options.policies)
     grading_of(workflow)
     split, seed = options.problems.which_split(), options.problems.seed
     problems = [
@@ -72,15 +72,15 @@ def run(options: Options) -> int:
         for index in range(options.index, options.index + options.n)
     ]
     tell = partial(print, file=sys.stderr, flush=True)
-    with open_roster(workflow, options.policies, seed) as roster, watched(tell):
+    with open_policy_map(workflow, options.policies, seed) as policy_map, watched(tell):
         if options.json:
-            for record in Rollout(workflow, roster, seed=seed).run(
+            for record in Rollout(workflow, policy_map, seed=seed).run(
                 [EpisodeJob(p) for p in problems]
             ):
                 print(json.dumps(record.to_json()))
             return 0
         for problem in problems:
-            asyncio.run(show(workflow, roster, problem, seed, options.chats))
+            asyncio.run(show(workflow, policy_map, problem, seed, options.chats))
     return 0
 
 
@@ -128,7 +128,7 @@ def with_task(options: Options) -> Options:
 
 
 async def show(
-    workflow: Workflow, roster: Roster, problem: Problem, seed: int, prompts: bool
+    workflow: Workflow, policy_map: PolicyMap, problem: Problem, seed: int, prompts: bool
 ) -> None:
     """Play one episode, printing each phase as soon as it is answered.
 
@@ -143,7 +143,7 @@ async def show(
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
-    by_hand = any(isinstance(policy, HumanPolicy) for policy in roster.policies.values())
+    by_hand = any(isinstance(policy, HumanPolicy) for policy in policy_map.policies.values())
     while not episode.done:
         if episode.effects:
             jobs = [(problem, effect) for effect in episode.effects]
@@ -153,7 +153,7 @@ async def show(
             key = (seed, problem.id, 0, turn.agent, turn.turn)
             role = workflow.agents[turn.agent][0]
             request = Request(key, turn.agent, role, turn.messages, problem.id)
-            (completion,) = await roster.policy(turn.agent).generate([request])
+            (completion,) = await policy_map.policy(turn.agent).generate([request])
             episode.reply(turn.agent, completion.text)
         if not by_hand:
             printed = print_new(episode, printed, prompts=prompts, pace=pace)

@@ -1,4 +1,4 @@
-"""Policies of a command line: their options, and the roster that they describe."""
+"""Policies of a command line: their options, and the policy map that they describe."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def split_policies(words: Sequence[str], roles: Iterable[str]) -> dict[str, str]
     A lone spec counts for every role that has none of its own.
 
     Raises:
-        UsageError: two specs without a role, or a role given twice or unknown. (`build_roster`
+        UsageError: two specs without a role, or a role given twice or unknown. (`build_policy_map`
             checks that every role has a policy.)
     """
     known = list(roles)
@@ -110,13 +110,13 @@ _FEW_TOKENS = 256
 """Reply budget of policies without a model, and of models of the pocket's kind."""
 
 
-def check_roster(workflow: Any, policies: PolicyOptions) -> None:
+def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
     """Refuse what is wrong with the policies' words before a library of models is loaded.
 
     Raises:
         UsageError: an unknown role or policy, a role without one, or a number out of range.
     """
-    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.thinking import read_thinking
     from flowzoo.agents.lengths import read_lengths, with_default
     from flowzoo.agents.scripted import ScriptedPolicy
@@ -137,7 +137,7 @@ def check_roster(workflow: Any, policies: PolicyOptions) -> None:
         check_spec(spec, workflow.task.name)
     check_engine(workflow, policies)
     expert = ScriptedPolicy(workflow)
-    Roster(dict.fromkeys(by_role, expert)).check(roles)
+    PolicyMap(dict.fromkeys(by_role, expert)).check(roles)
 
 
 def with_budget(
@@ -147,7 +147,7 @@ def with_budget(
 
     Args:
         workflow: what is played.
-        policies: the options, which `check_roster` has seen.
+        policies: the options, which `check_policy_map` has seen.
         before: those of the evaluation that is continued, which keeps its own.
 
     Raises:
@@ -223,29 +223,29 @@ def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
 
 
 @contextmanager
-def open_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
-    """The roster of the options, whose engines end with the block."""
+def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
+    """The policy map of the options, whose engines end with the block."""
     import asyncio
 
-    roster = build_roster(workflow, policies, seed)
+    policy_map = build_policy_map(workflow, policies, seed)
     try:
-        yield roster
+        yield policy_map
     finally:
-        for policy in roster.policies.values():
+        for policy in policy_map.policies.values():
             asyncio.run(policy.close())
 
 
-def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
-    """The roster of the options: one policy object per distinct spec.
+def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
+    """The policy map of the options: one policy object per distinct spec.
 
     Raises:
         UsageError: no policy for a role, a bad spec, or an endpoint without its engine.
     """
-    from flowzoo.agents import Roster, Sampling
+    from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.thinking import read_thinking
     from flowzoo.agents.lengths import read_lengths, with_default
 
-    check_roster(workflow, policies)
+    check_policy_map(workflow, policies)
     roles = workflow.role_counts()
     by_role = policies.by_role(roles)
     if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
@@ -257,9 +257,9 @@ def build_roster(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     switches = read_thinking(policies.thinking, by_role)
     wanted = {role: (by_role[role], switches[role]) for role in by_role}
     made = make_policies(wanted.values(), workflow, policies, sampling, seed)
-    roster = Roster({role: made[want] for role, want in wanted.items()}, lengths)
-    roster.check(roles)
-    return roster
+    policy_map = PolicyMap({role: made[want] for role, want in wanted.items()}, lengths)
+    policy_map.check(roles)
+    return policy_map
 
 
 def make_policies(

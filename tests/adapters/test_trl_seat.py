@@ -16,7 +16,7 @@ from flowzoo.adapters.trl_spec import (
     WorkflowToolSeat,
     workflow_reward,
 )
-from flowzoo.agents import Completion, Roster
+from flowzoo.agents import Completion, PolicyMap
 from flowzoo.agents.policy import Batching, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -71,11 +71,11 @@ def ours(
     """The same episode by a rollout, and the prompts that the agent saw in it."""
     workflow, spoken = spec.workflow, Spoken(replies)
     rest = ScriptedPolicy(workflow, 0.5, spec.seed)
-    roster = Roster(
+    policy_map = PolicyMap(
         {**dict.fromkeys(workflow.role_counts(), rest), agent or spec.agents[0]: spoken}
     )
     job = EpisodeJob(get_problem(workflow.task, index, spec.split), sample)
-    (record,) = Rollout(workflow, roster, seed=spec.seed).run([job])
+    (record,) = Rollout(workflow, policy_map, seed=spec.seed).run([job])
     return record, spoken.asked
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from flowzoo.agents import Roster, Sampling
+from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.pocket import (
     OPTIONS_FILE,
@@ -134,8 +134,8 @@ def test_every_role_is_readable_and_no_workflow_is_solved(
 ) -> None:
     workflow = make_workflow(name, task, **pocket_options(task, name))
     problems = distinct_problems(workflow.task, "validation", 100)
-    roster = Roster.shared(policy, workflow.role_counts())
-    _, summary = evaluate(workflow, roster, problems)
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
+    _, summary = evaluate(workflow, policy_map, problems)
     # Questions that need a search cannot be answered without one.
     low, high = (0.0, 0.05) if (task, name) == ("search", "single_v0") else (0.05, 0.9)
     assert low <= summary["accuracy"] <= high
@@ -156,7 +156,7 @@ def test_a_scale_has_the_size_of_its_name_and_half_of_the_work_to_learn(model: P
     assert policy.model.num_parameters() == pytest.approx(0.3e6, rel=0.15)
     workflow = make_workflow("single_v0", model.task, **pocket_options(model.task))
     problems = distinct_problems(workflow.task, "validation", 150)
-    _, summary = evaluate(workflow, Roster.shared(policy, workflow.role_counts()), problems)
+    _, summary = evaluate(workflow, PolicyMap.shared(policy, workflow.role_counts()), problems)
     assert 0.2 <= summary["accuracy"] <= 0.85
     assert summary["roles"]["generator"]["strict"] >= 0.95
 

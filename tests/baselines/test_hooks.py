@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.hooks import (
     AdvantageFunction,
@@ -180,9 +180,9 @@ def test_a_workflow_pays_by_its_own_reward() -> None:
     paid = make_workflow("voting_v0", "math", episode_reward=hook(RewardFunction, reward))
     found = []
     for workflow in (plain, paid):
-        roster = Roster.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
+        policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
         jobs = [EpisodeJob(workflow.task.problem(index, "train")) for index in range(6)]
-        found.append(Rollout(workflow, roster).sample(jobs).records)
+        found.append(Rollout(workflow, policy_map).sample(jobs).records)
     assert {record.score for record in found[0]} == {0.0, 1.0}
     for before, after in zip(*found, strict=True):
         assert after.score == 0.25 + before.score / 2

@@ -14,7 +14,7 @@ import pytest
 
 from flowzoo.cli import main
 from flowzoo.commands import doctor
-from flowzoo.commands.policies import PolicyOptions, build_roster
+from flowzoo.commands.policies import PolicyOptions, build_policy_map
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
@@ -148,7 +148,7 @@ def test_an_endpoint_needs_its_engine() -> None:
     workflow = make_workflow("voting", "math")
     for options in (PolicyOptions(engine="openai"), PolicyOptions(endpoint="http://h/v1")):
         with pytest.raises(UsageError, match="--engine openai and --endpoint belong together"):
-            build_roster(workflow, options, 0)
+            build_policy_map(workflow, options, 0)
 
 
 def test_doctor_names_the_engines_that_can_run_here() -> None:

@@ -16,8 +16,8 @@ from flowzoo.agents.evaluation.folder import KIND, is_evaluation
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
@@ -123,7 +123,7 @@ class EvaluationDirectory:
 
 def evaluate(
     workflow: Workflow,
-    roster: Roster,
+    policy_map: PolicyMap,
     problems: Sequence[Problem],
     *,
     samples: int = 1,
@@ -158,9 +158,9 @@ def evaluate(
 
     rollout = Rollout(
         workflow,
-        roster,
+        policy_map,
         seed=seed,
-        deterministic=all(p.batching == "static" for p in roster.policies.values()),
+        deterministic=all(p.batching == "static" for p in policy_map.policies.values()),
         on_error="ungraded",
         failures=store.folder / "failures.jsonl" if store else None,
         on_episode=finished,
@@ -173,6 +173,6 @@ def evaluate(
     if ungraded:
         summary["ungraded"] = ungraded
     if store is not None:
-        protocol = protocol_of(workflow, roster, problems, samples=samples, seed=seed)
+        protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
         store.close({**summary, "protocol": protocol})
     return records, summary

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.agents.policy import Policy
-from flowzoo.agents.roster import Roster
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
@@ -41,7 +41,12 @@ def decoding(policy: Policy) -> dict[str, Any]:
 
 
 def protocol_of(
-    workflow: Workflow, roster: Roster, problems: Sequence[Problem], *, samples: int, seed: int
+    workflow: Workflow,
+    policy_map: PolicyMap,
+    problems: Sequence[Problem],
+    *,
+    samples: int,
+    seed: int,
 ) -> dict[str, Any]:
     """The protocol of an evaluation, as plain values.
 
@@ -52,8 +57,8 @@ def protocol_of(
         `policies` (role or agent -> name), `decoding` (policy name -> see `decoding`), `lengths`
         (role or agent -> prompt and reply budgets; None: the policy's).
     """
-    policies = {name: roster.policy(name) for name in roster.entries}
-    budgets = {name: roster.lengths(name) for name in policies}
+    policies = {name: policy_map.policy(name) for name in policy_map.entries}
+    budgets = {name: policy_map.lengths(name) for name in policies}
     return {
         "workflow": workflow.name,
         "task": workflow.task.name,
@@ -65,7 +70,7 @@ def protocol_of(
         "reading": "lenient" if workflow.preset == "paper" else "strict",
         "prompts": workflow.prompts_id,
         "settings": {**workflow.spec},
-        "policies": roster.entries,
+        "policies": policy_map.entries,
         "decoding": {policy.name: decoding(policy) for policy in policies.values()},
         "lengths": {name: [entry.prompt, entry.reply] for name, entry in budgets.items()},
     }

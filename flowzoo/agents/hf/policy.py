@@ -122,7 +122,7 @@ class TransformersPolicy(TemplatedPolicy):
         Args:
             model: a causal language model; shared with the caller, never copied.
             tokenizer: its tokenizer, with a chat template.
-            name: name of the policy in rosters and records.
+            name: name of the policy in policy maps and records.
             sampling: temperature and lengths; default `Sampling()`.
             max_batch: most sequences decoded together.
             max_context: most tokens of prompt and reply; default the model's own limit.

@@ -51,7 +51,7 @@ class OpenAIPolicy:
 
     batching: Batching = "stream"
     counts_tokens = False
-    """It sends text, so a prompt budget in tokens means nothing to it; see `Roster.check`."""
+    """It sends text, so a prompt budget in tokens means nothing to it; see `PolicyMap.check`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class OpenAIPolicy:
             model: the model's name at the endpoint.
             base_url: up to and including the version, e.g. `http://localhost:8000/v1`.
             api_key_env: environment variable that holds the key; without it no key is sent.
-            name: name of the policy in rosters and records; default `model`.
+            name: name of the policy in policy maps and records; default `model`.
             sampling: temperature and lengths; default `Sampling()`.
             max_concurrency: most requests under way at once.
             timeout_s: seconds one attempt may take.

@@ -10,9 +10,9 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Key, Request
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.drivers import OpenTurn, make_request, open_turns
 from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import Episode
 from flowzoo.errors import UsageError
 
@@ -50,12 +50,12 @@ def check_one_prompt(turn: OpenTurn, answers: Sequence[Response]) -> None:
 
 
 def sample_phase(
-    roster: Roster, episode: Episode, key: Key, count: int, suffix: Key = ()
+    policy_map: PolicyMap, episode: Episode, key: Key, count: int, suffix: Key = ()
 ) -> Generator[RequestBatch, list[Response], Phase]:
     """Sample `count` candidates for every open turn of `episode`, all from its one prompt.
 
     Args:
-        roster: who answers.
+        policy_map: who answers.
         episode: waits for replies.
         key: first parts of the requests' keys: seed, problem, sample.
         count: candidates per turn.
@@ -67,7 +67,7 @@ def sample_phase(
     for turn in turns:  # not a comprehension; see `drive`
         for candidate in range(count):
             name = (*key, turn.agent, turn.turn, *suffix, candidate)
-            requests.append(make_request(roster, name, turn, problem))
+            requests.append(make_request(policy_map, name, turn, problem))
     got = yield RequestBatch(requests)
     answers: list[list[Response]] = []
     for place, turn in enumerate(turns):

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from flowzoo.agents.policy import Key, Request
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.engine import EffectBatch, Play, RequestBatch, Response
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import Episode, EpisodeRecord, Message, Problem
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.stepping import LogEntry
@@ -39,16 +39,16 @@ class OpenTurn(NamedTuple):
     """What the messages may quote: earlier replies, passages, outputs."""
 
 
-def make_request(roster: Roster, key: Key, turn: OpenTurn, problem: str) -> Request:
+def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:
     """The request for an open turn, with the token budgets of its agent.
 
     Args:
-        roster: knows the budgets.
+        policy_map: knows the budgets.
         key: names the call; see `Request.key`.
         turn: who is asked, and what.
         problem: reference of the problem.
     """
-    lengths = roster.lengths(turn.agent)
+    lengths = policy_map.lengths(turn.agent)
     return _request(
         key,
         turn.agent,
@@ -172,13 +172,13 @@ class EpisodeDriver:
 
 
 def drive(
-    start: Callable[[], Driver], roster: Roster, seed: int, sample: int, suffix: Key = ()
+    start: Callable[[], Driver], policy_map: PolicyMap, seed: int, sample: int, suffix: Key = ()
 ) -> Play:
     """The play of one episode; returns its record.
 
     Args:
         start: makes the driver.
-        roster: knows the token budgets of the agents.
+        policy_map: knows the token budgets of the agents.
         seed: first part of every request's key.
         sample: which episode of its problem this is, also part of the keys.
         suffix: last parts of the keys, which tell several plays of one job apart.
@@ -197,7 +197,7 @@ def drive(
         requests: list[Request] = []
         for turn in turns:  # the cells of a comprehension would live as long as the episode
             key = (seed, problem, sample, turn.agent, turn.turn, *suffix)
-            requests.append(make_request(roster, key, turn, problem))
+            requests.append(make_request(policy_map, key, turn, problem))
         for turn, answer in zip(turns, (yield RequestBatch(requests)), strict=True):
             answers[turn.call] = answer
             driver.reply(turn.agent, answer.completion.text)

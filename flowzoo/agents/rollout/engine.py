@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Completion, Policy, Request, ordering
-from flowzoo.agents.roster import Roster
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import WorkflowError
 from flowzoo.envs.episode.effects import PendingEffect as PendingEffect
 from flowzoo.envs.episode.effects import resolve
@@ -105,7 +105,7 @@ class RolloutEngine:
 
     def __init__(
         self,
-        roster: Roster,
+        policy_map: PolicyMap,
         task: Task | None,
         *,
         deterministic: bool,
@@ -117,7 +117,7 @@ class RolloutEngine:
         """Make an engine.
 
         Args:
-            roster: who answers.
+            policy_map: who answers.
             task: whose effects there are; None if there are none.
             deterministic: see the module docstring.
             in_flight: most admitted plays open at a time.
@@ -125,13 +125,13 @@ class RolloutEngine:
             on_failure: called with the error and the key of each that failed; may raise.
             resolver: carries out the effects.
         """
-        self.roster, self.task = roster, task
+        self.policy_map, self.task = policy_map, task
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_result, self.on_failure, self.resolver = on_result, on_failure, resolver
         self.active_plays = 0
         self.results: dict[int, Any] = {}
         self.pending_effects: deque[RunningPlay] = deque()
-        self.queues: dict[str, list[PendingRequest]] = {name: [] for name in roster.policies}
+        self.queues: dict[str, list[PendingRequest]] = {name: [] for name in policy_map.policies}
         self.queue_of: dict[str, list[PendingRequest]] = {}
         """Agent -> the queue of its policy, as it is met; queues are emptied in place."""
         self.busy: set[str] = set()
@@ -220,7 +220,7 @@ class RolloutEngine:
     def _queue(self, agent: str) -> list[PendingRequest]:
         queue = self.queue_of.get(agent)
         if queue is None:
-            queue = self.queues[self.roster.policy(agent).name]
+            queue = self.queues[self.policy_map.policy(agent).name]
             self.queue_of[agent] = queue
         return queue
 
@@ -274,7 +274,7 @@ class RolloutEngine:
     # -- replies -------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        policies = self.roster.policies
+        policies = self.policy_map.policies
         if self.deterministic:
             # Wait until nothing moves: then the set of waiting requests is a function of the seed.
             if self.grading or self.pending_effects or self.busy:

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.aec_driver import AECDriver
 from flowzoo.agents.rollout.drivers import Driver, EpisodeDriver, drive
 from flowzoo.agents.rollout.engine import Play, Resolver, RolloutEngine, resolve_here
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import (
     Call,
     Episode,
@@ -99,16 +99,16 @@ def run_sync(work: Coroutine[Any, Any, T], remedy: str) -> T:
 
 
 class Sampler:
-    """Plays jobs with a roster of policies; see `Rollout` and the tree samplers.
+    """Plays jobs with the policies of a policy map; see `Rollout` and the tree samplers.
 
     Raises:
-        UsageError: the roster does not cover the workflow's roles, or `in_flight` is below 1.
+        UsageError: the policy map does not cover the workflow's roles, or `in_flight` is below 1.
     """
 
     def __init__(
         self,
         workflow: Workflow | None,
-        roster: Roster,
+        policy_map: PolicyMap,
         *,
         seed: int = 0,
         deterministic: bool = True,
@@ -123,7 +123,7 @@ class Sampler:
         Args:
             workflow: the workflow every episode runs; None to drive environments that are not
                 flowzoo's, with `Rollout.arun_envs` (their roles are known only when they play).
-            roster: who answers for which role.
+            policy_map: who answers for which role.
             seed: first part of every request's key.
             deterministic: see `flowzoo.agents.rollout.engine`.
             in_flight: most jobs open at a time.
@@ -136,8 +136,8 @@ class Sampler:
         if in_flight < 1:
             raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
         if workflow is not None:
-            roster.check(workflow.role_counts())
-        self.workflow, self.roster, self.seed = workflow, roster, seed
+            policy_map.check(workflow.role_counts())
+        self.workflow, self.policy_map, self.seed = workflow, policy_map, seed
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
         self.resolver = resolver
@@ -168,7 +168,7 @@ class Sampler:
     def _plays(self, jobs: Iterable[EpisodeJob]) -> Iterator[tuple[str, Play]]:
         workflow = self.workflow
         if workflow is None:
-            raise UsageError("jobs need a workflow: Rollout(workflow, roster)")
+            raise UsageError("jobs need a workflow: Rollout(workflow, policy_map)")
         return ((job.key, self.play(workflow, job)) for job in jobs)
 
     async def _run(
@@ -176,7 +176,7 @@ class Sampler:
     ) -> list[Any]:
         task: Task | None = None if self.workflow is None else self.workflow.task
         engine = RolloutEngine(
-            self.roster,
+            self.policy_map,
             task,
             deterministic=self.deterministic,
             in_flight=self.in_flight,
@@ -220,7 +220,7 @@ class Rollout(Sampler):
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its record."""
         start = partial(_begin, workflow, job)
-        return drive(start, self.roster, self.seed, job.sample)
+        return drive(start, self.policy_map, self.seed, job.sample)
 
     def run(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
         """Run `jobs` and return their records in the order of the jobs (failed ones left out).
@@ -262,6 +262,6 @@ class Rollout(Sampler):
                 problem = episode.problem.id if episode is not None else str(env)
                 key = f"{problem}#{number}"
                 start = partial(AECDriver, env, problem, key, observe, max_calls)
-                yield key, drive(start, self.roster, self.seed, number)
+                yield key, drive(start, self.policy_map, self.seed, number)
 
         return await self._run(plays(), self._tell)

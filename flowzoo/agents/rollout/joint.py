@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
@@ -34,7 +35,6 @@ from flowzoo.agents.rollout.candidates import held_down
 from flowzoo.agents.rollout.drivers import engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.records import changed_call
@@ -209,10 +209,14 @@ class JointRollout(Sampler):
     """
 
     def __init__(
-        self, workflow: Workflow, roster: Roster, settings: JointSettings | None = None, **rest: Any
+        self,
+        workflow: Workflow,
+        policy_map: PolicyMap,
+        settings: JointSettings | None = None,
+        **rest: Any,
     ) -> None:
         """Make a sampler; `rest` is what `Sampler` takes."""
-        super().__init__(workflow, roster, **rest)
+        super().__init__(workflow, policy_map, **rest)
         self.settings = settings or JointSettings()
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
@@ -239,7 +243,7 @@ class JointRollout(Sampler):
         count = min(self.settings.candidates, budget)
         key = (self.seed, job.problem.id, job.sample)
         place = path_text(joint_branch.path)
-        phase = yield from sample_phase(self.roster, episode, key, count, (place,))
+        phase = yield from sample_phase(self.policy_map, episode, key, count, (place,))
         choices = self.choices(count, len(phase.turns), budget, (*key, place))
         joint_branches = [
             joint_branch.then(phase, choice, number) for number, choice in enumerate(choices)

@@ -29,6 +29,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
@@ -42,7 +43,6 @@ from flowzoo.agents.rollout.candidates import call_fields, held_down, immediate_
 from flowzoo.agents.rollout.drivers import EpisodeDriver, OpenTurn, drive, engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.records import changed_call
@@ -110,10 +110,14 @@ class TreeRollout(Sampler):
     """
 
     def __init__(
-        self, workflow: Workflow, roster: Roster, settings: TreeSettings | None = None, **rest: Any
+        self,
+        workflow: Workflow,
+        policy_map: PolicyMap,
+        settings: TreeSettings | None = None,
+        **rest: Any,
     ) -> None:
         """Make a sampler; `rest` is what `Sampler` takes."""
-        super().__init__(workflow, roster, **rest)
+        super().__init__(workflow, policy_map, **rest)
         self.settings = settings or TreeSettings()
         if self.settings.value == "now" and callable(workflow.credit):
             raise UsageError(
@@ -131,7 +135,7 @@ class TreePlay:
 
     def __init__(self, sampler: TreeRollout, workflow: Workflow, job: EpisodeJob) -> None:
         self.workflow, self.job = workflow, job
-        self.roster, self.settings = sampler.roster, sampler.settings
+        self.policy_map, self.settings = sampler.policy_map, sampler.settings
         self.key = (sampler.seed, job.problem.id, job.sample)
         self.decisions: dict[int, Decision] = {}
         """By call number."""
@@ -148,7 +152,7 @@ class TreePlay:
     def decide(self, episode: Episode) -> Generator[Any, Any, Episode]:
         """Sample, value and execute one phase; returns the branch that was taken."""
         count = self.settings.candidates
-        phase = yield from sample_phase(self.roster, episode, self.key, count)
+        phase = yield from sample_phase(self.policy_map, episode, self.key, count)
         width = len(phase.turns)
         # The mates' first candidates are shared: 1 + width * (count - 1) branches.
         rows = [
@@ -223,7 +227,7 @@ class TreePlay:
             return EpisodeDriver(branch.fork())
 
         seed, _, sample = self.key
-        return drive(start, self.roster, seed, sample, suffix)
+        return drive(start, self.policy_map, seed, sample, suffix)
 
     def pick(self, turn: OpenTurn, values: Sequence[float]) -> int:
         """Which candidate is executed."""

@@ -57,7 +57,7 @@ class VLLMPolicy(TemplatedPolicy):
 
         Args:
             engine: shared with the caller.
-            name: name of the policy in rosters and records.
+            name: name of the policy in policy maps and records.
             sampling: temperature and lengths; default `Sampling()`.
             adapter: name under which the engine has this policy's LoRA adapter; None: the engine's
                 own weights.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flowzoo.agents.roster import Roster
+from flowzoo.agents.policy_map import PolicyMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class PlayPlan:
     """Policy -> optimiser steps behind the weights to play with, exactly; None: the newest."""
 
 
-def players_of(roster: Roster) -> dict[str, tuple[str, bool | None]]:
-    """Who plays in `roster`, as a `PlayPlan` says it."""
+def players_of(policy_map: PolicyMap) -> dict[str, tuple[str, bool | None]]:
+    """Who plays in `policy_map`, as a `PlayPlan` says it."""
 
     def say(policy: Any) -> tuple[str, bool | None]:
         return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
 
-    return {place: say(roster.policy(place)) for place in roster.entries}
+    return {place: say(policy_map.policy(place)) for place in policy_map.entries}

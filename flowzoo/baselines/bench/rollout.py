@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.baselines.bench.bookkeeping import FloorEnv, InstantPolicy, UngradedMath, play_through
@@ -22,16 +22,16 @@ EPISODES = 1_000
 def measure(plan: Plan) -> Iterator[Row]:
     """One row: floor, rollout in canonical order and in order of arrival, tree."""
     workflow = make_workflow("voting_v0", UngradedMath())
-    roster, floor = Roster.shared(InstantPolicy(), workflow.role_counts()), FloorEnv()
+    policy_map, floor = PolicyMap.shared(InstantPolicy(), workflow.role_counts()), FloorEnv()
     episodes = plan.of(EPISODES, 4)
     jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(episodes)]
 
     def rolled(deterministic: bool) -> int:
-        rollout = Rollout(workflow, roster, deterministic=deterministic)
+        rollout = Rollout(workflow, policy_map, deterministic=deterministic)
         return sum(len(record.calls) for record in rollout.run(jobs))
 
     def grown() -> int:
-        tree = TreeRollout(workflow, roster)
+        tree = TreeRollout(workflow, policy_map)
         return len(tree.sample(jobs[: episodes // 4]).rows)
 
     found = race(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.baselines.advantages.compute import CallColumns, compute
@@ -30,7 +30,7 @@ def rolled(
     workflow: Workflow, problems: int, samples: int = 1, reply: str = REPLY
 ) -> Callable[[], int]:
     """Work: a rollout."""
-    roster = Roster.shared(InstantPolicy(reply), workflow.role_counts())
+    policy_map = PolicyMap.shared(InstantPolicy(reply), workflow.role_counts())
     jobs = [
         EpisodeJob(workflow.task.problem(index), sample)
         for index in range(problems)
@@ -38,7 +38,7 @@ def rolled(
     ]
 
     def work() -> int:
-        Rollout(workflow, roster).run(jobs)
+        Rollout(workflow, policy_map).run(jobs)
         return 1
 
     return work
@@ -47,11 +47,11 @@ def rolled(
 def grown(candidates: int, episodes: int) -> Callable[[], int]:
     """Work: trees with so many candidates a turn."""
     workflow = make_workflow("voting_v0", UngradedMath())
-    roster = Roster.shared(InstantPolicy(), workflow.role_counts())
+    policy_map = PolicyMap.shared(InstantPolicy(), workflow.role_counts())
     jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(episodes)]
 
     def work() -> int:
-        tree = TreeRollout(workflow, roster, TreeSettings(candidates=candidates))
+        tree = TreeRollout(workflow, policy_map, TreeSettings(candidates=candidates))
         tree.sample(jobs)
         return 1
 
@@ -61,9 +61,9 @@ def grown(candidates: int, episodes: int) -> Callable[[], int]:
 def valued(episodes: int) -> Callable[[], int]:
     """Work: the advantages of so many voting episodes, eight of a problem."""
     workflow = make_workflow("voting_v0", UngradedMath())
-    roster = Roster.shared(InstantPolicy(), workflow.role_counts())
+    policy_map = PolicyMap.shared(InstantPolicy(), workflow.role_counts())
     jobs = [EpisodeJob(workflow.task.problem(row // 8), row % 8) for row in range(episodes)]
-    records = Rollout(workflow, roster).run(jobs)
+    records = Rollout(workflow, policy_map).run(jobs)
     columns = CallColumns([call for record in records for call in record.calls])
 
     def work() -> int:

@@ -101,8 +101,8 @@ def voting(folder: Path, problems: int) -> Any:
 
 def rollout(workflow: Any, player: Any, load: VllmLoad, seed: int) -> tuple[list[Any], Lap]:
     """Play the episodes; their calls and the time."""
+    from flowzoo.agents.policy_map import PolicyMap
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.agents.roster import Roster
 
     jobs = [
         EpisodeJob(workflow.task.problem(index, "all"), sample)
@@ -111,7 +111,7 @@ def rollout(workflow: Any, player: Any, load: VllmLoad, seed: int) -> tuple[list
     ]
     engine = Rollout(
         workflow,
-        Roster.shared(player, workflow.roles),
+        PolicyMap.shared(player, workflow.roles),
         seed=seed,
         deterministic=False,
         in_flight=load.in_flight,

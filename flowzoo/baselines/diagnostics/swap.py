@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from flowzoo.agents import Policy, Roster
+from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.evaluation.summary import problem_scores
 from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.names import agent_names
@@ -22,13 +22,13 @@ from flowzoo.envs.workflow import Roles
 
 
 class Swap(NamedTuple):
-    """Two places of a workflow, and the roster in which each has the other's policy."""
+    """Two places of a workflow, and the policy map in which each has the other's policy."""
 
     roles: tuple[str, str]
     """Roles; an agent stands for itself where the agents of its role have several policies."""
     policies: tuple[str, str]
     """What they play with when nothing is exchanged."""
-    roster: Roster
+    policy_map: PolicyMap
 
 
 def policy_slots(roles: Roles, mapping: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def policy_swaps(
     policies: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
 ) -> list[Swap]:
-    """A roster for every pair of places that play with different policies; nothing is played.
+    """A policy map for every pair of places that play with different policies; nothing is played.
 
     Args:
         roles: the workflow's, role -> number of agents.
@@ -79,14 +79,14 @@ def policy_swaps(
             continue
         entries = {place: policies[name] for place, name in held.items()}
         entries |= {first: with_thinking_of(other, one), second: with_thinking_of(one, other)}
-        roster = Roster(entries, lengths)
-        roster.check(roles)
-        found.append(Swap((first, second), (held[first], held[second]), roster))
+        policy_map = PolicyMap(entries, lengths)
+        policy_map.check(roles)
+        found.append(Swap((first, second), (held[first], held[second]), policy_map))
     return found
 
 
 def swap_probe(
-    play: Callable[[Roster], Sequence[EpisodeRecord]],
+    play: Callable[[PolicyMap], Sequence[EpisodeRecord]],
     roles: Roles,
     mapping: Mapping[str, str],
     judges: Mapping[str, Policy],
@@ -96,8 +96,8 @@ def swap_probe(
     """Accuracy with the policies of two roles exchanged, for every pair of different policies.
 
     Args:
-        play: plays the held-out problems, in their order, with a roster; the noise and the number
-            of episodes of a problem must be those of `before`.
+        play: plays the held-out problems, in their order, with a policy map; the noise and the
+            number of episodes of a problem must be those of `before`.
         roles: see `policy_swaps`, as are `mapping` and `lengths`.
         mapping: role or agent -> name of its policy.
         judges: the policies by name, at the temperature of evaluations.
@@ -114,7 +114,7 @@ def swap_probe(
     """
     found: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, judges, lengths):
-        scores = problem_scores(play(swap.roster))
+        scores = problem_scores(play(swap.policy_map))
         found.append(
             {
                 "roles": list(swap.roles),

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import (
@@ -73,14 +73,14 @@ def sample_once(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) 
 
 def evaluation_sampler(
     workflow: Workflow,
-    roster: Roster,
+    policy_map: PolicyMap,
     deterministic: bool,
     failures: Path,
     resolver: Resolver = resolve_here,
 ) -> Rollout:
     """What plays evaluations, under the noise that all of them have."""
     return Rollout(
-        workflow, roster, seed=EVAL_SEED, deterministic=deterministic, failures=failures,
+        workflow, policy_map, seed=EVAL_SEED, deterministic=deterministic, failures=failures,
         resolver=resolver,
     )  # fmt: skip
 
@@ -101,20 +101,20 @@ class Evaluation:
     shard_jobs: int = 0
     """Episodes that are played as one batch; 0: all."""
 
-    def play(self, roster: Roster, samples: int | None = None) -> Sequence[EpisodeRecord]:
+    def play(self, policy_map: PolicyMap, samples: int | None = None) -> Sequence[EpisodeRecord]:
         """`samples` episodes of every problem, problem by problem.
 
         The noise belongs to the problem and the number of the sample: it is the same in every
         evaluation, and that of the first few is the same whatever `samples` is.
         """
         count = samples or self.samples
-        rollout = evaluation_sampler(self.workflow, roster, self.deterministic, self.failures)
+        rollout = evaluation_sampler(self.workflow, policy_map, self.deterministic, self.failures)
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         play = partial(sample_jobs, self.engines)
-        plan = PlayPlan("eval", players_of(roster))
+        plan = PlayPlan("eval", players_of(policy_map))
         return sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
 
-    def protocol(self, roster: Roster, samples: int | None = None) -> dict[str, Any]:
+    def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, Any]:
         """What `play` measures under."""
         count = samples or self.samples
-        return protocol_of(self.workflow, roster, self.problems, samples=count, seed=EVAL_SEED)
+        return protocol_of(self.workflow, policy_map, self.problems, samples=count, seed=EVAL_SEED)

@@ -102,15 +102,15 @@ def _measured(
     run: FinishedRun, counts: Mapping[Match, int], workflow: Sequence[float]
 ) -> dict[str, Any]:
     """Votes, attempts and protocol; `workflow` are the scores to be compared with."""
-    roster, most = run.roster, max(counts.values())
-    records = run.evaluation.play(roster, most)
+    policy_map, most = run.policy_map, max(counts.values())
+    records = run.evaluation.play(policy_map, most)
     return {
         "votes": {
             match: _vote(run, first_samples(records, most, k), workflow)
             for match, k in counts.items()
         },
         "attempts": attempt_summary(records),
-        "protocol": run.evaluation.protocol(roster, most),
+        "protocol": run.evaluation.protocol(policy_map, most),
     }
 
 

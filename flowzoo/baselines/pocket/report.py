@@ -9,8 +9,8 @@ from typing import Any
 
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.policy import Sampling
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.agents.roster import Roster
 from flowzoo.baselines.pocket.recipes import Recipe, option_words
 from flowzoo.envs import make_workflow
 
@@ -96,9 +96,9 @@ def measure(folder: Path, recipe: Recipe, problems: int) -> PocketScores:
             sampling=Sampling(temperature=float(decoding == "sampled"), max_tokens=64),
         )
         held_out = distinct_problems(workflow.task, "validation", problems)
-        roster = Roster.shared(policy, workflow.role_counts())
+        policy_map = PolicyMap.shared(policy, workflow.role_counts())
         title = f"{name} {option_words(own)}".rstrip()
-        summaries[title, decoding] = evaluate(workflow, roster, held_out)[1]
+        summaries[title, decoding] = evaluate(workflow, policy_map, held_out)[1]
     return PocketScores(problems, option_words(recipe.options), summaries)
 
 

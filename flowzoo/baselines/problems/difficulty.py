@@ -16,8 +16,8 @@ from typing import Any
 
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import DataError, UsageError
@@ -75,7 +75,7 @@ def rewrite(path: Path, protocol: Mapping[str, Any], rates: Sequence[PassRate]) 
 
 def measure(
     workflow: Workflow,
-    roster: Roster,
+    policy_map: PolicyMap,
     problems: Sequence[Problem],
     path: Path,
     *,
@@ -91,7 +91,7 @@ def measure(
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")
     protocol = json.loads(
-        json.dumps(protocol_of(workflow, roster, problems, samples=samples, seed=seed))
+        json.dumps(protocol_of(workflow, policy_map, problems, samples=samples, seed=seed))
     )
     before, rates = read_rates(path)
     if before and before != protocol:
@@ -105,9 +105,9 @@ def measure(
     rest = [problem for problem in problems if problem.id not in known]
     rollout = Rollout(
         workflow,
-        roster,
+        policy_map,
         seed=seed,
-        deterministic=all(policy.batching == "static" for policy in roster.policies.values()),
+        deterministic=all(policy.batching == "static" for policy in policy_map.policies.values()),
         on_episode=on_episode,
     )
     with path.open("a", encoding="utf-8") as file:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.summary import mean, problem_scores
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.assemble import make_learners, open_engines
@@ -61,9 +61,9 @@ class FinishedRun:
     """After which the policies were saved: that of the last evaluation."""
 
     @property
-    def roster(self) -> Roster:
+    def policy_map(self) -> PolicyMap:
         """Who answers for which role, at the temperature of evaluations."""
-        return self.plan.roster(self.engines.judges)
+        return self.plan.make_policy_map(self.engines.judges)
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
         if found["step"] == last:
             return found
     with open_finished(folder) as run:
-        before = problem_scores(run.evaluation.play(run.roster))
+        before = problem_scores(run.evaluation.play(run.policy_map))
         swapped = swap_probe(
             run.evaluation.play,
             run.evaluation.workflow.role_counts(),

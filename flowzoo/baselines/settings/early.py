@@ -23,7 +23,7 @@ from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig, completed
 from flowzoo.baselines.settings.learner_gangs import plan_gangs
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
-from flowzoo.baselines.settings.policy_map import per_policy, policy_map
+from flowzoo.baselines.settings.policy_map import per_policy, read_policy_map
 from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
@@ -58,7 +58,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> Workflow:
     need_modules(config)
     workflow = make_training_workflow(config)
     roles = workflow.role_counts()
-    policies = sorted(set(policy_map(config.policy_words, roles).values()))
+    policies = sorted(set(read_policy_map(config.policy_words, roles).values()))
     read_lengths(config.lengths, roles)
     read_thinking(config.thinking, policies)
     for name in config.frozen:

@@ -51,7 +51,7 @@ def numbers_by_role(words: Sequence[str], roles: Iterable[str], option: str) -> 
     return found
 
 
-def policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
+def read_policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
     """Role or agent -> policy name.
 
     Raises:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -139,7 +139,7 @@ def play_scripted(
 ) -> list[Transcript]:
     """Episodes of the workflow's own experts."""
     policy = ScriptedPolicy(workflow, skill, plan.seed)
-    rollout = Rollout(workflow, Roster.shared(policy, workflow.role_counts()), seed=plan.seed)
+    rollout = Rollout(workflow, PolicyMap.shared(policy, workflow.role_counts()), seed=plan.seed)
     jobs = [
         EpisodeJob(problem, sample)
         for problem in distinct_problems(workflow.task, plan.split, plan.problems, option="--n")

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 
 import torch
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
 from flowzoo.baselines.engines.evaluation import Evaluation
@@ -35,7 +35,7 @@ from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.run.save_clock import SaveClock
 from flowzoo.baselines.settings.early import with_prompts
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import policy_map
+from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts
 from flowzoo.baselines.sft.learners import sft_learner_config
@@ -71,7 +71,7 @@ class SupervisedTrainer:
         settings = replace(config.run_settings(), examples=config.examples or 0)
         self.workflow, settings = with_prompts(settings)
         task, self.roles = self.workflow.task, self.workflow.role_counts()
-        self.policies = policy_map(settings.policy_words, self.roles)
+        self.policies = read_policy_map(settings.policy_words, self.roles)
         names = sorted(set(self.policies.values()))
         settings = settle(settings, names, task.reply_tokens).config
         self.config = config = replace(
@@ -213,7 +213,7 @@ class SupervisedTrainer:
         """Held-out losses, per token in nats, and the accuracy on the held-out problems."""
         row = measure_losses(self.learners, self.held_out)
         if self.problems:
-            records = self.evaluation.play(self._roster())
+            records = self.evaluation.play(self._policy_map())
             self.run.save_transcripts("eval", step, records)
             row |= role_metrics(records, "eval/")
             row["eval/scores"] = [record.score for record in records]
@@ -271,7 +271,7 @@ class SupervisedTrainer:
                 "accuracy_before": first["eval/reward/mean"],
                 "accuracy_after": last["eval/reward/mean"],
                 "gain": gain._asdict(),
-                "protocol": self.evaluation.protocol(self._roster()),
+                "protocol": self.evaluation.protocol(self._policy_map()),
             }
         return found
 
@@ -294,8 +294,8 @@ class SupervisedTrainer:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _roster(self) -> Roster:
-        return Roster.from_map(self.policies, self.engines.judges, self.budgets.roles)
+    def _policy_map(self) -> PolicyMap:
+        return PolicyMap.from_map(self.policies, self.engines.judges, self.budgets.roles)
 
     def _resume(self) -> None:
         seed_random(self.config.seed)

@@ -14,8 +14,8 @@ from flowzoo.agents.lengths import Lengths, read_lengths, with_default
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Completion, Request, Sampling, prompt_budget
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
@@ -138,19 +138,19 @@ def test_role_budgets_are_read_and_checked() -> None:
         with pytest.raises(UsageError, match=said):
             read_lengths(words, roles)
     parrot = Parrot()
-    roster = Roster(dict.fromkeys(roles, parrot), {"agregator": Lengths(1)})
+    policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"agregator": Lengths(1)})
     with pytest.raises(UsageError, match="unknown role or agent 'agregator'"):
-        roster.check(roles)
+        policy_map.check(roles)
 
 
 def test_budgets_that_a_policy_cannot_keep_are_refused() -> None:
     roles = {"generator": 1}
     endpoint = OpenAIPolicy("m", "http://127.0.0.1:1/v1", sampling=Sampling(max_tokens=10))
-    Roster({"generator": endpoint}, {"generator": Lengths(reply=10)}).check(roles)
+    PolicyMap({"generator": endpoint}, {"generator": Lengths(reply=10)}).check(roles)
     with pytest.raises(UsageError, match=r"cannot count tokens.*vllm:PATH@URL"):
-        Roster({"generator": endpoint}, {"generator_0": Lengths(prompt=9)}).check(roles)
+        PolicyMap({"generator": endpoint}, {"generator_0": Lengths(prompt=9)}).check(roles)
     with pytest.raises(UsageError, match="11, is above the 10 tokens"):
-        Roster({"generator": endpoint}, {"generator": Lengths(reply=11)}).check(roles)
+        PolicyMap({"generator": endpoint}, {"generator": Lengths(reply=11)}).check(roles)
 
 
 def test_budgets_share_the_context() -> None:
@@ -187,8 +187,8 @@ def test_rollouts_tell_engines_what_may_be_shortened_and_records_what_was() -> N
     problem = workflow.task.problem(0, "validation")
     parrot = Parrot()
     roles = workflow.role_counts()
-    roster = Roster(dict.fromkeys(roles, parrot), {"aggregator": Lengths(77, 9)})
-    (record,) = Rollout(workflow, roster).run([EpisodeJob(problem)])
+    policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"aggregator": Lengths(77, 9)})
+    (record,) = Rollout(workflow, policy_map).run([EpisodeJob(problem)])
     *drafts, choice = parrot.seen
     assert {(r.max_prompt, r.max_tokens, r.quotes) for r in drafts} == {(None, None, ())}
     assert (choice.max_prompt, choice.max_tokens, choice.keep) == (77, 9, problem.text)

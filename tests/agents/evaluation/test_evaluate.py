@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarise
@@ -21,13 +21,13 @@ WORKFLOW = make_workflow("voting_v0", "math")
 PROBLEMS = distinct_problems(WORKFLOW.task, "validation", 30)
 
 
-def roster(skill: float = 0.6) -> Roster:
+def policy_map(skill: float = 0.6) -> PolicyMap:
     policy = ScriptedPolicy(WORKFLOW, skill, seed=5)
-    return Roster.shared(policy, WORKFLOW.role_counts())
+    return PolicyMap.shared(policy, WORKFLOW.role_counts())
 
 
 def test_summary_counts_what_the_episodes_say() -> None:
-    records, summary = evaluate(WORKFLOW, roster(), PROBLEMS, samples=2, seed=1)
+    records, summary = evaluate(WORKFLOW, policy_map(), PROBLEMS, samples=2, seed=1)
     assert len(records) == 60
     assert summary["episodes"] == 60
     assert summary["accuracy"] == sum(record.score for record in records) / 60
@@ -42,7 +42,7 @@ def test_summary_counts_what_the_episodes_say() -> None:
 
 
 def test_samples_of_a_problem_are_different_episodes() -> None:
-    records, _ = evaluate(WORKFLOW, roster(), PROBLEMS[:10], samples=8)
+    records, _ = evaluate(WORKFLOW, policy_map(), PROBLEMS[:10], samples=8)
     assert len({record.episode for record in records}) == 80
     replies = {record.calls[0].reply for record in records if record.problem == PROBLEMS[0].id}
     assert len(replies) > 1
@@ -50,7 +50,7 @@ def test_samples_of_a_problem_are_different_episodes() -> None:
 
 def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
     whole = EvaluationDirectory(tmp_path / "whole", {"n": 30})
-    records, summary = evaluate(WORKFLOW, roster(), PROBLEMS, seed=1, store=whole)
+    records, summary = evaluate(WORKFLOW, policy_map(), PROBLEMS, seed=1, store=whole)
     lines = (tmp_path / "whole" / "episodes.jsonl").read_text().splitlines(keepends=True)
     assert len(lines) == 30
 
@@ -60,7 +60,7 @@ def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
     (stopped / "episodes.jsonl").write_text("".join(lines[:11]) + lines[11][:40])
     store = EvaluationDirectory(stopped, {"n": 30})
     assert len(store.finished) == 11
-    again, resumed = evaluate(WORKFLOW, roster(), PROBLEMS, seed=1, store=store)
+    again, resumed = evaluate(WORKFLOW, policy_map(), PROBLEMS, seed=1, store=store)
     assert resumed == summary
     assert sorted(record.episode for record in again) == sorted(r.episode for r in records)
     assert len(read_episodes(stopped / "episodes.jsonl")) == 30
@@ -75,7 +75,7 @@ def test_a_store_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
     store = EvaluationDirectory(tmp_path, {})
-    evaluate(WORKFLOW, roster(), PROBLEMS[:3], store=store)
+    evaluate(WORKFLOW, policy_map(), PROBLEMS[:3], store=store)
     path = tmp_path / "episodes.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "{", lines[2]]))
@@ -85,7 +85,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def test_records_survive_json(tmp_path: Path) -> None:
     store = EvaluationDirectory(tmp_path, {})
-    records, _ = evaluate(WORKFLOW, roster(), PROBLEMS[:5], store=store)
+    records, _ = evaluate(WORKFLOW, policy_map(), PROBLEMS[:5], store=store)
     saved = {record.episode: record for record in read_episodes(tmp_path / "episodes.jsonl")}
     for record in records:
         again = saved[record.episode]
@@ -110,7 +110,7 @@ class Mute:
 @pytest.mark.parametrize("preset", ["strict", "paper"])
 def test_empty_replies_score_nothing(workflow: str, preset: str) -> None:
     made = make_workflow(workflow, "math", preset=preset)
-    mute = Roster.shared(Mute(), made.role_counts())
+    mute = PolicyMap.shared(Mute(), made.role_counts())
     records, summary = evaluate(made, mute, PROBLEMS)
     assert summary["accuracy"] == 0.0
     assert all(call.reward == 0.0 for record in records for call in record.calls)

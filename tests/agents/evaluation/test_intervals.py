@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.evaluation.intervals import grouped_share, interval, share_interval
 from flowzoo.agents.problems import distinct_problems
@@ -44,8 +44,8 @@ def test_the_interval_holds_what_it_should_where_cases_depend(kept: float) -> No
 def test_every_rate_of_an_evaluation_has_its_interval() -> None:
     workflow = make_workflow("eval_opt_v0", "math")
     problems = distinct_problems(workflow.task, "validation", 20)
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
-    _, summary = evaluate(workflow, roster, problems, samples=2)
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())
+    _, summary = evaluate(workflow, policy_map, problems, samples=2)
     ends = summary["intervals"]
     rates = {name: summary[name] for name in ("accuracy", "avg@2", "pass@1", "pass@2")}
     inside = [(ends[name], rate) for name, rate in rates.items()]
@@ -58,6 +58,6 @@ def test_every_rate_of_an_evaluation_has_its_interval() -> None:
     for (low, high), rate in inside:
         assert 0 <= low <= rate <= high <= 1
         assert low < high
-    _, alone = evaluate(workflow, roster, problems[:1], samples=3)
+    _, alone = evaluate(workflow, policy_map, problems[:1], samples=3)
     score = alone["accuracy"]
     assert ("accuracy" in alone["intervals"]) == (score in (0.0, 1.0))  # else one value, no spread

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.agents import Roster, Sampling
+from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate
 from flowzoo.agents.evaluation.majority import read_summary, vote, votes_for
 from flowzoo.agents.evaluation.protocol import (
@@ -29,8 +29,8 @@ SINGLE = make_workflow("single_v0", "math")
 PROBLEMS = distinct_problems(SINGLE.task, "validation", 20)
 
 
-def roster(skill: float = 0.5) -> Roster:
-    return Roster.shared(ScriptedPolicy(SINGLE, skill, seed=3), SINGLE.role_counts())
+def policy_map(skill: float = 0.5) -> PolicyMap:
+    return PolicyMap.shared(ScriptedPolicy(SINGLE, skill, seed=3), SINGLE.role_counts())
 
 
 def answered(problem, *answers: str | None) -> list[EpisodeRecord]:
@@ -80,7 +80,7 @@ def test_equivalent_answers_vote_together_and_ties_go_to_the_first() -> None:
 
 
 def test_votes_are_worth_more_than_one_call() -> None:
-    records, summary = evaluate(SINGLE, roster(0.6), PROBLEMS, samples=9)
+    records, summary = evaluate(SINGLE, policy_map(0.6), PROBLEMS, samples=9)
     found = vote(SINGLE, PROBLEMS, records)
     assert found["calls"] == 9
     assert summary["accuracy"] < found["accuracy"]
@@ -105,7 +105,9 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
 
     workflow = make_workflow("voting_v0", "math", preset="paper")
     model = Model(workflow, 1.0, name="m")
-    players = Roster(dict.fromkeys(workflow.role_counts(), model), {"generator": Lengths(80, 20)})
+    players = PolicyMap(
+        dict.fromkeys(workflow.role_counts(), model), {"generator": Lengths(80, 20)}
+    )
     found = protocol_of(workflow, players, PROBLEMS, samples=2, seed=7)
     assert json.loads(json.dumps(found)) == {
         "workflow": "voting_v0",
@@ -140,10 +142,10 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
 
 def test_an_evaluation_is_saved_with_its_protocol_and_can_grow(tmp_path: Path) -> None:
     store = EvaluationDirectory(tmp_path, {"n": 20})
-    evaluate(SINGLE, roster(), PROBLEMS, samples=1, store=store)
-    _, grown = evaluate(SINGLE, roster(), PROBLEMS, samples=3, store=store)
+    evaluate(SINGLE, policy_map(), PROBLEMS, samples=1, store=store)
+    _, grown = evaluate(SINGLE, policy_map(), PROBLEMS, samples=3, store=store)
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 60
-    _, fresh = evaluate(SINGLE, roster(), PROBLEMS, samples=3)
+    _, fresh = evaluate(SINGLE, policy_map(), PROBLEMS, samples=3)
     assert {k: grown[k] for k in ("accuracy", "avg@3", "pass@3")} == {
         k: fresh[k] for k in ("accuracy", "avg@3", "pass@3")
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.role_facts import Proportion, role_shares
 from flowzoo.agents.evaluation.summary import summarise
 from flowzoo.agents.problems import distinct_problems
@@ -92,8 +92,8 @@ def test_facts_of_other_kinds_are_passed_over() -> None:
 def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
     made = make_workflow(workflow, "math")
     problems = distinct_problems(made.task, "validation", 60)
-    roster = Roster.shared(ScriptedPolicy(made, 0.6, seed=2), made.role_counts())
-    records = Rollout(made, roster, seed=0).run([EpisodeJob(problem) for problem in problems])
+    policy_map = PolicyMap.shared(ScriptedPolicy(made, 0.6, seed=2), made.role_counts())
+    records = Rollout(made, policy_map, seed=0).run([EpisodeJob(problem) for problem in problems])
     shares = summarise(records)["shares"]
     if workflow == "eval_opt_v0":
         judged = {True: [0, 0], False: [0, 0]}

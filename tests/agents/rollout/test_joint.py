@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -73,9 +73,9 @@ class Line(Workflow):
 
 
 def grown(workflow: Workflow, policy: Any = None, count: int = 2, **settings: Any) -> RolloutBatch:
-    roster = Roster.shared(policy or Numbers(), workflow.roles)
+    policy_map = PolicyMap.shared(policy or Numbers(), workflow.roles)
     jobs = [EpisodeJob(TASK.problem(index), 3) for index in range(count)]
-    return JointRollout(workflow, roster, JointSettings(**settings), seed=5).sample(jobs)
+    return JointRollout(workflow, policy_map, JointSettings(**settings), seed=5).sample(jobs)
 
 
 def containing(sampled: RolloutBatch, row: Any) -> list[EpisodeRecord]:
@@ -214,10 +214,10 @@ def test_the_leaves_are_budgeted(leaves):
 def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order():
     def rows(**options: Any) -> RolloutBatch:
         workflow = Pair(TASK, turns=2)
-        roster = Roster.shared(Numbers(), workflow.roles)
+        policy_map = PolicyMap.shared(Numbers(), workflow.roles)
         settings = JointSettings(candidates=2, joint="cross", leaves=8)
         made = [EpisodeJob(TASK.problem(index)) for index in range(5)]
-        return JointRollout(workflow, roster, settings, **options).sample(made)
+        return JointRollout(workflow, policy_map, settings, **options).sample(made)
 
     expected = rows(seed=5)
     assert rows(seed=5, in_flight=1) == expected
@@ -228,10 +228,10 @@ def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order():
 @pytest.mark.parametrize("name", ["writing_pair_v0", "voting_v0", "eval_opt_v0", "orch_workers_v0"])
 def test_shipped_workflows_grow_trees(name):
     workflow = make_workflow(name)
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     seen: list[str] = []
     sampler = JointRollout(
-        workflow, roster, JointSettings(candidates=2, leaves=4),
+        workflow, policy_map, JointSettings(candidates=2, leaves=4),
         on_episode=lambda record: seen.append(record.episode),
     )  # fmt: skip
     sampled = sampler.sample([EpisodeJob(workflow.task.problem(index)) for index in range(3)])

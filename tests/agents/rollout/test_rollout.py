@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pettingzoo import AECEnv
 
-from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Graded, Outcome, Problem, Workflow, WorkflowError
@@ -85,8 +85,8 @@ def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[EpisodeJob]:
     ]
 
 
-def scripted(workflow: Workflow, skill: float = 0.6) -> Roster:
-    return Roster.shared(ScriptedPolicy(workflow, skill), workflow.role_counts())
+def scripted(workflow: Workflow, skill: float = 0.6) -> PolicyMap:
+    return PolicyMap.shared(ScriptedPolicy(workflow, skill), workflow.role_counts())
 
 
 def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
@@ -103,9 +103,9 @@ def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
 def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
     """Rule 17, token ids and keys included."""
     workflow = make_workflow(name)
-    roster = scripted(workflow)
+    policy_map = scripted(workflow)
     problems = [workflow.task.problem(index) for index in range(12)]
-    engine = Rollout(workflow, roster, seed=3, deterministic=deterministic)
+    engine = Rollout(workflow, policy_map, seed=3, deterministic=deterministic)
     direct = engine.run([EpisodeJob(problem, number) for number, problem in enumerate(problems)])
     envs = []
     for index in range(12):
@@ -120,7 +120,7 @@ def test_phases_are_generated_at_once_through_episodes_and_in_turn_through_aec()
     """Rule 17: voting takes 2 batches; AEC order takes 4."""
     workflow = make_workflow("voting_v0")
     policy = Recorded()
-    engine = Rollout(workflow, Roster.shared(policy, workflow.roles))
+    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles))
     engine.run(jobs(workflow, 5))
     assert [len(batch) for batch in policy.batches] == [15, 5]
     policy.batches.clear()
@@ -140,7 +140,7 @@ def test_deterministic_batches_are_in_canonical_order():
         policy = Recorded()
         order = jobs(workflow, 12, 2)
         random.Random(shuffle).shuffle(order)
-        Rollout(workflow, Roster.shared(policy, workflow.roles)).run(order)
+        Rollout(workflow, PolicyMap.shared(policy, workflow.roles)).run(order)
         made.append([[request.key for request in batch] for batch in policy.batches])
     assert made[0] == made[1]
     assert made[0][0] == sorted(made[0][0])
@@ -171,15 +171,15 @@ def test_slow_policies_that_finish_out_of_order_change_nothing(batching, determi
     records = []
     for slow in (False, True):
         policy = Recorded(batching, slow=slow)
-        roster = Roster.shared(policy, workflow.roles)
-        records.append(Rollout(workflow, roster, deterministic=deterministic).run(order))
+        policy_map = PolicyMap.shared(policy, workflow.roles)
+        records.append(Rollout(workflow, policy_map, deterministic=deterministic).run(order))
     assert records[0] == records[1]
 
 
 def test_stream_policies_get_requests_as_they_come():
     workflow = make_workflow("voting_v0")
     policy = Recorded("stream", slow=True, together=21)
-    Rollout(workflow, Roster.shared(policy, workflow.roles), deterministic=False).run(
+    Rollout(workflow, PolicyMap.shared(policy, workflow.roles), deterministic=False).run(
         jobs(workflow, 20)
     )
     assert {len(batch) for batch in policy.batches} == {1}
@@ -189,7 +189,7 @@ def test_stream_policies_get_requests_as_they_come():
 def test_a_static_policy_is_never_called_twice_at_a_time():
     workflow = make_workflow("eval_opt_v0")
     policy = Recorded("static", slow=True)
-    Rollout(workflow, Roster.shared(policy, workflow.roles), deterministic=False).run(
+    Rollout(workflow, PolicyMap.shared(policy, workflow.roles), deterministic=False).run(
         jobs(workflow, 20)
     )
     assert policy.most == 1
@@ -201,7 +201,7 @@ def test_thousands_of_episodes_in_flight():
     SIZES.clear()
     THREADS.clear()
     policy = Recorded()
-    engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=2000)
+    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=2000)
     records = engine.run(jobs(workflow, 2000))
     assert len(records) == 2000
     assert [len(batch) for batch in policy.batches] == [6000, 2000]
@@ -213,11 +213,11 @@ def test_thousands_of_episodes_in_flight():
 def test_in_flight_bounds_the_open_episodes():
     workflow = make_workflow("single_v0")
     policy = Recorded()
-    engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=3)
+    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=3)
     assert len(engine.run(jobs(workflow, 10))) == 10
     assert [len(batch) for batch in policy.batches] == [3, 3, 3, 1]
     with pytest.raises(UsageError, match="`in_flight` must be >= 1, got 0"):
-        Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=0)
+        Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=0)
 
 
 def test_jobs_are_taken_lazily():
@@ -232,7 +232,7 @@ def test_jobs_are_taken_lazily():
             yield EpisodeJob(workflow.task.problem(index))
 
     policy = Recorded()
-    engine = Rollout(workflow, Roster.shared(policy, workflow.roles), in_flight=2)
+    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=2)
     with pytest.raises(RuntimeError, match="stop here"):
         engine.run(endless())
     assert taken == [0, 1, 2, 3, 4, 5]
@@ -244,8 +244,8 @@ def test_jobs_are_taken_lazily():
 def test_calls_carry_what_the_engine_reported_and_who_answered():
     workflow = make_workflow("voting_v0")
     one, two = Recorded(name="one"), Recorded(name="two")
-    roster = Roster({"generator": one, "aggregator": two, "generator_1": two})
-    (record,) = Rollout(workflow, roster).run(jobs(workflow, 1))
+    policy_map = PolicyMap({"generator": one, "aggregator": two, "generator_1": two})
+    (record,) = Rollout(workflow, policy_map).run(jobs(workflow, 1))
     assert [call.policy for call in record.calls] == ["one", "two", "one", "two"]
     for call in record.calls:
         assert (call.prompt_ids, call.output_ids, call.logps) == ((1, 2), (3,), (-0.5,))
@@ -256,7 +256,7 @@ def test_calls_carry_what_the_engine_reported_and_who_answered():
 def test_samples_of_one_problem_have_ids_and_keys_of_their_own():
     workflow = make_workflow("single_v0")
     policy = Recorded()
-    records = Rollout(workflow, Roster.shared(policy, workflow.roles), seed=9).run(
+    records = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), seed=9).run(
         [EpisodeJob(workflow.task.problem(4), sample) for sample in range(3)]
     )
     assert len({record.episode for record in records}) == 3
@@ -285,7 +285,9 @@ def test_requests_never_hold_the_gold_answer():
     policy = Recorded()
     gold = "GOLD-4711"
     planted = [replace(workflow.task.problem(index), gold=gold) for index in range(3)]
-    Rollout(workflow, Roster.shared(policy, workflow.roles)).run([EpisodeJob(p) for p in planted])
+    Rollout(workflow, PolicyMap.shared(policy, workflow.roles)).run(
+        [EpisodeJob(p) for p in planted]
+    )
     assert policy.batches
     assert gold not in repr(policy.batches)
 
@@ -322,9 +324,9 @@ class Fragile(Workflow):
 def test_a_failing_script_stops_the_rollout_by_default():
     """Rule 6."""
     workflow = Fragile(task=MathTask())
-    roster = Roster.shared(Recorded(), workflow.roles)
+    policy_map = PolicyMap.shared(Recorded(), workflow.roles)
     with pytest.raises(WorkflowError, match="ZeroDivisionError"):
-        Rollout(workflow, roster).run(jobs(workflow, 4))
+        Rollout(workflow, policy_map).run(jobs(workflow, 4))
 
 
 def test_failures_are_counted_and_saved_with_their_transcript_when_told(tmp_path):
@@ -332,7 +334,7 @@ def test_failures_are_counted_and_saved_with_their_transcript_when_told(tmp_path
     workflow = Fragile(task=MathTask())
     path = tmp_path / "deep" / "failures.jsonl"
     engine = Rollout(
-        workflow, Roster.shared(Recorded(), workflow.roles), on_error="count", failures=path
+        workflow, PolicyMap.shared(Recorded(), workflow.roles), on_error="count", failures=path
     )
     records = engine.run(jobs(workflow, 6))
     assert [record.problem for record in records] == [
@@ -368,7 +370,7 @@ def test_a_broken_engine_always_stops_the_rollout(on_error):
         (Crashing(), ConnectionError, "engine lost"),
         (Forgetful(), UsageError, "returned 14 completions for 15 requests"),
     ):
-        engine = Rollout(workflow, Roster.shared(policy, workflow.roles), on_error=on_error)
+        engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), on_error=on_error)
         with pytest.raises(error, match=message):
             engine.run(jobs(workflow, 5))
 
@@ -391,7 +393,7 @@ async def test_a_cancelled_rollout_leaves_no_task_behind():
             return []
 
     workflow = make_workflow("single_v0")
-    engine = Rollout(workflow, Roster.shared(Stuck(), workflow.roles))
+    engine = Rollout(workflow, PolicyMap.shared(Stuck(), workflow.roles))
     running = asyncio.create_task(engine.arun(jobs(workflow, 2)))
     await asyncio.wait_for(asked.wait(), 60)
     running.cancel()
@@ -447,7 +449,7 @@ def test_environments_of_others_are_driven_by_their_api(end):
     policy = Recorded()
     env = Echo(end)
     env.reset()
-    engine = Rollout(None, Roster({"left": policy, "right": policy}))
+    engine = Rollout(None, PolicyMap({"left": policy, "right": policy}))
     (record,) = asyncio.run(engine.arun_envs([env]))
     assert [call.agent for call in record.calls] == ["left_0", "right_0"] * 2
     assert record.calls[1].messages == ({"role": "user", "content": "\\boxed{6}"},)
@@ -457,7 +459,7 @@ def test_environments_of_others_are_driven_by_their_api(end):
 
 
 def test_an_environment_of_others_that_does_not_end_is_stopped():
-    engine = Rollout(None, Roster({"left": (policy := Recorded()), "right": policy}))
+    engine = Rollout(None, PolicyMap({"left": (policy := Recorded()), "right": policy}))
     for limit in (4, 3):
         env = Echo()
         env.reset()
@@ -475,7 +477,7 @@ def test_an_observation_that_is_no_chat_says_what_to_pass():
             return 7
 
     policy = Recorded()
-    engine = Rollout(None, Roster({"left": policy, "right": policy}))
+    engine = Rollout(None, PolicyMap({"left": policy, "right": policy}))
     env = Numbers()
     env.reset()
     with pytest.raises(UsageError, match=r"type int as chat messages: .*`observe` of arun_envs"):
@@ -485,7 +487,7 @@ def test_an_observation_that_is_no_chat_says_what_to_pass():
 
 
 def test_an_agent_without_a_policy_and_jobs_without_a_workflow_are_errors():
-    engine = Rollout(None, Roster({"left": Recorded()}))
+    engine = Rollout(None, PolicyMap({"left": Recorded()}))
     env = Echo()
     env.reset()
     with pytest.raises(UsageError, match=r"unknown role or agent 'right_0'.*left"):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.policy import Batching
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -40,7 +40,7 @@ def test_programs_of_many_episodes_share_a_batch() -> None:
     workflow = make_workflow("voting_v0", Counting(), aggregate="majority")
     policy = ScriptedPolicy(workflow, 0.7)
     jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(20)]
-    records = Rollout(workflow, Roster({"generator": policy})).run(jobs)
+    records = Rollout(workflow, PolicyMap({"generator": policy})).run(jobs)
     assert SIZES["grades"] == [60]
     # Equal programs of a problem are run once.
     assert len(SIZES["runs"]) == 1
@@ -52,9 +52,9 @@ def test_all_roles_scripted_right_score_everything() -> None:
     for name in ("single_v0", "voting_v0", "eval_opt_v0", "orch_workers_v0"):
         workflow = make_workflow(name, "code", level="1-3")
         policy = ScriptedPolicy(workflow, 1.0)
-        roster = Roster(dict.fromkeys(workflow.role_counts(), policy))
+        policy_map = PolicyMap(dict.fromkeys(workflow.role_counts(), policy))
         jobs = [EpisodeJob(workflow.task.problem(index, "test")) for index in range(6)]
-        assert [record.score for record in Rollout(workflow, roster).run(jobs)] == [1.0] * 6
+        assert [record.score for record in Rollout(workflow, policy_map).run(jobs)] == [1.0] * 6
 
 
 GRADES, OTHERS_ARE_DONE = threading.Event(), threading.Event()
@@ -110,7 +110,9 @@ async def test_a_program_that_never_ends_holds_up_neither_the_loop_nor_the_other
             OTHERS_ARE_DONE.set()
 
     policy = Loops(ScriptedPolicy(workflow, 1.0), problems[0].id)
-    rollout = Rollout(workflow, Roster({"generator": policy}), deterministic=False, on_episode=note)
+    rollout = Rollout(
+        workflow, PolicyMap({"generator": policy}), deterministic=False, on_episode=note
+    )
     records = await rollout.arun([EpisodeJob(problem) for problem in problems])
     assert [record.score for record in records] == [0.0, 1.0, 1.0]
     assert records[0].facts["status"] == "TLE"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flowzoo.agents import Completion, Request, Roster
+from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.branches import Phase, fork_with_replies
 from flowzoo.agents.rollout.drivers import open_turns
 from flowzoo.agents.rollout.engine import Response
@@ -121,8 +121,8 @@ def jobs(count: int = 3, samples: int = 2) -> list[EpisodeJob]:
 
 
 def grown(workflow: Workflow, policy: Any = None, count: int = 3, **settings: Any) -> RolloutBatch:
-    roster = Roster.shared(policy or Numbers(), workflow.roles)
-    return TreeRollout(workflow, roster, TreeSettings(**settings), seed=5).sample(jobs(count))
+    policy_map = PolicyMap.shared(policy or Numbers(), workflow.roles)
+    return TreeRollout(workflow, policy_map, TreeSettings(**settings), seed=5).sample(jobs(count))
 
 
 def decisions(sampled: RolloutBatch) -> dict[str, list[Any]]:
@@ -139,7 +139,7 @@ def decisions(sampled: RolloutBatch) -> dict[str, list[Any]]:
 def test_there_are_n_t_k_generations_in_as_many_batches_as_a_plain_rollout(candidates):
     policy, plain = Numbers(), Numbers()
     sampled = grown(Chain(TASK), policy, candidates=candidates)
-    Rollout(Chain(TASK), Roster.shared(plain, Chain.roles), seed=5).run(jobs())
+    Rollout(Chain(TASK), PolicyMap.shared(plain, Chain.roles), seed=5).run(jobs())
     assert len(policy.requests) == 6 * 4 * candidates == len(sampled.rows)
     assert [len(batch) for batch in policy.batches] == [6 * candidates] * 4
     assert len(plain.batches) == 4
@@ -173,9 +173,9 @@ def test_episodes_and_problems_with_ids_that_look_alike_share_no_decision():
     problems = [Problem("math", "test", 0, 0, text, "1") for text in ("1", "11")]
     twins = [EpisodeJob(problem, sample) for problem in problems for sample in (1, 11)]
     twins = [*twins, EpisodeJob(Problem("math", "test", 0, 1, "x", "1"), 1)]
-    roster = Roster.shared(Numbers(), Chain.roles)
+    policy_map = PolicyMap.shared(Numbers(), Chain.roles)
     named = {job.key: job for job in twins}
-    sampled = TreeRollout(Chain(TASK), roster).sample(named.values())
+    sampled = TreeRollout(Chain(TASK), policy_map).sample(named.values())
     assert set(Counter(row.node for row in sampled.rows).values()) == {4}
     assert len(decisions(sampled)) == 4 * len(named)
 
@@ -283,8 +283,8 @@ def test_effects_of_all_branches_are_graded_together_and_a_taken_branch_not_agai
             return super().grade_batch(problems, answers)
 
     workflow = make_workflow("single_v0", Watched())
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.roles)
-    TreeRollout(workflow, roster, TreeSettings(candidates=5)).sample(jobs(4))
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.roles)
+    TreeRollout(workflow, policy_map, TreeSettings(candidates=5)).sample(jobs(4))
     assert sizes == [8 * 5]
 
 
@@ -428,9 +428,9 @@ def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
 @pytest.mark.parametrize("workflow", [Chain(TASK), Hidden(TASK)], ids=["chain", "hidden"])
 def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order(workflow, settings):
     def rows(**options: Any) -> RolloutBatch:
-        roster = Roster.shared(Numbers(), workflow.roles)
+        policy_map = PolicyMap.shared(Numbers(), workflow.roles)
         made = TreeSettings(candidates=3, **settings)
-        return TreeRollout(workflow, roster, made, **options).sample(jobs(4))
+        return TreeRollout(workflow, policy_map, made, **options).sample(jobs(4))
 
     expected = rows(seed=5)
     assert rows(seed=5, in_flight=1) == expected
@@ -470,12 +470,12 @@ class Fragile(Workflow):
 
 @pytest.mark.parametrize("way", ["now", "rollout"])
 def test_a_failing_branch_fails_its_job_and_no_other(way, tmp_path):
-    roster = Roster.shared(Numbers(), Fragile.roles)
+    policy_map = PolicyMap.shared(Numbers(), Fragile.roles)
     settings = TreeSettings(candidates=8, value=way)
     with pytest.raises(WorkflowError, match="ZeroDivisionError"):
-        TreeRollout(Fragile(TASK), roster, settings).sample(jobs())
+        TreeRollout(Fragile(TASK), policy_map, settings).sample(jobs())
     sampler = TreeRollout(
-        Fragile(TASK), roster, settings, on_error="count", failures=tmp_path / "failures.jsonl"
+        Fragile(TASK), policy_map, settings, on_error="count", failures=tmp_path / "failures.jsonl"
     )
     sampled = sampler.sample(jobs())
     kept = [job.key for job in jobs() if job.problem.index != 1]
@@ -512,7 +512,7 @@ def test_impossible_settings_are_errors(settings, message):
 
 
 async def test_inside_a_loop_sample_says_what_to_await():
-    sampler = TreeRollout(Chain(TASK), Roster.shared(Numbers(), Chain.roles))
+    sampler = TreeRollout(Chain(TASK), PolicyMap.shared(Numbers(), Chain.roles))
     with pytest.raises(UsageError, match=r"await rollout.asample\(jobs\)"):
         sampler.sample(jobs())
     assert len((await sampler.asample(jobs())).records) == 6
@@ -528,10 +528,10 @@ NOW = (
 @pytest.mark.parametrize("name", NOW)
 def test_shipped_workflows_have_immediate_values(name):
     workflow = make_workflow(name)
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     made = [EpisodeJob(workflow.task.problem(index)) for index in range(6)]
-    sampled = TreeRollout(workflow, roster, TreeSettings(candidates=3)).sample(made)
-    plain = Rollout(workflow, roster).run(made)
+    sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=3)).sample(made)
+    plain = Rollout(workflow, policy_map).run(made)
     assert len(sampled.records) == 6
     by_node = decisions(sampled)
     assert all(len(rows) == 3 for rows in by_node.values())
@@ -544,12 +544,12 @@ def test_shipped_workflows_have_immediate_values(name):
 
 def test_the_orchestrator_needs_rollouts():
     workflow = make_workflow("orch_workers_v0")
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     made = [EpisodeJob(workflow.task.problem(index)) for index in range(3)]
     with pytest.raises(UsageError, match="role 'orchestrator' in orch_workers_v0"):
-        TreeRollout(workflow, roster).sample(made)
+        TreeRollout(workflow, policy_map).sample(made)
     settings = TreeSettings(candidates=2, value="rollout")
-    sampled = TreeRollout(workflow, roster, settings).sample(made)
+    sampled = TreeRollout(workflow, policy_map, settings).sample(made)
     assert {row.role for row in sampled.rows} == set(workflow.roles)
     assert sampled.value_calls > 0
     assert all(row.value == row.reward for row in sampled.rows if not row.executed)
@@ -558,9 +558,9 @@ def test_the_orchestrator_needs_rollouts():
 def test_a_graded_reply_is_valued_by_its_grade():
     """Voting: the generators' values are their own, whatever the others say."""
     workflow = make_workflow("voting_v0")
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     made = [EpisodeJob(workflow.task.problem(index)) for index in range(8)]
-    sampled = TreeRollout(workflow, roster, TreeSettings(candidates=4)).sample(made)
+    sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=4)).sample(made)
     for row in sampled.rows:
         if row.role == "generator":
             assert row.value == pytest.approx(0.2 + 0.8 * row.truth)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -30,9 +30,9 @@ class Counting(CodeTask):
 
 def grown(workflow: Workflow, count: int = 3, **settings: Any) -> dict[str, list[Call]]:
     """Rows by decision; every reply is right with probability 1/2."""
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(count)]
-    sampled = TreeRollout(workflow, roster, TreeSettings(**settings)).sample(jobs)
+    sampled = TreeRollout(workflow, policy_map, TreeSettings(**settings)).sample(jobs)
     assert len(sampled.records) == count
     found: dict[str, list[Call]] = {}
     for row in sampled.rows:
@@ -85,9 +85,9 @@ def test_hidden_tests_of_all_branches_of_a_turn_are_run_in_one_batch():
 def test_truths_known_early_are_those_known_at_the_end():
     for name, task in (("coder_tester_v0", "code"), ("tool_planner_v0", "plan_path")):
         workflow = make_workflow(name, task, max_turns=2)
-        roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+        policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
         jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(4)]
-        records = Rollout(workflow, roster).run(jobs)
+        records = Rollout(workflow, policy_map).run(jobs)
         assert all(call.truth is not None for record in records for call in record.calls)
         last = "coder" if task == "code" else "planner"
         for record in records:

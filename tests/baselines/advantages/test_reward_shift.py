@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flowzoo.agents.policy import Request
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
-from flowzoo.agents.roster import Roster
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.compute import AdvantageSpec, RunningMean, compute
@@ -57,12 +57,12 @@ def played(sampling: str, reward: Any, credit: str = "team", penalty: float = 0.
         "voting_v0", "math", episode_reward=reward, credit=credit, format_penalty=penalty
     )
     policy = Mumbling(workflow, 0.6)
-    roster = Roster.shared(policy, workflow.role_counts())
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
     tree = TreeSettings(candidates=4, value="rollout", select="first")
     samplers: dict[str, Callable[[], Sampler]] = {
-        "episodes": lambda: Rollout(workflow, roster),
-        "tree": lambda: TreeRollout(workflow, roster, tree),
-        "joint": lambda: JointRollout(workflow, roster, JointSettings(4, "cross", leaves=32)),
+        "episodes": lambda: Rollout(workflow, policy_map),
+        "tree": lambda: TreeRollout(workflow, policy_map, tree),
+        "joint": lambda: JointRollout(workflow, policy_map, JointSettings(4, "cross", leaves=32)),
     }
     problems = (workflow.task.problem(index, "train") for index in range(5))
     samples = 6 if sampling == "episodes" else 1
@@ -186,10 +186,10 @@ def test_a_script_that_scores_below_zero_teaches_the_same() -> None:
     found: list[np.ndarray] = []
     for kind in (Below, Above):
         workflow = kind(make_task("math"))
-        roster = Roster.shared(Mumbling(workflow, 0.6), workflow.role_counts())
+        policy_map = PolicyMap.shared(Mumbling(workflow, 0.6), workflow.role_counts())
         problems = (workflow.task.problem(index, "train") for index in range(4))
         jobs = [EpisodeJob(problem, sample) for problem in problems for sample in range(8)]
-        batch = Rollout(workflow, roster).sample(jobs)
+        batch = Rollout(workflow, policy_map).sample(jobs)
         assert any(call.abstained and record.score for record in batch.records
                    for call in record.calls)  # fmt: skip
         found.append(Judge(PRESETS["dr_mas"])(batch, RunningMean()).values)

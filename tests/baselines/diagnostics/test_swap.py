@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.pocket import pocket_path
@@ -59,7 +59,7 @@ def test_every_pair_of_different_policies_is_exchanged_and_budgets_stay() -> Non
     assert [swap.roles for swap in found] == [
         ("orchestrator", "worker"), ("orchestrator", "synthesizer")
     ]  # fmt: skip
-    first, second = (swap.roster for swap in found)
+    first, second = (swap.policy_map for swap in found)
     assert first.entries == {"orchestrator": "b", "worker": "a", "synthesizer": "b"}
     assert second.entries == {"orchestrator": "b", "worker": "b", "synthesizer": "a"}
     assert first.lengths("orchestrator_0").reply == 9
@@ -76,10 +76,12 @@ def test_a_specialist_in_the_wrong_place_costs_what_it_did_there() -> None:
     mapping = {"generator": "good", "aggregator": "good"}
     mixed = {"generator": "good", "aggregator": "poor"}
 
-    def play(roster: Roster) -> Sequence[EpisodeRecord]:
-        return Rollout(VOTING, roster, seed=0).run([EpisodeJob(problem) for problem in PROBLEMS])
+    def play(policy_map: PolicyMap) -> Sequence[EpisodeRecord]:
+        return Rollout(VOTING, policy_map, seed=0).run(
+            [EpisodeJob(problem) for problem in PROBLEMS]
+        )
 
-    before = [record.score for record in play(Roster.from_map(mixed, made))]
+    before = [record.score for record in play(PolicyMap.from_map(mixed, made))]
     assert sum(before) == len(before)  # every candidate is right: the aggregator cannot be wrong
     (found,) = swap_probe(play, VOTING.role_counts(), mixed, made, {}, before)
     assert found["roles"] == ["generator", "aggregator"]
@@ -103,7 +105,7 @@ def test_the_switch_for_thoughts_stays_with_the_role() -> None:
     made = {"a": TransformersPolicy(plain.model, switched.tokenizer, name="a"), "b": on}
     mapping = {"generator": "a", "aggregator": "b"}
     (swap,) = policy_swaps(VOTING.role_counts(), mapping, made, {})
-    took, gave = swap.roster.policy("aggregator_0"), swap.roster.policy("generator_0")
+    took, gave = swap.policy_map.policy("aggregator_0"), swap.policy_map.policy("generator_0")
     assert (took.thinking, gave.thinking) == (True, None)  # type: ignore[attr-defined]
     assert took.name == "a (thinking: True)"
     assert with_thinking_of(on, on) is on
@@ -141,8 +143,8 @@ def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[
     (swap,) = found["swaps"]
     with open_finished(run) as opened:
         turned = {"generator": "aggregator", "aggregator": "generator"}
-        roster = Roster.from_map(turned, opened.engines.judges, opened.plan.budgets.roles)
-        records = opened.evaluation.play(roster)
+        policy_map = PolicyMap.from_map(turned, opened.engines.judges, opened.plan.budgets.roles)
+        records = opened.evaluation.play(policy_map)
     answered = {(call.role, call.policy) for record in records for call in record.calls}
     assert answered == {("generator", "aggregator"), ("aggregator", "generator")}
     assert [record.score for record in records] == swap["scores"]

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 import torch
 
-from flowzoo.agents import Roster, Sampling
+from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.protocol import decoding
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.baselines.assemble import open_replica
@@ -149,7 +149,9 @@ async def test_a_driver_has_names_and_no_engine() -> None:
         for one, other in ((engines.players, own.players), (engines.judges, own.judges)):
             assert decoding(one[name]) == decoding(other[name])
             assert one[name].batching == other[name].batching == "static"
-            assert players_of(Roster({"r": one[name]})) == players_of(Roster({"r": other[name]}))
+            assert players_of(PolicyMap({"r": one[name]})) == players_of(
+                PolicyMap({"r": other[name]})
+            )
     streams = EnginesElsewhere(replace(config, engine="vllm"), trained, Sampling(), Sampling())
     assert streams.players["judge"].batching == "stream"
     with pytest.raises(FlowzooError, match="'judge' samples in rollout workers, and not here"):

@@ -48,8 +48,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finished_run_plays_its_last_evaluation_again(runs: Path, name: str) -> None:
     data = read_finished(runs / name)
     with open_finished(runs / name) as run:
-        records = run.evaluation.play(run.roster)
-        protocol = json.loads(json.dumps(run.evaluation.protocol(run.roster)))
+        records = run.evaluation.play(run.policy_map)
+        protocol = json.loads(json.dumps(run.evaluation.protocol(run.policy_map)))
     assert protocol == (data.summary or {})["protocol"]
     assert run.step == 2
     saved = [json.loads(line) for line in data.transcript_files("eval")[2].open()]
@@ -73,7 +73,7 @@ def test_votes_cost_what_the_workflow_does(runs: Path) -> None:
     assert by_tokens["k"] == round(theirs["tokens"] / found["control"]["tokens"])
     assert by_calls["accuracy"] == sum(by_calls["scores"]) / 8
     with open_finished(control) as run:  # the same votes, one after another
-        records = run.evaluation.play(run.roster, 4)
+        records = run.evaluation.play(run.policy_map, 4)
     again = vote(run.evaluation.workflow, run.evaluation.problems, records)
     assert again["scores"] == by_calls["scores"]
     assert {f"pass@{k}" for k in (1, 2)} <= set(found["attempts"])

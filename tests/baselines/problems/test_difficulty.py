@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.problems.curriculum import Curriculum, Stage, read_stages
@@ -26,30 +26,30 @@ WORKFLOW = make_workflow("single_v0", "math", level=2)
 PROBLEMS = distinct_problems(WORKFLOW.task, "train", 80)
 
 
-def roster() -> Roster:
-    return Roster.shared(ScriptedPolicy(WORKFLOW, 0.5), WORKFLOW.role_counts())
+def policy_map() -> PolicyMap:
+    return PolicyMap.shared(ScriptedPolicy(WORKFLOW, 0.5), WORKFLOW.role_counts())
 
 
 def test_a_killed_measurement_goes_on_and_gives_the_same_rates(tmp_path: Path) -> None:
     whole, torn = tmp_path / "whole.jsonl", tmp_path / "torn.jsonl"
-    rates = measure(WORKFLOW, roster(), PROBLEMS, whole, samples=4)
+    rates = measure(WORKFLOW, policy_map(), PROBLEMS, whole, samples=4)
     assert [rate.problem for rate in rates] == [problem.id for problem in PROBLEMS]
     assert {rate.rate for rate in rates} == {0.0, 0.25, 0.5, 0.75, 1.0}
     lines = whole.read_text().splitlines(keepends=True)
     torn.write_text("".join(lines[:40]) + lines[40][:20])
     played = []
-    again = measure(WORKFLOW, roster(), PROBLEMS, torn, samples=4, on_episode=played.append)
+    again = measure(WORKFLOW, policy_map(), PROBLEMS, torn, samples=4, on_episode=played.append)
     assert again == rates
     assert len(played) == 4 * (80 - 39)
     assert torn.read_text() == whole.read_text()
-    assert measure(WORKFLOW, roster(), PROBLEMS, torn, samples=4) == rates
+    assert measure(WORKFLOW, policy_map(), PROBLEMS, torn, samples=4) == rates
     with pytest.raises(UsageError, match=r"measured otherwise \(samples\)"):
-        measure(WORKFLOW, roster(), PROBLEMS, torn, samples=5)
+        measure(WORKFLOW, policy_map(), PROBLEMS, torn, samples=5)
 
 
 def test_training_draws_only_what_is_within_the_bounds(tmp_path: Path) -> None:
     path = tmp_path / "rates.jsonl"
-    rates = measure(WORKFLOW, roster(), PROBLEMS, path, samples=4)
+    rates = measure(WORKFLOW, policy_map(), PROBLEMS, path, samples=4)
     indices = training_indices(path, WORKFLOW.task, "train", 0.2, 0.8)
     assert indices == sorted(rate.index for rate in rates if 0.2 <= rate.rate <= 0.8)
     assert 0 < len(indices) < 80
@@ -63,7 +63,7 @@ def test_training_draws_only_what_is_within_the_bounds(tmp_path: Path) -> None:
 
 def test_rates_of_other_problems_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rates.jsonl"
-    measure(WORKFLOW, roster(), PROBLEMS[:30], path, samples=4)
+    measure(WORKFLOW, policy_map(), PROBLEMS[:30], path, samples=4)
     with pytest.raises(UsageError, match="split 'train', and the training has split 'test'"):
         training_indices(path, WORKFLOW.task, "test", 0, 1)
     other = make_workflow("single_v0", "math", level=2, seed=1).task

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="what is learnt from is the learner's to say")
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import ProblemStream, stream_indices
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
@@ -33,7 +33,7 @@ class Player:
 
     def __init__(self, skill: float) -> None:
         policy = ScriptedPolicy(WORKFLOW, skill)
-        self.rollout = Rollout(WORKFLOW, Roster.shared(policy, WORKFLOW.role_counts()))
+        self.rollout = Rollout(WORKFLOW, PolicyMap.shared(policy, WORKFLOW.role_counts()))
         self.rounds: list[list[EpisodeJob]] = []
 
     def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
@@ -272,11 +272,11 @@ def test_mistakes_are_refused() -> None:
 @pytest.mark.parametrize("kind", ["tree", "joint"])
 def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind: str) -> None:
     workflow = make_workflow("voting_v0", "math", credit="mix")
-    roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     sampler = (
-        TreeRollout(workflow, roster, TreeSettings(candidates=3, value="rollout"))
+        TreeRollout(workflow, policy_map, TreeSettings(candidates=3, value="rollout"))
         if kind == "tree"
-        else JointRollout(workflow, roster, JointSettings(candidates=2, leaves=4))
+        else JointRollout(workflow, policy_map, JointSettings(candidates=2, leaves=4))
     )
     algorithm = "at_grpo" if kind == "tree" else "magrpo_tree"
     found = gather(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowzoo import cli
+from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.roster import Roster
 from flowzoo.agents.specs import make_policy
 from flowzoo.baselines.run.dataset import EPISODES, REPLIES, table_of, write_dataset
 from flowzoo.baselines.run.directory import plain
@@ -24,9 +24,11 @@ PAGE = Path(__file__).parents[3] / "docs" / "episodes.md"
 @pytest.fixture(scope="module")
 def records():
     workflow = make_workflow("voting_v0")
-    roster = Roster.shared(make_policy("scripted:0.5", oracle=workflow), workflow.role_counts())
+    policy_map = PolicyMap.shared(
+        make_policy("scripted:0.5", oracle=workflow), workflow.role_counts()
+    )
     jobs = [EpisodeJob(get_problem(workflow.task, index, "validation")) for index in range(3)]
-    return Rollout(workflow, roster, seed=0).run(jobs)
+    return Rollout(workflow, policy_map, seed=0).run(jobs)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import policy_map
+from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.settings.rates import idle_weights, policy_rates
 from flowzoo.errors import UsageError
 
@@ -16,7 +16,7 @@ ROLES = {"generator": 3, "aggregator": 1}
 
 def rates(*sharing: str, **settings: Any) -> dict[str, tuple[float, dict[str, float]]]:
     config = TrainConfig(**{"lr": 1e-3, **settings})
-    found = policy_rates(config, policy_map(sharing, ROLES), ROLES)
+    found = policy_rates(config, read_policy_map(sharing, ROLES), ROLES)
     return {name: (one.lr, dict(one.roles)) for name, one in found.items()}
 
 
@@ -59,7 +59,7 @@ def test_mistakes_are_named(settings: dict[str, Any], message: str) -> None:
 
 def test_the_weight_of_a_policys_only_role_is_told_of_where_it_does_nothing() -> None:
     def said(*sharing: str, **settings: Any) -> list[str]:
-        return idle_weights(TrainConfig(**settings), policy_map(sharing, ROLES), ROLES)
+        return idle_weights(TrainConfig(**settings), read_policy_map(sharing, ROLES), ROLES)
 
     third = {"role_weights": ("generator=0.333",)}
     (line,) = said("isolated", **third)

@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from flowzoo.agents import Roster, Sampling
+from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.problems import distinct_problems
@@ -85,7 +85,7 @@ def played() -> list[EpisodeRecord]:
         for problem in distinct_problems(workflow.task, "train", 6)
         for sample in range(3)
     ]
-    return Rollout(workflow, Roster.shared(policy, workflow.roles)).run(jobs)
+    return Rollout(workflow, PolicyMap.shared(policy, workflow.roles)).run(jobs)
 
 
 def saved(path: Path, records: list[EpisodeRecord], *, ids: bool) -> str:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import policy_map
+from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.trainer import Trainer, train
 from flowzoo.errors import UsageError
 
@@ -178,16 +178,16 @@ def test_isolated_policies_diverge_and_shared_ones_are_one(tmp_path: Path) -> No
 )
 def test_bad_policy_maps_name_the_valid_choices(sharing: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        policy_map(sharing, {"generator": 3, "aggregator": 1})
+        read_policy_map(sharing, {"generator": 3, "aggregator": 1})
 
 
 def test_policy_maps() -> None:
     roles = {"generator": 2, "aggregator": 1}
-    assert policy_map(("shared",), roles) == {"generator": "shared", "aggregator": "shared"}
-    assert policy_map(("isolated",), roles) == {role: role for role in roles}
+    assert read_policy_map(("shared",), roles) == {"generator": "shared", "aggregator": "shared"}
+    assert read_policy_map(("isolated",), roles) == {role: role for role in roles}
     by_agent = ("generator_0=a", "generator_1=b", "aggregator=a")
     mapped = {"generator_0": "a", "generator_1": "b", "aggregator": "a"}
-    assert policy_map(by_agent, roles) == mapped
+    assert read_policy_map(by_agent, roles) == mapped
 
 
 def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import flowzoo
 from flowzoo import voting_v0
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_env, make_workflow
@@ -181,13 +181,13 @@ def test_a_task_of_another_kind_is_refused():
         Voting(task=Searched())
 
 
-def test_a_roster_without_a_role_is_refused_before_anything_runs():
+def test_a_policy_map_without_a_role_is_refused_before_anything_runs():
     workflow = make_workflow("voting_v0")
     policy = ScriptedPolicy(workflow)
     with pytest.raises(UsageError, match=r"no policy for role aggregator.*roles are generator"):
-        Rollout(workflow, Roster({"generator": policy}))
+        Rollout(workflow, PolicyMap({"generator": policy}))
     with pytest.raises(UsageError, match=r"unknown role or agent 'judge'"):
-        Rollout(workflow, Roster({"generator": policy, "aggregator": policy, "judge": policy}))
+        Rollout(workflow, PolicyMap({"generator": policy, "aggregator": policy, "judge": policy}))
 
 
 def test_an_unknown_skill_is_refused():

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pettingzoo
 import pytest
 
-from flowzoo.agents import Roster
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.joint import JointRollout
 from flowzoo.agents.rollout.tree import TreeRollout
@@ -94,8 +94,8 @@ def play_awaited(workflow: Workflow) -> None:
 
 def sampled(sampler: Callable[..., Any]) -> Callable[[Workflow], None]:
     def play(workflow: Workflow) -> None:
-        roster = Roster.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-        sampler(workflow, roster).sample([EpisodeJob(workflow.task.problem(0))])
+        policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+        sampler(workflow, policy_map).sample([EpisodeJob(workflow.task.problem(0))])
 
     return play
 

@@ -195,8 +195,8 @@ def test_a_failing_retriever_raises_and_is_never_observed(monkeypatch):
 
 
 def test_searches_of_many_episodes_are_one_batch(monkeypatch):
+    from flowzoo.agents.policy_map import PolicyMap
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.agents.roster import Roster
     from flowzoo.agents.scripted import ScriptedPolicy
 
     sizes = []
@@ -208,7 +208,7 @@ def test_searches_of_many_episodes_are_one_batch(monkeypatch):
 
     monkeypatch.setattr(SearchTask, "search_batch", counted)
     workflow = make_workflow("search_team_v0", TASK)
-    rollout = Rollout(workflow, Roster.shared(ScriptedPolicy(workflow), workflow.roles))
+    rollout = Rollout(workflow, PolicyMap.shared(ScriptedPolicy(workflow), workflow.roles))
     records = asyncio.run(rollout.arun([EpisodeJob(TASK.problem(i, "test")) for i in range(40)]))
     assert [r.score for r in records] == [1.0] * 40
     assert sizes[0] == 40

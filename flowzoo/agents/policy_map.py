@@ -1,7 +1,7 @@
-"""Which policy answers for which role.
+"""The mapping from roles, or single agents, to policies.
 
-A roster maps roles, or single agents, to policies. One policy for all roles is `shared`, one per
-role is `isolated`; anything else (two roles share one, one is frozen, voters differ) is a map.
+One policy for all roles is `shared`, one per role is `isolated`; anything else (two roles share
+one, one is frozen, voters differ) is a map.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flowzoo.errors import UsageError, unknown
 _NO_LENGTHS = Lengths()
 
 
-class Roster:
+class PolicyMap:
     """Role or agent -> policy. An entry for an agent wins over the entry of its role."""
 
     def __init__(
@@ -33,15 +33,15 @@ class Roster:
             UsageError: no entries, or two different policies under one name.
         """
         if not entries:
-            raise UsageError("a roster needs at least one entry: role or agent -> policy.")
+            raise UsageError("a policy map needs at least one entry: role or agent -> policy.")
         self._entries = dict(entries)
         self._lengths = dict(lengths or {})
         self._policies: dict[str, Policy] = {}
         for key, policy in entries.items():
             if not isinstance(policy, Policy):
                 raise UsageError(
-                    f"roster entry {key!r} must be a policy (name, batching, generate, close), "
-                    f"got {type(policy).__name__}; names of policies go through Roster.from_map."
+                    f"policy map entry {key!r} must be a policy (name, batching, generate, close), "
+                    f"got {type(policy).__name__}; names of policies go through PolicyMap.from_map."
                 )
             if self._policies.setdefault(policy.name, policy) is not policy:
                 raise UsageError(
@@ -49,7 +49,7 @@ class Roster:
                 )
 
     @classmethod
-    def shared(cls, policy: Policy, roles: Iterable[str]) -> Roster:
+    def shared(cls, policy: Policy, roles: Iterable[str]) -> PolicyMap:
         """One policy for every role in `roles` (a workflow's `roles` will do)."""
         return cls(dict.fromkeys(roles, policy))
 
@@ -59,8 +59,8 @@ class Roster:
         mapping: Mapping[str, str],
         policies: Mapping[str, Policy],
         lengths: Mapping[str, Lengths] | None = None,
-    ) -> Roster:
-        """A roster from role or agent -> name of a policy, and the policies by name.
+    ) -> PolicyMap:
+        """A policy map from role or agent -> name of a policy, and the policies by name.
 
         Raises:
             UsageError: a name that is not in `policies`.
@@ -98,7 +98,7 @@ class Roster:
         return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
 
     def check(self, roles: Roles) -> None:
-        """Compare the roster with a workflow's `roles` (role -> its agents).
+        """Compare the policy map with a workflow's `roles` (role -> its agents).
 
         Raises:
             UsageError: an entry that is no role and no agent of the workflow, an agent that no
@@ -116,8 +116,9 @@ class Roster:
         if uncovered:
             missing = sorted({role_of(agent) for agent in uncovered})
             raise UsageError(
-                f"no policy for role {', '.join(missing)} ({', '.join(uncovered)}). The roster has "
-                f"{', '.join(sorted(self._entries))}; the workflow's roles are {', '.join(roles)}."
+                f"no policy for role {', '.join(missing)} ({', '.join(uncovered)}). The policy map "
+                f"has {', '.join(sorted(self._entries))}; the workflow's roles are "
+                f"{', '.join(roles)}."
             )
 
         for name in self._lengths:
@@ -141,5 +142,5 @@ class Roster:
             )
 
     def __repr__(self) -> str:
-        """Entries by policy name, e.g. `Roster(generator=p0, aggregator=p1)`."""
-        return f"Roster({', '.join(f'{key}={name}' for key, name in self.entries.items())})"
+        """Entries by policy name, e.g. `PolicyMap(generator=p0, aggregator=p1)`."""
+        return f"PolicyMap({', '.join(f'{key}={name}' for key, name in self.entries.items())})"
