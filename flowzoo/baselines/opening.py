@@ -68,7 +68,9 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
     config, task = plan.config, plan.workflow.task
     need_modules(config)
     with ExitStack() as opened:  # closed again if a later part fails
-        backend = open_backend(config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER, plan.gangs)
+        backend = open_backend(
+            config, WORKER_PLAYER, WORKER_LEARNERS, WORKER_GRADER, plan.learner_groups
+        )
         opened.callback(backend.close)
         held_out = distinct_problems(
             task, config.eval_split, config.eval_problems, option="--eval-problems"

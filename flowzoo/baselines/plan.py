@@ -35,7 +35,11 @@ from flowzoo.baselines.settings.checks import (
 )
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import kept_prompts, with_prompts
-from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs, shared_gangs
+from flowzoo.baselines.settings.learner_groups import (
+    LearnerGroupPlan,
+    plan_learner_groups,
+    shared_learner_groups,
+)
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import (
     agent_policies,
@@ -106,10 +110,10 @@ class RunPlan:
         return sorted(set(self.policies.values()))
 
     @property
-    def gangs(self) -> tuple[GangPlan, ...]:
+    def learner_groups(self) -> tuple[LearnerGroupPlan, ...]:
         """Who learns together on learner workers; none where there are none."""
         own = per_policy(self.config.models, self.names, "models")
-        return plan_gangs(
+        return plan_learner_groups(
             self.config, {name: own.get(name, self.config.model) for name in self.names}
         )
 
@@ -117,7 +121,7 @@ class RunPlan:
     def notes(self) -> list[str]:
         """What is to be said about settings that do less than they seem to."""
         idle = idle_weights(self.config, self.policies, self.workflow.role_counts())
-        return [*idle, *shared_gangs(self.config, self.gangs)]
+        return [*idle, *shared_learner_groups(self.config, self.learner_groups)]
 
     def make_policy_map(self, policies: Mapping[str, Policy]) -> PolicyMap:
         """Who answers for which role, given who stands behind the policies' names."""

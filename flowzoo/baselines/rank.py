@@ -1,6 +1,7 @@
 """What learns in another process of a run: its learners, made anew.
 
-Settings are all it is given, and they are plain values: so every rank of a gang makes the same.
+Settings are all it is given, and they are plain values: so every rank of a learner group makes the
+same.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WORKER_LEARNERS = "flowzoo.baselines.rank:open_learners"
 
 
 def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Learner]:
-    """The learners of a gang's `policies` as a run with these settings starts, by policy."""
+    """Learners of a group's `policies` at the start of a run with these settings, by policy."""
     # The driver has no part in learning, and its device none.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
     torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))

@@ -16,7 +16,7 @@ from flowzoo.commands.shared import check_named, quiet_transformers
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.settings.learner_gangs import GangPlan
+    from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
     from flowzoo.baselines.sizing.layouts import Layout, RunSizes
 
 GIB = 2**30
@@ -106,20 +106,20 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
         "shard_full_refused": sizes.unsharded or None,
         "activations_unknown": dict(sizes.uncounted),
         "tokenizer_unknown": sorted(sizes.lent),
-        "gangs": [gang_numbers(sizes, gang, room) for gang in sizes.gangs],
+        "learner_groups": [group_numbers(sizes, group, room) for group in sizes.learner_groups],
         "tokens": tokens._asdict(),
         "reply_tokens": sizes.plan.budgets.reply,
         "rates": rates._asdict(),
     }
 
 
-def gang_numbers(sizes: RunSizes, gang: GangPlan, room: int) -> dict[str, Any]:
+def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[str, Any]:
     """What there is to say of learner workers; `room` are the bytes of a GPU that may be used."""
-    gpus, size = sizes.learner_gpus, sizes.gang(gang)
-    counted = all(sizes.activations(one, sizes.training) is not None for one in gang.policies)
+    gpus, size = sizes.learner_gpus, sizes.learner_group(group)
+    counted = all(sizes.activations(one, sizes.training) is not None for one in group.policies)
     fits = (size <= gpus * room and (counted or None)) if gpus else None
     return {
-        "policies": list(gang.policies), "workers": gang.workers, "gpus": gpus * gang.workers,
+        "policies": list(group.policies), "workers": group.workers, "gpus": gpus * group.workers,
         "learner_bytes": size, "fits": fits,
     }  # fmt: skip
 
@@ -184,8 +184,8 @@ def show(found: dict[str, Any]) -> None:
     for names in alike.values():
         console.print(policy_table(", ".join(names), found["policies"][names[0]]))
     console.print(layout_table(found))
-    if found["gangs"]:
-        console.print(gang_table(found["gangs"]))
+    if found["learner_groups"]:
+        console.print(group_table(found["learner_groups"]))
     for line in remarks(found):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -253,8 +253,8 @@ def policy_table(names: str, one: dict[str, Any]) -> Any:
     return table
 
 
-def gang_table(gangs: Sequence[dict[str, Any]]) -> Any:
-    """What each gang of learner workers holds."""
+def group_table(learner_groups: Sequence[dict[str, Any]]) -> Any:
+    """What each learner group holds."""
     from rich import box
     from rich.table import Table
 
@@ -262,7 +262,7 @@ def gang_table(gangs: Sequence[dict[str, Any]]) -> Any:
     table = Table(title=title, title_justify="left", box=compact, pad_edge=False)
     for name in ("policies", "workers", "GPUs", "learner"):
         table.add_column(name, justify="left" if name == "policies" else "right")
-    for one in gangs:
+    for one in learner_groups:
         fits = {True: " yes", False: " no", None: ""}[one["fits"]]
         table.add_row(
             ", ".join(one["policies"]), str(one["workers"]), f"{one['gpus']:g}",

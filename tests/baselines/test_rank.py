@@ -1,4 +1,4 @@
-"""What a gang of learner workers makes of the settings: the learners of its own policies."""
+"""Learners that a learner group makes from the settings: the learners of its own policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APART: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "models": ("generator=pocket",)}])
-def test_gangs_have_their_own_learners_as_one_process_has_them(
+def test_data_parallel_have_their_own_learners_as_one_process_has_them(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = TrainConfig(**APART | changes)
@@ -42,10 +42,12 @@ def test_gangs_have_their_own_learners_as_one_process_has_them(
         return usual(path, *how)
 
     monkeypatch.setattr(hf, "load_model", load)
-    gangs = {gang.policies: open_learners(config, gang.policies) for gang in plan.gangs}
-    assert len(gangs) == len(models) == 2, "a model each"
-    apart = {name: one for learners in gangs.values() for name, one in learners.items()}
-    assert [tuple(learners) for learners in gangs.values()] == list(gangs)
+    learner_groups = {
+        group.policies: open_learners(config, group.policies) for group in plan.learner_groups
+    }
+    assert len(learner_groups) == len(models) == 2, "a model each"
+    apart = {name: one for learners in learner_groups.values() for name, one in learners.items()}
+    assert [tuple(learners) for learners in learner_groups.values()] == list(learner_groups)
     for name, learner in whole.items():
         for mine, theirs in zip(learner.parameters, apart[name].parameters, strict=True):
             assert torch.equal(mine, theirs)

@@ -54,14 +54,14 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
     assert "* full" in said
 
 
-def test_a_plan_says_what_each_gang_of_learner_workers_holds(
+def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ray = ["--backend", "ray", "--ray-address", "HEAD:1", "--rollout-workers", "2"]
     words = [*WORDS, *ray, "--sharing", "isolated", "--shard", "full", "--learner-gpus", "1"]
     assert main([*words, "--json", "--learner-workers", "generator=4", "aggregator=2"]) == 0
     found = json.loads(capsys.readouterr().out)
-    aggregator, generator = found["gangs"]
+    aggregator, generator = found["learner_groups"]
     assert aggregator["policies"] == ["aggregator"]
     assert (generator["workers"], generator["gpus"]) == (4, 4)
     assert generator["learner_bytes"] < aggregator["learner_bytes"], "more ranks, smaller parts"

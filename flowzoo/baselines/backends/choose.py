@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_gangs import GangPlan
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 
 
 def open_backend(
@@ -15,7 +15,7 @@ def open_backend(
     player: str = "",
     learners: str = "",
     grader: str = "",
-    gangs: Sequence[GangPlan] = (),
+    learner_groups: Sequence[LearnerGroupPlan] = (),
 ) -> RunBackend:
     """The backend of this process; it never becomes another one by itself.
 
@@ -24,7 +24,7 @@ def open_backend(
         player: `module:function` that makes of these settings what plays in another process.
         learners: the same of the learners.
         grader: the same of what grades.
-        gangs: who learns together in other processes.
+        learner groups: who learns together in other processes.
 
     Raises:
         UsageError: it cannot be had here.
@@ -37,7 +37,7 @@ def open_backend(
         from flowzoo.baselines.backends.ray.worker import OpenPlayer
 
         play, learn, grade = (OpenPlayer(name, (config,)) for name in (player, learners, grader))
-        return RayRunBackend(config, play, learn, grade, gangs)
+        return RayRunBackend(config, play, learn, grade, learner_groups)
     from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
     return TorchrunBackend(meet(config))

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LearnerLike(Protocol):
-    """A `Learner` of this process, or what speaks for one that a gang of other processes has."""
+    """A `Learner` of this process, or the proxy of one in other processes."""
 
     steps: int
     """Optimiser steps so far: the version of the weights."""

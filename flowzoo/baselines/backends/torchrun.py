@@ -20,7 +20,11 @@ import torch
 from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.gangs import RankError, Replicas, Sharded
+from flowzoo.baselines.backends.data_parallel import (
+    DataParallel,
+    FullyShardedDataParallel,
+    RankError,
+)
 from flowzoo.baselines.backends.like import LearnerLike
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
@@ -39,8 +43,8 @@ CLOSE_S = 20.0
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def meet(config: TrainConfig) -> Replicas:
-    """Meet the other ranks; the gang that trains with them.
+def meet(config: TrainConfig) -> DataParallel:
+    """Meet the other ranks; the learner group that trains with them.
 
     Raises:
         UsageError: not started as a rank, or there are fewer GPUs than ranks here.
@@ -65,17 +69,17 @@ def meet(config: TrainConfig) -> Replicas:
         torch.cuda.set_device(place)
         kinds = "cpu:gloo,cuda:nccl"
     distributed.init_process_group(kinds, timeout=WAIT)
-    return Sharded() if config.shard == "full" else Replicas()
+    return FullyShardedDataParallel() if config.shard == "full" else DataParallel()
 
 
 class TorchrunBackend:
     """See `RunBackend`."""
 
-    def __init__(self, gang: Replicas) -> None:
-        """Run beside the ranks of `gang`."""
-        self._gang = gang
-        self.rank, self.world = gang.rank, gang.world
-        self.writes = gang.writes
+    def __init__(self, learner_group: DataParallel) -> None:
+        """Run beside the ranks of `learner_group`."""
+        self._learner_group = learner_group
+        self.rank, self.world = learner_group.rank, learner_group.world
+        self.writes = learner_group.writes
 
     def play(
         self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
@@ -101,7 +105,7 @@ class TorchrunBackend:
         except Exception as error:
             failed = error
         told = None if failed is None else tell(f"rank {self.rank}", failed)
-        found = self._gang.gather((told, made))
+        found = self._learner_group.gather((told, made))
         if failed is not None:
             raise failed
         for wrong, _ in found:
@@ -113,7 +117,7 @@ class TorchrunBackend:
         """See `RunBackend`."""
         learners = make()
         for learner in learners.values():
-            learner.join(self._gang)
+            learner.join(self._learner_group)
         return learners
 
     def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:

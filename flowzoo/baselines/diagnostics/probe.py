@@ -125,7 +125,7 @@ def _gram(
         if scales is not None:
             scaled.append(sketch([g / by for g, by in zip(gradient, scales, strict=True)]))
     full = (*shape, *shape)
-    across = learner.gang.across
+    across = learner.learner_group.all_reduce
     applied = None if scales is None else across(_products(scaled)).reshape(full)
     return SlotGramMatrix(role, across(_products(plain)).reshape(full), applied)
 
@@ -157,7 +157,7 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
         second = state["exp_avg_sq"].float() / (1 - group["betas"][1] ** float(state["step"]))
         # Divided by its eps alone, a weight without history would drown all others.
         scales.append(torch.where(second > 0, second.sqrt() + group["eps"], math.inf))
-    return learner.gang.local(scales)
+    return learner.learner_group.local(scales)
 
 
 def _amplification(name: str, role: str, gram: Floats) -> dict[str, float]:

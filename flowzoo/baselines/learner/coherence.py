@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flowzoo.baselines.learner.gang import Alone, Gang
+from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 from flowzoo.errors import UsageError
 
 
@@ -27,7 +27,7 @@ class Coherence:
     def __init__(self, strength: float, window: int) -> None:
         """Nothing has been seen yet."""
         self.strength, self.window = strength, window
-        self.gang: Gang = Alone()
+        self.learner_group: LearnerGroup = SingleProcess()
         """Over which the gradients are spread."""
         self.count = 0
         self.mean: list[Tensor] = []
@@ -42,7 +42,7 @@ class Coherence:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         if not self.mean:
             self.mean = [torch.zeros_like(grad) for grad in grads]
-        cosine = _cosine(grads, self.mean, self.gang)
+        cosine = _cosine(grads, self.mean, self.learner_group)
         self.count += 1
         scale = 1 - self.strength * max(0.0, cosine)
         for mean, grad in zip(self.mean, grads, strict=True):
@@ -76,10 +76,10 @@ def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     return float(torch.stack(parts).double().sum()) if parts else 0.0
 
 
-def _cosine(left: Sequence[Tensor], right: Sequence[Tensor], gang: Gang) -> float:
+def _cosine(left: Sequence[Tensor], right: Sequence[Tensor], learner_group: LearnerGroup) -> float:
     """Cosine of two gradients; 0 where one is 0."""
-    left, right = gang.local(left), gang.local(right)
+    left, right = learner_group.local(left), learner_group.local(right)
     parts = np.array([dot(left, left), dot(right, right), dot(left, right)])
-    one, other, both = gang.across(parts).tolist()
+    one, other, both = learner_group.all_reduce(parts).tolist()
     size = math.sqrt(one * other)
     return both / size if size > 0 else 0.0

@@ -1,7 +1,7 @@
 """The gradient of the loss: from rows to what the optimiser finds in the parameters.
 
-Micro-batches go through the model one after another, on every rank of a gang its own, and what they
-add up to is the same however they were cut and shared out (up to rounding).
+Micro-batches go through the model one after another, on every rank of a learner group its own, and
+what they add up to is the same however they were cut and shared out (up to rounding).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowzoo.baselines.learner.batch import MicroBatch
 from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
-from flowzoo.baselines.learner.gang import Alone, Gang
+from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import TokenSums, importance_weights, with_correction
@@ -51,7 +51,7 @@ class LossGradient:
         """
         self.config, self._layout, self._model = config, layout, weights.model
         self.forward = ForwardPass(config, layout, weights.model.device)
-        self.gang: Gang = Alone()
+        self.learner_group: LearnerGroup = SingleProcess()
         self._reference = None
         if config.needs_reference and reference is None:
             self._reference = weights.start()
@@ -59,12 +59,12 @@ class LossGradient:
             self._reference = FrozenWeights(prepare(reference, layout)).start()
         self.parameters = weights.parameters()
 
-    def join(self, gang: Gang, weights: Weights) -> None:
-        """Share the work with the ranks of `gang`, which has the model of `weights` already."""
-        self.gang = gang
+    def join(self, learner_group: LearnerGroup, weights: Weights) -> None:
+        """Share the work with the ranks of `learner_group`, which has sharded the model."""
+        self.learner_group = learner_group
         if self._reference is not None:
             with self._reference() as reference:
-                gang.shard(reference)
+                learner_group.shard(reference)
         self.parameters = weights.parameters()
 
     def look_ahead(self, parts: Sequence[Sequence[TrainingRow]]) -> Mapping[int, OldLogps]:
@@ -103,7 +103,11 @@ class LossGradient:
             NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
         """
         sums: dict[str, TokenSums] = {}
-        roles = RoleGradients(self.parameters, self.gang) if self.config.role_gradients else None
+        roles = (
+            RoleGradients(self.parameters, self.learner_group)
+            if self.config.role_gradients
+            else None
+        )
         micro = micro_batches(rows, self.config, self._layout)
         for turn, (role, batches) in enumerate(micro.items()):
             sums[role] = self.add(batches, totals, before, effect, turn)
@@ -125,23 +129,23 @@ class LossGradient:
             NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
         """
         own, mine, error = self._own(parts, turn), TokenSums(), None
-        count = len(self.gang.own(parts, turn))  # the others are stand-ins
+        count = len(self.learner_group.local_parts(parts, turn))  # the others are stand-ins
         for number, part in enumerate(own):
-            self.gang.hand_on(self._model, number == len(own) - 1)
+            self.learner_group.set_gradient_sync(self._model, number == len(own) - 1)
             try:
                 sums = self._backward(part, totals, before, effect)
                 mine = mine + sums if number < count else mine
             except NonFiniteError as found:
-                if self.gang.alone:
+                if self.learner_group.alone:
                     raise
                 error = error or found
-        self.gang.add_gradients(self.parameters)
+        self.learner_group.add_gradients(self.parameters)
         told = None if error is None else (str(error), error.calls)
         sums = TokenSums()
-        for theirs, wrong in self.gang.gather((mine, told)):
+        for theirs, wrong in self.learner_group.gather((mine, told)):
             if wrong is not None:
                 together = NonFiniteError(wrong[0], range(len(wrong[1])), wrong[1])
-                together.told_elsewhere = not self.gang.writes
+                together.told_elsewhere = not self.learner_group.writes
                 raise together
             sums = sums + theirs
         return sums
@@ -153,8 +157,8 @@ class LossGradient:
 
         Where a forward pass is a collective operation every rank has as many of them.
         """
-        own = self.gang.own(parts, turn)
-        short = self.gang.rounds(len(own)) - len(own)
+        own = self.learner_group.local_parts(parts, turn)
+        short = self.learner_group.num_forward_passes(len(own)) - len(own)
         if short:
             rows = [row for part in parts for row in part]
             row = min(rows, key=lambda row: len(row.call.prompt_ids) + len(row.call.output_ids))
@@ -179,7 +183,8 @@ class LossGradient:
         try:
             loss, sums = self._loss(rows, batch, scores, old, totals)
         except NonFiniteError:
-            if not self.gang.alone:  # others wait for this pass; nothing is done with its gradient
+            if not self.learner_group.alone:
+                # other ranks wait for this pass; nothing is done with its gradient
                 scores.logps.sum().backward()
             raise
         loss.backward()
@@ -227,10 +232,14 @@ class LossGradient:
         everyone = [row for row in rows if row.computed]
         for row in everyone:
             self.clear()
-            self.gang.hand_on(self._model, True)
+            self.learner_group.set_gradient_sync(self._model, True)
             self._backward([row], totals, before)
-            grads = self.gang.local([p.grad for p in self.parameters if p.grad is not None])
-            if not all(self.gang.gather(all(bool(grad.isfinite().all()) for grad in grads))):
+            grads = self.learner_group.local(
+                [p.grad for p in self.parameters if p.grad is not None]
+            )
+            if not all(
+                self.learner_group.gather(all(bool(grad.isfinite().all()) for grad in grads))
+            ):
                 guilty.append(row.call)
         return non_finite(f"gradient (norm {norm})", guilty or [row.call for row in everyone])
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from flowzoo.baselines.learner.coherence import dot
-from flowzoo.baselines.learner.gang import Alone, Gang
+from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 
 
 class RoleGramMatrix(NamedTuple):
@@ -39,10 +39,12 @@ class RoleGramMatrix(NamedTuple):
 class RoleGradients:
     """Collects the gradients of one step, role by role."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], gang: Gang | None = None) -> None:
-        """Watch `parameters`, whose gradients are clear; `gang` has them together."""
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], learner_group: LearnerGroup | None = None
+    ) -> None:
+        """Watch `parameters`, whose gradients are clear; `learner_group` trains them."""
         self._parameters = list(parameters)
-        self._gang = gang or Alone()
+        self._learner_group = learner_group or SingleProcess()
         self._roles: list[str] = []
         self._calls: list[int] = []
         self._parts: list[list[Tensor]] = []
@@ -62,11 +64,11 @@ class RoleGradients:
         """Make the gradients the sum over roles; the parts are given up."""
         count = len(self._parts)
         products = np.zeros((count, count))
-        parts = [self._gang.local(part) for part in self._parts]
+        parts = [self._learner_group.local(part) for part in self._parts]
         for i in range(count):
             for j in range(i, count):
                 products[i, j] = products[j, i] = dot(parts[i], parts[j])
-        products = self._gang.across(products)
+        products = self._learner_group.all_reduce(products)
         total, *others = self._parts
         for place, (parameter, grad) in enumerate(zip(self._parameters, total, strict=True)):
             for part in others:

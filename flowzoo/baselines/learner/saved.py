@@ -26,11 +26,11 @@ TENSORS = "optimizer"
 
 
 def save_learner(learner: Learner, folder: Path) -> None:
-    """Write `learner` into `folder`; every rank of its gang must call it.
+    """Write `learner` into `folder`; every rank of its learner group must call it.
 
     What is written by one rank alone comes last, so that its failure leaves no rank waiting.
     """
-    learner.gang.let_go(learner.model)
+    learner.learner_group.reshard(learner.model)
     state = learner.state_dict()
     tensors = _taken_out(learner, state)
     if tensors:
@@ -39,8 +39,8 @@ def save_learner(learner: Learner, folder: Path) -> None:
 
         writer = HuggingFaceStorageWriter(str(folder / TENSORS), save_distributed=True)
         save(tensors, storage_writer=writer)
-    learner.weights.save(folder if learner.gang.writes else None)
-    if learner.gang.writes:
+    learner.weights.save(folder if learner.learner_group.writes else None)
+    if learner.learner_group.writes:
         save_tensors(state, folder / STATE)
 
 
@@ -73,7 +73,7 @@ def _interned(value: Any) -> Any:
 
 def load_learner(learner: Learner, folder: Path) -> None:
     """Read what `save_learner` wrote, on any number of ranks; every rank must call it."""
-    learner.gang.let_go(learner.model)
+    learner.learner_group.reshard(learner.model)
     learner.weights.load(folder)
     state: dict[str, Any] = torch.load(folder / STATE, weights_only=True)
     if (folder / TENSORS).is_dir():

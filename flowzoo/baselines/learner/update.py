@@ -22,9 +22,9 @@ from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import OldLogps
-from flowzoo.baselines.learner.gang import Alone, Gang
 from flowzoo.baselines.learner.gradient import LossGradient
 from flowzoo.baselines.learner.hidden_states import fitting_layout
+from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser
 from flowzoo.baselines.learner.metrics import (
@@ -78,7 +78,7 @@ class Learner:
         if any(hasattr(one, "full_tensor") for one in self.model.parameters()):
             raise UsageError(
                 "the model is spread over ranks already, and a learner tries it before: make every "
-                "learner on a model, then `join` the gang with each"
+                "learner on a model, then `join` the learner group with each"
             )
         self.layout: RowLayout
         self.layout, self.notes = fitting_layout(self.model, config.layout)
@@ -99,7 +99,7 @@ class Learner:
         """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, config)
-        self.gang: Gang = Alone()
+        self.learner_group: LearnerGroup = SingleProcess()
         """Who trains this policy together."""
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
@@ -110,18 +110,18 @@ class Learner:
         """The choices."""
         return self.gradient.config
 
-    def join(self, gang: Gang) -> None:
-        """Share the work with the ranks of `gang`, all of which do the same; before any update.
+    def join(self, learner_group: LearnerGroup) -> None:
+        """Share the work with the ranks of `learner_group`; before any update.
 
         Every learner on the model must exist by now: a sharded model can no longer be tried.
         """
-        self.gang = gang
-        gang.shard(self.model)
-        self.gradient.join(gang, self.weights)
+        self.learner_group = learner_group
+        learner_group.shard(self.model)
+        self.gradient.join(learner_group, self.weights)
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, self.config)
         if self._coherence is not None:
-            self._coherence.gang = gang
+            self._coherence.learner_group = learner_group
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
         """Train on `calls` with one advantage each: one iteration.
@@ -187,7 +187,7 @@ class Learner:
                 batches = micro_batches(rows, self.config, self.layout).values()
                 self.gradient.add([part for parts in batches for part in parts], totals, {})
                 found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-            yield self.gang.local(found)
+            yield self.learner_group.local(found)
 
     @torch.no_grad()
     def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
@@ -201,7 +201,7 @@ class Learner:
             rows, self.layout, config.microbatch_tokens, config.microbatch_rows
         )
         with self.weights.active():
-            for number in range(self.gang.rounds(len(parts))):
+            for number in range(self.learner_group.num_forward_passes(len(parts))):
                 part = parts[min(number, len(parts) - 1)]
                 batch = self.gradient.forward.batch([rows[i] for i in part], [0.0] * len(part))
                 logps = self.gradient.forward(self.model, batch).logps
@@ -255,7 +255,7 @@ class Learner:
             return None
         chosen = sample(rows, self.iteration, self.config.microbatch_tokens)
         # Of several ranks each computes some rows, and this one needs all.
-        coming = {row.place for row in first if row.computed and self.gang.alone}
+        coming = {row.place for row in first if row.computed and self.learner_group.alone}
         return UpdateEffect(self.gradient.forward, self.model, chosen, self.iteration, coming)
 
     def _step(

@@ -91,7 +91,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 raise UsageError(f"`{name}` must be greater than 0, got {value}")
         for name in _LEAST_ZERO:
             value = getattr(self, name)
-            if isinstance(value, tuple):  # a number for each policy; see `plan_gangs`
+            if isinstance(value, tuple):  # a number for each policy; see `plan_learner_groups`
                 continue
             if value is not None and not value >= 0:
                 raise UsageError(f"`{name}` must be at least 0, got {value}")

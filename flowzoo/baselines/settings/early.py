@@ -21,7 +21,7 @@ from flowzoo.agents.prompt_style import make_styled
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
 from flowzoo.baselines.settings.config import TrainConfig, completed
-from flowzoo.baselines.settings.learner_gangs import plan_gangs
+from flowzoo.baselines.settings.learner_groups import plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import per_policy, read_policy_map
 from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
@@ -69,7 +69,7 @@ def check_early(config: TrainConfig, *, algorithm: bool = True) -> Workflow:
     starts = {name: models.get(name, config.model) for name in policies}
     if algorithm:
         check_worker_gpus(config, starts)
-        plan_gangs(config, starts)
+        plan_learner_groups(config, starts)
     for model in set(starts.values()):
         kind, _, rest = model.partition(":")
         if kind == "pocket":

@@ -45,12 +45,13 @@ class ScaleOptions:
     parallel)."""
     learner_workers: int | tuple[str, ...] = 0
     """Workers of `backend` ray that learn; each takes `threads` cores, or one. A number: all
-    policies take turns as ranks of one gang. POLICY=NUMBER for every policy that is trained
-    (generator=4 evaluator=2): a gang for each, and they learn at the same time; adapters of one
-    base share one gang, whose number all of them say. 0: the process that runs the loop learns."""
+    policies take turns as ranks of one learner group. POLICY=NUMBER for every policy that is
+    trained (generator=4 evaluator=2): a learner group for each, and they learn at the same time;
+    adapters of one base share one learner group, whose number all of them say. 0: the process that
+    runs the loop learns."""
     learner_gpus: float = 0.0
-    """GPUs of every learner worker: 1, or 0 for the CPU; one alone in its gang may share one
-    (0.5)."""
+    """GPUs of every learner worker: 1, or 0 for the CPU; one alone in its learner group may share
+    one (0.5)."""
     graders: int = 0
     """Actors of `backend` ray that grade for the rollout workers, on CPUs of whichever nodes have
     them; each takes `threads` cores, or one. 0: every rollout worker grades what it plays. For

@@ -122,7 +122,7 @@ def check_learners(config: TrainConfig) -> None:
 
     Raises:
         UsageError: GPUs for none of them, or more than one each; a device that is not theirs.
-            What follows from the number of each gang is `plan_gangs`'s.
+            What follows from the number of each learner group is `plan_learner_groups`'s.
     """
     gpus = config.learner_gpus
     if config.learner_workers == 0:

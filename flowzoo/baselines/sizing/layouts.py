@@ -13,7 +13,7 @@ from flowzoo.agents.vllm.cache import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.scale import Sharding
 from flowzoo.baselines.settings.scale_checks import check_sharded
@@ -92,7 +92,7 @@ class RunSizes:
         """Model -> why its activations are unknown."""
         self.models = names
         self.files = files
-        self.gangs = plan_gangs(config, names)
+        self.learner_groups = plan_learner_groups(config, names)
         self.learner_gpus = config.learner_gpus
 
     def shape(self, policy: str) -> ModelShape:
@@ -174,10 +174,10 @@ class RunSizes:
         """Bytes of all learners on one GPU: adapters of a model share it, one learns at a time."""
         return sum(self._together(training, ranks, shard, self.plan.names, role_gradients))
 
-    def gang(self, gang: GangPlan) -> int:
-        """Bytes of the learners of a gang on the GPU of each of its workers."""
+    def learner_group(self, group: LearnerGroupPlan) -> int:
+        """Bytes of the learners of a learner group on the GPU of each of its workers."""
         shard = self._asked.shard
-        return sum(self._together(self.training, gang.workers, shard, gang.policies))
+        return sum(self._together(self.training, group.workers, shard, group.policies))
 
     def held(self, training: Training, ranks: int, shard: Sharding) -> int:
         """The same while nothing is learnt."""

@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 
 from flowzoo.baselines.backends import torchrun
-from flowzoo.baselines.backends.gangs import Replicas
+from flowzoo.baselines.backends.data_parallel import DataParallel
 
 
 def main(rank: int, store: str, said: str) -> None:
@@ -27,7 +27,7 @@ def main(rank: int, store: str, said: str) -> None:
     )
     if rank == 1:
         time.sleep(600)
-    backend = torchrun.TorchrunBackend(Replicas())
+    backend = torchrun.TorchrunBackend(DataParallel())
     sent = distributed.all_reduce(torch.zeros(1), async_op=True)
     torchrun.CLOSE_S = 1.0
     began = time.monotonic()

@@ -1,4 +1,5 @@
-"""One rank of a small world of learners, run in a fork that has torch already (`test_gangs.py`).
+"""One rank of a small world of learners, run in a fork that has torch already
+(`test_data_parallel.py`).
 
 Given as globals: `RANK`, `WORLD`, `STORE` (a file the ranks meet at), `CASES`, `ROWS` (calls of the
 policy), and `OUT`, where rank 0 writes what every case came to on every rank, as JSON. The test
@@ -24,7 +25,7 @@ import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
-from flowzoo.baselines.backends import gangs
+from flowzoo.baselines.backends import data_parallel
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
@@ -90,13 +91,14 @@ def gap(one: float, other: float) -> float:
 
 
 def compare(case: dict[str, Any], rows: Sequence[Call]) -> dict[str, float]:
-    """Largest differences between the gang of the case and a learner alone, over all ranks."""
-    gang = getattr(gangs, case["gang"])()
+    """Largest differences between the learner group of the case and a learner alone, over all
+    ranks."""
+    group = getattr(data_parallel, case["group"])()
     rows = rows[: case.get("rows", 12)]
     values = advantages_of(rows)
     alone, shared = learners_of(case), learners_of(case)
     for learner in shared:
-        learner.join(gang)
+        learner.join(group)
     found = {"gradient": 0.0, "weights": 0.0, "metrics": 0.0, "size": 0.0, "gram": 0.0}
     for own, ours in zip(alone, shared, strict=True):
         totals = LossNormaliser(len(rows), sum(len(row.output_ids) for row in rows))
@@ -140,7 +142,7 @@ def go_on(learner: Learner, rows: Sequence[Call], updates: int) -> dict[str, flo
 def saved(case: dict[str, Any], rows: Sequence[Call]) -> dict[str, float]:
     """Load what is in `load`, write it to `save`; what the next update is."""
     (learner,) = learners_of(case)
-    learner.join(getattr(gangs, case["gang"])())
+    learner.join(getattr(data_parallel, case["group"])())
     if "load" in case:
         load_learner(learner, Path(case["load"]))
     else:
@@ -170,7 +172,8 @@ def watch(
 @contextmanager
 def broken(name: str) -> Any:
     """Without the mending of one trap."""
-    sharded = gangs.Sharded
+    sharded = data_parallel.FullyShardedDataParallel
+    one_pass = data_parallel.DataParallel.num_forward_passes
     before = dict(vars(sharded))
     try:
         if name == "root factor":
@@ -184,9 +187,9 @@ def broken(name: str) -> Any:
 
             sharded.shard = rooted  # type: ignore[method-assign]
         elif name == "local dots":
-            sharded.across = gangs.Replicas.across  # type: ignore[method-assign]
+            sharded.all_reduce = data_parallel.DataParallel.all_reduce  # type: ignore[method-assign]
         elif name == "no stand-ins":
-            sharded.rounds = gangs.Replicas.rounds  # type: ignore[method-assign]
+            sharded.num_forward_passes = one_pass  # type: ignore[method-assign]
         yield
     finally:
         for key in ("shard", "across", "rounds"):
@@ -195,7 +198,7 @@ def broken(name: str) -> Any:
 
 def agree() -> list[str]:
     """What one rank alone makes, or raises, all have."""
-    backend = TorchrunBackend(gangs.Replicas())
+    backend = TorchrunBackend(data_parallel.DataParallel())
     rank = distributed.get_rank()
     shards = [Shard(number, ()) for number in range(3)]
     plan = PlayPlan("eval", {})
@@ -216,22 +219,22 @@ def agree() -> list[str]:
 
 
 def traps() -> dict[str, str]:
-    """What FSDP2 does to a model that is not handled as the gang handles it."""
+    """What FSDP2 does to a model that is not handled as the learner group handles it."""
     found: dict[str, str] = {}
-    register = gangs.register_fsdp_forward_method
-    gangs.register_fsdp_forward_method = lambda *given: None
+    register = data_parallel.register_fsdp_forward_method
+    data_parallel.register_fsdp_forward_method = lambda *given: None
     try:  # 1: the learner calls the body and the head, not the root
         (bare,) = learners_of({"kind": "full"})
-        bare.join(gangs.Sharded())
+        bare.join(data_parallel.FullyShardedDataParallel())
         rows = ROWS[:4]  # type: ignore[name-defined]  # noqa: F821
         bare.update(rows, advantages_of(rows))
     except RuntimeError as error:
         found["root bypassed"] = str(error)
     finally:
-        gangs.register_fsdp_forward_method = register
+        data_parallel.register_fsdp_forward_method = register
     model = model_of(False)
     first = Learner(FullWeights(model), LearnerConfig())
-    first.join(gangs.Sharded())
+    first.join(data_parallel.FullyShardedDataParallel())
     try:  # 4: what is tried on a model comes before
         Learner(FullWeights(model), LearnerConfig())
     except UsageError as error:
@@ -264,13 +267,13 @@ def work(case: dict[str, Any], rows: Sequence[Call]) -> Any:
 
 def stop(case: dict[str, Any], rows: Sequence[Call]) -> Any:
     """One rank's loss is not finite: all must raise, with the rows, and none may wait."""
-    gang = getattr(gangs, case["gang"])()
+    group = getattr(data_parallel, case["group"])()
     rows = rows[:6]
     (learner,) = learners_of(case)
-    learner.join(gang)
+    learner.join(group)
     before = learner.weights.state()
     before = {name: value.clone() for name, value in before.items()}
-    if gang.rank == 1:
+    if group.rank == 1:
 
         def bad(*given: Any) -> Any:
             raise NonFiniteError("poisoned", [0], [given[0][0].call])

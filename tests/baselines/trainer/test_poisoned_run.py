@@ -103,7 +103,8 @@ def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
 def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Learners in threads, as those of gangs are; both come to save at once if they can."""
+    """Learners in threads, as those of learner groups are; both come to save at once if they
+    can."""
     trainer, meeting = make(tmp_path), threading.Barrier(2)
 
     def spoil() -> None:

@@ -21,8 +21,8 @@ from flowzoo.baselines.backends.local import LocalRunBackend
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.cluster import connect, place
 from flowzoo.baselines.backends.ray.graders import Graders, start_graders
-from flowzoo.baselines.backends.ray.learner_gangs import LearnerGangs
-from flowzoo.baselines.backends.ray.learners import GangLearner, WeightsFile
+from flowzoo.baselines.backends.ray.learner_groups import RemoteLearnerGroups
+from flowzoo.baselines.backends.ray.learners import RemoteLearner, WeightsFile
 from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes, check_vllm
 from flowzoo.baselines.backends.ray.pool import RolloutPool
 from flowzoo.baselines.backends.ray.proof import ReplicaProof
@@ -31,7 +31,7 @@ from flowzoo.baselines.backends.ray.worker import OpenPlayer, RolloutWorker
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_gangs import GangPlan
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class RayRunBackend(LocalRunBackend):
         open_player: OpenPlayer,
         open_learners: OpenPlayer | None = None,
         open_grader: OpenPlayer | None = None,
-        gangs: Sequence[GangPlan] = (),
+        learner_groups: Sequence[LearnerGroupPlan] = (),
     ) -> None:
         """Join the cluster and start the workers, which load their models meanwhile.
 
@@ -105,16 +105,16 @@ class RayRunBackend(LocalRunBackend):
             open_player: makes what plays in a rollout worker; where there are graders, they are
                 the last of what it is given.
             open_learners: makes what learns in a learner worker, where there are any; the
-                policies of its gang are the last of what it is given.
+                policies of its learner group are the last of what it is given.
             open_grader: makes what grades in a grader, where there are any.
-            gangs: who learns together in learner workers.
+            learner groups: who learns together in learner workers.
 
         Raises:
             UsageError: no cluster, too little room in it, or nodes that differ.
             WorkerError: a worker or a grader cannot be started.
         """
         count, cores, gpus = config.rollout_workers, config.threads or 1, config.rollout_gpus
-        learning = sum(gang.workers for gang in gangs)
+        learning = sum(group.workers for group in learner_groups)
         connect(config.ray_address, {
             "CPU": float((count + learning + config.graders) * cores),
             "GPU": count * gpus + learning * config.learner_gpus,
@@ -124,12 +124,14 @@ class RayRunBackend(LocalRunBackend):
         self._due_later = config.max_staleness > 1
         """Whether a batch may be played, or wait for its turn, while weights are published."""
         self._groups: list[PlacementGroup] = []
-        self._gangs: LearnerGangs | None = None
+        self._learner_groups: RemoteLearnerGroups | None = None
         self._graders: Graders | None = None
         folder = config.directory.absolute()
         try:
-            if gangs and open_learners is not None:
-                self._gangs = LearnerGangs(gangs, open_learners, cores, config.learner_gpus)
+            if learner_groups and open_learners is not None:
+                self._learner_groups = RemoteLearnerGroups(
+                    learner_groups, open_learners, cores, config.learner_gpus
+                )
             if config.graders and open_grader is not None:
                 with token_in(folder) as token:
                     self._graders, group = start_graders(
@@ -147,8 +149,8 @@ class RayRunBackend(LocalRunBackend):
             with token_in(folder) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
                 self.pids = [one.pid for one in facts]
-                if self._gangs is not None:
-                    facts += self._gangs.facts(str(token))
+                if self._learner_groups is not None:
+                    facts += self._learner_groups.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))
             if config.engine == "vllm":
                 check_vllm(facts[:count])
@@ -164,18 +166,22 @@ class RayRunBackend(LocalRunBackend):
         return list(self._pool.play(plan, [shard.jobs for shard in shards]))
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
-        """See `RunBackend`: those of the gangs, where there are any."""
-        if self._gangs is None:
+        """See `RunBackend`: those of the learner groups, where there are any."""
+        if self._learner_groups is None:
             return make()
         try:
-            return self._gangs.join(self._shard)
+            return self._learner_groups.join(self._shard)
         except BaseException:
             self.close()
             raise
 
     def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """See `RunBackend`: gangs work at the same time."""
-        return super().together(works) if self._gangs is None else self._gangs.together(works)
+        """See `RunBackend`: learner groups work at the same time."""
+        return (
+            super().together(works)
+            if self._learner_groups is None
+            else self._learner_groups.together(works)
+        )
 
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """See `RunBackend`: what graders say, who are all alike, where there are any."""
@@ -219,15 +225,18 @@ class RayRunBackend(LocalRunBackend):
         """See `RunBackend`: all actors end, and a cluster that was started for this run."""
         if not self._closed:
             self._closed = True
-            if self._gangs is not None:
-                self._gangs.end()
-            for group in (*self._groups, *(self._gangs.groups if self._gangs else ())):
+            if self._learner_groups is not None:
+                self._learner_groups.end()
+            for group in (
+                *self._groups,
+                *(self._learner_groups.groups if self._learner_groups else ()),
+            ):
                 remove_placement_group(group)
             ray.shutdown()
 
     def _file(self, learner: LearnerLike) -> WeightsFile:
         """The weights of a learner in the object store."""
-        if isinstance(learner, GangLearner):
+        if isinstance(learner, RemoteLearner):
             return learner.file()
         file, digest = weights_file(cast("Learner", learner))
         return WeightsFile(ray.put(np.frombuffer(file, np.uint8)), digest, len(file))

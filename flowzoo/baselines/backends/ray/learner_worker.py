@@ -1,8 +1,9 @@
-"""A learner worker: an actor that is one rank of a gang that trains some of a run's policies.
+"""A learner worker: an actor that is one rank of a learner group that trains some of a run's
+policies.
 
-It makes the gang's learners from the settings, as a rank of torchrun does those of the run, and
-adapters of one base share it. Policies of a gang learn one after another, on the same cores and
-GPUs.
+It makes the learner group's learners from the settings, as a rank of torchrun does those of the
+run, and adapters of one base share it. Policies of a learner group learn one after another, on the
+same cores and GPUs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from flowzoo.garbage import uncollected
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
-    from flowzoo.baselines.learner.gang import Gang
+    from flowzoo.baselines.learner.learner_group import LearnerGroup
     from flowzoo.baselines.learner.update import Learner
 
 
 class Meeting(NamedTuple):
-    """Where the ranks of a gang meet."""
+    """Where the ranks of a learner group meet."""
 
     host: str
     port: int
@@ -72,11 +73,11 @@ class LearnerWorker(AnsweringActor):
         """Cheap: models are loaded by `join`.
 
         Args:
-            rank: which of the gang it is, from 0.
+            rank: which of the learner group it is, from 0.
             world: how many there are.
             open_learners: makes the learners, by policy.
             folder: the driver's working directory.
-            of: what errors call its gang by, if there are others: ` of POLICY`.
+            of: what errors call its learner group by, if there are others: ` of POLICY`.
         """
         super().__init__(f"learner worker {rank}{of}", folder)
         self._rank, self._world, self._open = rank, world, open_learners
@@ -108,9 +109,9 @@ class LearnerWorker(AnsweringActor):
             with uncollected(freeze=True):
                 self._learners = cast("Mapping[str, Learner]", self._open())
             if meeting is not None:
-                gang = self._meet(shard, meeting)
+                learner_group = self._meet(shard, meeting)
                 for learner in self._learners.values():
-                    learner.join(gang)
+                    learner.join(learner_group)
             notes = {name: list(one.notes) for name, one in self._learners.items()}
             return Joined(notes, {name: _state(one) for name, one in self._learners.items()})
 
@@ -143,10 +144,10 @@ class LearnerWorker(AnsweringActor):
 
         return self._answer(write), found[0] if found else None
 
-    def _meet(self, shard: str, meeting: Meeting) -> Gang:
+    def _meet(self, shard: str, meeting: Meeting) -> LearnerGroup:
         from torch import distributed
 
-        from flowzoo.baselines.backends.gangs import Replicas, Sharded
+        from flowzoo.baselines.backends.data_parallel import DataParallel, FullyShardedDataParallel
         from flowzoo.baselines.backends.torchrun import WAIT
 
         if meeting.host == "127.0.0.1":
@@ -160,7 +161,7 @@ class LearnerWorker(AnsweringActor):
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=store, rank=self._rank, world_size=self._world, timeout=WAIT,
         )  # fmt: skip
-        return Sharded() if shard == "full" else Replicas()
+        return FullyShardedDataParallel() if shard == "full" else DataParallel()
 
 
 def _state(learner: Learner) -> LearnerState:

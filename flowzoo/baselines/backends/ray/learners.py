@@ -1,9 +1,9 @@
-"""A run's learners as a gang of actors, and what speaks for them in the driver.
+"""A run's learners as a learner group of actors, and what speaks for them in the driver.
 
-Every rank of the gang is asked for the same at the same time, since what a learner does is
+Every rank of the learner group is asked for the same at the same time, since what a learner does is
 collective. Rows are put into Ray's object store once, however many ranks read them there. A rank
-that raises while others wait for it, that dies, or that does not answer in time, ends the gang:
-nothing of it can be used again, and all that it had is in the last checkpoint.
+that raises while others wait for it, that dies, or that does not answer in time, ends the learner
+group: nothing of it can be used again, and all that it had is in the last checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import Tensor
 
 from flowzoo.baselines.backends.backend import LearnersLostError
-from flowzoo.baselines.backends.gangs import RankError
+from flowzoo.baselines.backends.data_parallel import RankError
 from flowzoo.baselines.backends.ray.cluster import place
 from flowzoo.baselines.backends.ray.learner_worker import (
     Done,
@@ -66,10 +66,10 @@ class WeightsFile(NamedTuple):
 
 def start_learners(
     count: int, open_learners: OpenPlayer, cores: int, gpus: float, of: str = ""
-) -> tuple[LearnerGang, PlacementGroup]:
+) -> tuple[RemoteLearnerGroup, PlacementGroup]:
     """Actors that learn together, on as few nodes as there can be; their models come later.
 
-    `of` is what errors call the gang by, if there are others: ` of POLICY`.
+    `of` is what errors call the learner group by, if there are others: ` of POLICY`.
 
     Raises:
         UsageError: the cluster has no room for them.
@@ -87,10 +87,10 @@ def start_learners(
         ).remote(rank, count, open_learners, os.getcwd(), of)
         for rank in range(count)
     ]
-    return LearnerGang(workers, of), group
+    return RemoteLearnerGroup(workers, of), group
 
 
-class LearnerGang:
+class RemoteLearnerGroup:
     """The ranks. Not for several threads at a time, but for `end`."""
 
     def __init__(self, workers: Sequence[Any], of: str = "") -> None:
@@ -119,7 +119,7 @@ class LearnerGang:
         self.pids = [one.pid for one in found]
         return found
 
-    def join(self, shard: str) -> dict[str, GangLearner]:
+    def join(self, shard: str) -> dict[str, RemoteLearner]:
         """Let the ranks make their learners and meet; what speaks for these, by policy.
 
         Raises:
@@ -131,7 +131,7 @@ class LearnerGang:
             (meeting,) = self._wait([self._workers[0].meeting.remote()], JOINED_WITHIN_S)
         joined: Joined = self._ask(lambda one: one.join.remote(shard, meeting))[0]
         return {
-            name: GangLearner(self, name, joined.notes[name], state)
+            name: RemoteLearner(self, name, joined.notes[name], state)
             for name, state in joined.states.items()
         }
 
@@ -156,7 +156,7 @@ class LearnerGang:
         return self._wait([call(one) for one in self._workers], within)
 
     def _wait(self, refs: Sequence[Any], within: float) -> list[Any]:
-        """What comes of `refs`, one of each of the first ranks; the gang ends where one fails."""
+        """Results of `refs`, one of each of the first ranks; an error ends the group."""
         waiting = {ref: rank for rank, ref in enumerate(refs)}
         deadline, found = time.monotonic() + within, dict[int, Any]()
         failed, lost = dict[int, FlowzooError](), dict[int, RayError]()
@@ -196,14 +196,14 @@ class LearnerGang:
         )
 
 
-class GangLearner:
-    """Speaks for the learner of a policy that all ranks of a gang have; see `LearnerLike`."""
+class RemoteLearner:
+    """Proxy in the driver of one policy's learner on all ranks of a group."""
 
     def __init__(
-        self, gang: LearnerGang, policy: str, notes: list[str], state: LearnerState
+        self, learner_group: RemoteLearnerGroup, policy: str, notes: list[str], state: LearnerState
     ) -> None:
-        """Of `policy`; made by `LearnerGang.join`."""
-        self._gang, self._policy = gang, policy
+        """Of `policy`; made by `RemoteLearnerGroup.join`."""
+        self._learner_group, self._policy = learner_group, policy
         self.notes = notes
         self.steps, self.lr_scale = state
 
@@ -222,13 +222,13 @@ class GangLearner:
             FlowzooError: what a rank raised; `LearnerError` in place of what is not the package's.
             LearnersLostError: a rank died.
         """
-        done = self._gang.work(self._policy, self.lr_scale, work, given)
+        done = self._learner_group.work(self._policy, self.lr_scale, work, given)
         self.steps, self.lr_scale = done.state
         return done.made
 
     def file(self) -> WeightsFile:
         """The weights of now."""
-        return self._gang.file(self._policy)
+        return self._learner_group.file(self._policy)
 
 
 def _cause(failed: Mapping[int, FlowzooError]) -> FlowzooError:

@@ -43,7 +43,7 @@ def to_file(state: Mapping[str, torch.Tensor]) -> bytes:
 def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
     """A learner's weights as a file, and their digest.
 
-    Every rank of its gang must call it; those that do not `keep` them get nothing.
+    Every rank of its learner group must call it; those that do not `keep` them get nothing.
     """
     state = learner.weights.state(keep=keep)
     if not keep:

@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from ray_cluster import run_apart  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-CASES = ("faults", "pool", "gang", "gangs", "learners", "graders", "ahead", "further")
+CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")
 _SECONDS = 1500
 
 Rows = Callable[[Path], list[dict[str, Any]]]
@@ -108,8 +108,8 @@ def test_learners_that_are_actors_have_the_numbers_of_one_process(
     assert (world / run / saved / "optimizer").is_dir() == (run == "full")
 
 
-def test_a_gang_answers_with_what_its_first_rank_says_or_ends_in_an_error(world: Path) -> None:
-    found = case(world, "gang")
+def test_a_learner_group_returns_its_first_ranks_result_or_an_error(world: Path) -> None:
+    found = case(world, "group")
     assert found["strategy"] == "PACK"
     works = found["works"]
     assert [one[:2] for one in works] == [["works", 0.5]] * 2
@@ -126,8 +126,8 @@ def test_a_gang_answers_with_what_its_first_rank_says_or_ends_in_an_error(world:
 def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
     world: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
-    """A gang each, one of them killed, and one process that goes on from what they have written."""
-    found = case(world, "gangs")
+    """A learner group each, one of them killed; one process goes on from the checkpoint."""
+    found = case(world, "groups")
     assert found["seen"] == [0, 1, 2, 3], "step 3 is done again, from the checkpoint of 2"
     rows = repeated_rows(world / "apart-local")
     assert len(rows) == 5
@@ -149,8 +149,8 @@ def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
             assert 0 < row[f"time/learn/{name}"] < row["time/learn"]
 
 
-def test_gangs_work_at_the_same_time_and_end_together(world: Path) -> None:
-    found = case(world, "gangs")
+def test_data_parallel_work_at_the_same_time_and_end_together(world: Path) -> None:
+    found = case(world, "groups")
     assert found["strategies"] == ["PACK", "PACK"]
     works = found["works"]
     assert list(works) == ["a", "b", "c"]

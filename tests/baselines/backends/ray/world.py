@@ -25,13 +25,13 @@ from typing import Any
 
 from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
 from said import said
-from world_gangs import gang_alone, gangs_alone, meet
+from world_groups import group_alone, groups_alone, meet
 
 from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.errors import UsageError
 
-CASES = ("faults", "pool", "gang", "gangs", "learners", "graders", "ahead", "further")
+CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")
 """In the order in which they are played: some need the nodes that earlier ones have added."""
 PLAN = PlayPlan("eval", {})
 SMALL: dict[str, Any] = {
@@ -243,7 +243,7 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2, 3]:
-            known.extend(one.backend._gangs.pids["shared"])
+            known.extend(one.backend._learner_groups.pids["shared"])
             os.kill(known[0], signal.SIGKILL)
         if row["step"] == 4:
             raise InterruptedError
@@ -357,13 +357,13 @@ def graders(address: str, folder: Path) -> dict[str, Any]:
     return {**found, "when they hung": there, "seen": seen}
 
 
-# -- gangs of learner workers ----------------------------------------------------------------------
+# -- learner groups
 
 
-def gang(address: str, folder: Path) -> dict[str, Any]:
+def group(address: str, folder: Path) -> dict[str, Any]:
     """Two ranks that work together, on a node that is added for them."""
     CLUSTER.add_node(**{**NODE, "num_cpus": 2})
-    return gang_alone(address)
+    return group_alone(address)
 
 
 def timed_update(learner: Any, folder: Path, policy: str, other: str, *given: Any) -> Any:
@@ -376,36 +376,36 @@ def timed_update(learner: Any, folder: Path, policy: str, other: str, *given: An
     return row
 
 
-def gangs(address: str, folder: Path) -> dict[str, Any]:
-    """A gang for each policy, one killed after step 2, until step 3; one process goes on."""
-    from flowzoo.baselines.backends.ray.learners import GangLearner
+def groups(address: str, folder: Path) -> dict[str, Any]:
+    """A learner group each, one killed after step 2, until step 3; one process goes on."""
+    from flowzoo.baselines.backends.ray.learners import RemoteLearner
     from flowzoo.baselines.trainer import Trainer, train
 
-    found = gangs_alone(address, folder / "gangs-alone")
+    found = groups_alone(address, folder / "groups-alone")
     others = {"generator": "aggregator", "aggregator": "generator"}
     seen: list[int] = []
 
     def update(self: Any, *given: Any) -> Any:
-        pids = one.backend._gangs.pids
+        pids = one.backend._learner_groups.pids
         there = folder / "met" / "-".join(str(pids[name][0]) for name in others)
         return self.apply(timed_update, there, self._policy, others[self._policy], *given)
 
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2]:
-            os.kill(one.backend._gangs.pids["generator"][0], signal.SIGKILL)
+            os.kill(one.backend._learner_groups.pids["generator"][0], signal.SIGKILL)
         if row["step"] == 3:
             raise InterruptedError
 
     words = ("generator=1", "aggregator=1")
     there = settings(address, folder / "apart", **APART, rollout_workers=1, learner_workers=words)
-    usual, GangLearner.update = GangLearner.update, update
+    usual, RemoteLearner.update = RemoteLearner.update, update
     try:
         one = Trainer(there)
         with suppress(InterruptedError):
             one.train(disturb)
     finally:
-        GangLearner.update = usual
+        RemoteLearner.update = usual
     train(settings("", folder / "apart", **APART))
     train(settings("", folder / "apart-local", **APART))
     return {**found, "seen": seen}

@@ -19,6 +19,7 @@ WORLD = Path(__file__).parent / "world.py"
 CLOSE = 1e-5
 """Most that a gradient, a weight or a metric may be away from that of one process."""
 
+FSDP, DDP = "FullyShardedDataParallel", "DataParallel"
 Case = dict[str, Any]
 World = Callable[..., list[list[Any]]]
 
@@ -72,18 +73,24 @@ def world(tmp_path: Path, fork_server: Any) -> World:
 def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
     for found in ranks:
         assert found["size"] > 0.01, "there is no gradient to compare"
-        assert found["sharded"] == (case["gang"] == "Sharded")
+        assert found["sharded"] == (case["group"] == FSDP)
         far = {name: found[name] for name in ("gradient", "weights", "metrics", "gram")}
         print(case, far)  # noqa: T201  # the figures of docs/scale.md
         assert max(far.values()) <= CLOSE, (case, far)
 
 
 def test_two_ranks_are_one_process(world: World) -> None:
-    """The usual case of either gang, and a rank that fails: nobody waits for it."""
+    """The usual case of either learner group, and a rank that fails: nobody waits for it."""
     cases = [
-        {"kind": "full", "gang": "Sharded", "kl": True, "coherence": True, "tied": True},
-        {"kind": "lora", "gang": "Replicas", "layout": "padded", "rows": 9},
-        {"kind": "full", "gang": "Sharded", "nan": True, "tokens": 8},
+        {
+            "kind": "full",
+            "group": FSDP,
+            "kl": True,
+            "coherence": True,
+            "tied": True,
+        },
+        {"kind": "lora", "group": DDP, "layout": "padded", "rows": 9},
+        {"kind": "full", "group": FSDP, "nan": True, "tokens": 8},
         {"kind": "backend"},
         {"kind": "traps"},
     ]
@@ -110,25 +117,25 @@ def test_every_kind_of_policy_layout_and_term(world: World) -> None:
     """And the traps of sharding: without its mending each of them shows."""
     again: Case = {"kl": False, "steps": 2, "again": True}
     cases: list[Case] = [
-        {"kind": kind, "gang": gang, "layout": layout, "kl": True, "coherence": True, **further}
-        for kind, gang, layout, further in (
-            ("full", "Sharded", "packed", {}),
-            ("full", "Sharded", "padded", {"tied": True, **again}),
-            ("full", "Replicas", "padded", {"tied": True, "steps": 2, "tokens": 12}),
-            ("lora", "Sharded", "padded", again),
-            ("lora", "Replicas", "packed", {}),
-            ("adapters", "Sharded", "packed", {}),
-            ("adapters", "Replicas", "padded", again),
+        {"kind": kind, "group": group, "layout": layout, "kl": True, "coherence": True, **further}
+        for kind, group, layout, further in (
+            ("full", FSDP, "packed", {}),
+            ("full", FSDP, "padded", {"tied": True, **again}),
+            ("full", DDP, "padded", {"tied": True, "steps": 2, "tokens": 12}),
+            ("lora", FSDP, "padded", again),
+            ("lora", DDP, "packed", {}),
+            ("adapters", FSDP, "packed", {}),
+            ("adapters", DDP, "padded", again),
         )
     ]
     cases += [
-        {"kind": "full", "gang": "Sharded", "rows": 3, "tokens": 400, "kl": True},  # one part
-        {"kind": "full", "gang": "Sharded", "rows": 5, "roles": False, "optimizer": "sgd",
+        {"kind": "full", "group": FSDP, "rows": 3, "tokens": 400, "kl": True},  # one part
+        {"kind": "full", "group": FSDP, "rows": 5, "roles": False, "optimizer": "sgd",
          "clip": 0.0},
-        {"kind": "full", "gang": "Sharded", "gram": True, "rows": 24, "tokens": 400},
-        {"kind": "full", "gang": "Sharded", "rows": 6, "broken": "root factor"},
-        {"kind": "full", "gang": "Sharded", "rows": 6, "broken": "local dots"},
-        {"kind": "lora", "gang": "Replicas", "nan": True, "tokens": 8},
+        {"kind": "full", "group": FSDP, "gram": True, "rows": 24, "tokens": 400},
+        {"kind": "full", "group": FSDP, "rows": 6, "broken": "root factor"},
+        {"kind": "full", "group": FSDP, "rows": 6, "broken": "local dots"},
+        {"kind": "lora", "group": DDP, "nan": True, "tokens": 8},
     ]  # fmt: skip
     *same, halved, blind, stopped = world(cases)
     for case, ranks in zip(cases, same, strict=False):
@@ -145,7 +152,7 @@ def test_a_learner_goes_on_with_any_number_of_ranks(world: World, tmp_path: Path
     """One saves, two go on and save, three and one go on: the same next update everywhere."""
     alone = runpy.run_path(str(WORLD), run_name="world")
     one, two = tmp_path / "one", tmp_path / "two"
-    base: Case = {"gang": "Sharded", "coherence": True}
+    base: Case = {"group": FSDP, "coherence": True}
     cases = {"full": base | {"kind": "full"}, "lora": base | {"kind": "lora", "kl": True}}
     wanted: dict[str, dict[str, float]] = {}
     for kind, case in cases.items():

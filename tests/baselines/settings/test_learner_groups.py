@@ -15,7 +15,7 @@ from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.early import check_early
 from flowzoo.baselines.settings.file import from_table
-from flowzoo.baselines.settings.learner_gangs import GangPlan, plan_gangs
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.errors import UsageError
 
 RAY: dict[str, Any] = {
@@ -26,26 +26,30 @@ WORDS = ("generator=4", "aggregator=2")
 
 
 @pytest.mark.parametrize(
-    ("changes", "gangs"),
+    ("changes", "learner_groups"),
     [
         ({}, ()),
-        ({"learner_workers": 3}, (GangPlan(("aggregator", "generator"), 3),)),
+        ({"learner_workers": 3}, (LearnerGroupPlan(("aggregator", "generator"), 3),)),
         ({"learner_workers": WORDS},
-         (GangPlan(("aggregator",), 2), GangPlan(("generator",), 4))),
+         (LearnerGroupPlan(("aggregator",), 2), LearnerGroupPlan(("generator",), 4))),
         ({"learner_workers": ("generator=1",), "frozen": ("aggregator",)},
-         (GangPlan(("generator",), 1),)),
+         (LearnerGroupPlan(("generator",), 1),)),
         ({"learner_workers": ("generator=2", "aggregator=2"), "lora_rank": 4},
-         (GangPlan(("aggregator", "generator"), 2),)),
+         (LearnerGroupPlan(("aggregator", "generator"), 2),)),
         ({"learner_workers": WORDS, "lora_rank": 4, "models": ("generator=pocket",)},
-         (GangPlan(("aggregator",), 2), GangPlan(("generator",), 4))),
+         (LearnerGroupPlan(("aggregator",), 2), LearnerGroupPlan(("generator",), 4))),
     ],
 )  # fmt: skip
-def test_who_learns_with_whom(changes: dict[str, Any], gangs: tuple[GangPlan, ...]) -> None:
-    assert resolve(TrainConfig(**RAY | changes)).gangs == gangs
+def test_who_learns_with_whom(
+    changes: dict[str, Any], learner_groups: tuple[LearnerGroupPlan, ...]
+) -> None:
+    assert resolve(TrainConfig(**RAY | changes)).learner_groups == learner_groups
 
 
-def test_adapters_that_share_a_gang_are_told_so() -> None:
-    said = "aggregator, generator: adapters on one base take turns in one gang of 2 learner workers"
+def test_adapters_that_share_a_learner_group_are_told_so() -> None:
+    said = (
+        "aggregator, generator: adapters on one base take turns in one group of 2 learner workers"
+    )
     words = ("generator=2", "aggregator=2")
     assert resolve(TrainConfig(**RAY, learner_workers=words, lora_rank=4)).notes == [said]
     assert resolve(TrainConfig(**RAY, learner_workers=2, lora_rank=4)).notes == []
@@ -56,7 +60,7 @@ def test_adapters_that_share_a_gang_are_told_so() -> None:
     ("changes", "said"),
     [
         ({"learner_workers": ("generator=4",)},
-         "nobody would learn aggregator: add aggregator=N, or give one number for a gang of all"),
+         "nobody would learn aggregator: add aggregator=N, or give one number for all policies"),
         ({"learner_workers": ()}, "add aggregator=N generator=N"),
         ({"learner_workers": ("4",)}, "`learner_workers` takes POLICY=VALUE, got '4'"),
         ({"learner_workers": ("generator=0", "aggregator=1")},
@@ -67,8 +71,9 @@ def test_adapters_that_share_a_gang_are_told_so() -> None:
         ({"learner_workers": WORDS, "frozen": ("aggregator",)},
          "policy aggregator is frozen, so nobody learns it: leave aggregator=2 out"),
         ({"learner_workers": WORDS, "lora_rank": 4},
-         "aggregator, generator are adapters on one base .pocket:xs., and learn on it in one gang: "
-         "give them the same number in `learner_workers`, that of this gang, got aggregator=2 "),
+         "aggregator, generator are adapters on one base .pocket:xs., and learn on it in one "
+         "group: give them the same number in `learner_workers`, that of this group, got "
+         "aggregator=2 "),
         ({"learner_workers": ("generator=1", "aggregator=2"), "learner_gpus": 0.5},
          "each of 2 learner workers of aggregator computes on one GPU of its own"),
         ({"learner_workers": WORDS, "learner_gpus": 2.0}, "got `learner_gpus` 2: set it to 1 or 0"),
@@ -87,7 +92,7 @@ def test_a_number_below_zero_is_refused() -> None:
         TrainConfig(learner_workers=-1)
 
 
-def test_one_alone_in_its_gang_may_share_a_gpu() -> None:
+def test_one_alone_in_its_learner_group_may_share_a_gpu() -> None:
     words = ("generator=1", "aggregator=1")
     check_early(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))
 
@@ -100,7 +105,7 @@ def test_a_file_has_a_number_or_words() -> None:
         from_table({"learner_workers": [4]}, "a test")
 
 
-def test_a_run_of_one_gang_goes_on_with_several(tmp_path: Any) -> None:
+def test_a_run_of_one_learner_group_goes_on_with_several(tmp_path: Any) -> None:
     """Records hold a number, as they did before, or the words."""
     there = {**RAY, "out": str(tmp_path)}
     for asked in (2, WORDS, 0):
@@ -110,6 +115,6 @@ def test_a_run_of_one_gang_goes_on_with_several(tmp_path: Any) -> None:
         run.close()
         kept = json.loads((tmp_path / "run.json").read_text())["settings"]["learner_workers"]
         assert kept == (list(asked) if isinstance(asked, tuple) else asked)
-        assert plan_gangs(config, dict.fromkeys(("aggregator", "generator"), "pocket:xs")) == (
-            resolve(TrainConfig(**asdict(config))).gangs
-        )
+        assert plan_learner_groups(
+            config, dict.fromkeys(("aggregator", "generator"), "pocket:xs")
+        ) == (resolve(TrainConfig(**asdict(config))).learner_groups)

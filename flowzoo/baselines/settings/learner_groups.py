@@ -10,18 +10,20 @@ from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError
 
 
-class GangPlan(NamedTuple):
-    """Policies that learn in one gang of learner workers, one after another."""
+class LearnerGroupPlan(NamedTuple):
+    """Policies that learn in one learner group, one after another."""
 
     policies: tuple[str, ...]
     workers: int
 
 
-def plan_gangs(config: TrainConfig, starts: Mapping[str, str]) -> tuple[GangPlan, ...]:
-    """The gangs of a run; none where the process that runs the loop learns.
+def plan_learner_groups(
+    config: TrainConfig, starts: Mapping[str, str]
+) -> tuple[LearnerGroupPlan, ...]:
+    """The learner groups of a run; none where the process that runs the loop learns.
 
-    One number makes one gang of all policies. With one for each policy every policy with full
-    weights has a gang of its own, and so has every base of adapters.
+    One number makes one learner group of all policies. With one for each policy every policy with
+    full weights has a learner group of its own, and so has every base of adapters.
 
     Args:
         config: the settings of a run.
@@ -35,27 +37,28 @@ def plan_gangs(config: TrainConfig, starts: Mapping[str, str]) -> tuple[GangPlan
     trained = tuple(name for name in starts if name not in config.frozen)
     asked = config.learner_workers
     if isinstance(asked, int):
-        gangs = (GangPlan(trained, asked),) if asked else ()
+        groups = (LearnerGroupPlan(trained, asked),) if asked else ()
     else:
-        gangs = _apart(config, _numbers(config, asked, trained), starts)
-    for gang in gangs:
-        if gang.workers > 1 and config.learner_gpus not in (0, 1):
+        groups = _apart(config, _numbers(config, asked, trained), starts)
+    for group in groups:
+        if group.workers > 1 and config.learner_gpus not in (0, 1):
             raise UsageError(
-                f"each of {gang.workers} learner workers of {', '.join(gang.policies)} computes on "
-                f"one GPU of its own, or on the CPU, got `learner_gpus` {config.learner_gpus:g}: "
-                "set it to 1 or 0 (one learner worker alone may share: 0.5)"
+                f"each of {group.workers} learner workers of {', '.join(group.policies)} computes "
+                "on one GPU of its own, or on the CPU, got `learner_gpus` "
+                f"{config.learner_gpus:g}: set it to 1 or 0 (one learner worker alone may share: "
+                "0.5)"
             )
-    return gangs
+    return groups
 
 
-def shared_gangs(config: TrainConfig, gangs: Sequence[GangPlan]) -> list[str]:
+def shared_learner_groups(config: TrainConfig, groups: Sequence[LearnerGroupPlan]) -> list[str]:
     """Lines about policies that were given workers one by one, and share them all the same."""
     if isinstance(config.learner_workers, int):
         return []
     return [
-        f"{', '.join(names)}: adapters on one base take turns in one gang of {workers} learner "
+        f"{', '.join(names)}: adapters on one base take turns in one group of {workers} learner "
         "workers"
-        for names, workers in gangs
+        for names, workers in groups
         if len(names) > 1
     ]
 
@@ -80,15 +83,16 @@ def _numbers(
     if missing:
         raise UsageError(
             f"with `learner_workers` for each policy nobody would learn {', '.join(missing)}: add "
-            f"{' '.join(f'{name}=N' for name in missing)}, or give one number for a gang of all"
+            f"{' '.join(f'{name}=N' for name in missing)}, or give one number for "
+            "all policies together"
         )
     return {name: int(found[name]) for name in trained}
 
 
 def _apart(
     config: TrainConfig, numbers: Mapping[str, int], starts: Mapping[str, str]
-) -> tuple[GangPlan, ...]:
-    """A gang for every policy with full weights and for every base."""
+) -> tuple[LearnerGroupPlan, ...]:
+    """A learner group for every policy with full weights and for every base."""
     together: dict[tuple[str, ...], list[str]] = {}
     for name in numbers:
         key = ("base", starts[name]) if config.lora_rank else ("policy", name)
@@ -97,7 +101,7 @@ def _apart(
         if len({numbers[name] for name in names}) > 1:
             raise UsageError(
                 f"{', '.join(names)} are adapters on one base ({starts[names[0]]}), and learn on "
-                "it in one gang: give them the same number in `learner_workers`, that of this "
-                f"gang, got {' '.join(f'{name}={numbers[name]}' for name in names)}"
+                "it in one group: give them the same number in `learner_workers`, that of this "
+                f"group, got {' '.join(f'{name}={numbers[name]}' for name in names)}"
             )
-    return tuple(GangPlan(tuple(names), numbers[names[0]]) for names in together.values())
+    return tuple(LearnerGroupPlan(tuple(names), numbers[names[0]]) for names in together.values())

@@ -1,16 +1,17 @@
-"""Gangs of ranks that train a policy together, over torch.distributed.
+"""Learner groups of ranks that train a policy together, over torch.distributed.
 
-`Replicas` have the whole model each and add up gradients after the backward passes: right for
-adapters, whose gradients are small, and for models that fit. `Sharded` spreads weights, gradients
-and optimiser over the ranks (FSDP2), which gather the weights of one layer at a time. Either gives
-the gradient of one process up to rounding. Traps of FSDP2, each of which a test is about:
+`DataParallel` have the whole model each and add up gradients after the backward passes: right for
+adapters, whose gradients are small, and for models that fit. `FullyShardedDataParallel` spreads
+weights, gradients and optimiser over the ranks (FSDP2), which gather the weights of one layer at a
+time. Either gives the gradient of one process up to rounding. Traps of FSDP2, each of which a test
+is about:
 
 * It averages gradients over ranks, and the losses here are normalised over the whole step. The
   factor has to be set on every sharded module, since setting it on the root is not recursive: all
   layers would have gradients 1 / ranks as long, which Adam and the loss hide.
 * Only what goes through a forward of the root finds the root's own parameters gathered; see
-  `learner.gang`.
-* Inner products of sharded tensors are computed from the parts and added up (`across`).
+  `learner.learner_group`.
+* Inner products of sharded tensors are computed from the parts and added up (`all_reduce`).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner.gang import ENTRY, Alone, add_entry
 from flowzoo.baselines.learner.gradient_checkpointing import layers_of
+from flowzoo.baselines.learner.learner_group import ENTRY, SingleProcess, add_entry
 from flowzoo.errors import FlowzooError
 
 T = TypeVar("T")
@@ -41,8 +42,8 @@ class RankError(FlowzooError, RuntimeError):
     told_elsewhere = True
 
 
-class Replicas(Alone):
-    """The whole model on every rank, so only work and gradients are shared; see `Gang`."""
+class DataParallel(SingleProcess):
+    """The whole model on every rank, so only work and gradients are shared; see `LearnerGroup`."""
 
     alone = False
 
@@ -51,12 +52,12 @@ class Replicas(Alone):
         self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
         self.writes = self.rank == 0
 
-    def own(self, parts: Sequence[T], turn: int) -> list[T]:
+    def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
         """Every so many-th: the longest parts come first, so that shares are alike."""
         return list(parts[(self.rank - turn) % self.world :: self.world])
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """See `Gang`; a parameter without a gradient on any rank stays without."""
+        """See `LearnerGroup`; a parameter without a gradient on any rank stays without."""
         there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
         distributed.all_reduce(there, distributed.ReduceOp.MAX)
         some = [p for p, any_rank in zip(parameters, there.tolist(), strict=True) if any_rank]
@@ -71,7 +72,7 @@ class Replicas(Alone):
                 grad.copy_(total.view_as(grad))
 
     def gather(self, value: T) -> list[T]:
-        """See `Gang`."""
+        """See `LearnerGroup`."""
         found: list[T | None] = [None] * self.world
         try:
             distributed.all_gather_object(found, value)
@@ -80,11 +81,11 @@ class Replicas(Alone):
         return cast("list[T]", found)
 
 
-class Sharded(Replicas):
-    """The model spread over the ranks; see `Gang`."""
+class FullyShardedDataParallel(DataParallel):
+    """The model spread over the ranks; see `LearnerGroup`."""
 
     def shard(self, model: PreTrainedModel) -> None:
-        """See `Gang`: every layer by itself, and what is left with the root."""
+        """See `LearnerGroup`: every layer by itself, and what is left with the root."""
         if isinstance(model, FSDPModule):
             return
         mesh = init_device_mesh(model.device.type, (self.world,))
@@ -98,29 +99,29 @@ class Sharded(Replicas):
         add_entry(model)
         register_fsdp_forward_method(model, ENTRY)
 
-    def let_go(self, model: PreTrainedModel) -> None:
-        """See `Gang`: the root keeps its parameters between a forward pass and a backward pass."""
+    def reshard(self, model: PreTrainedModel) -> None:
+        """See `LearnerGroup`; the root keeps its parameters until its backward pass."""
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
 
-    def rounds(self, parts: int) -> int:
-        """See `Gang`: every forward pass gathers weights from all ranks."""
+    def num_forward_passes(self, parts: int) -> int:
+        """See `LearnerGroup`: every forward pass gathers weights from all ranks."""
         return max(self.gather(parts))
 
-    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
-        """See `Gang`."""
+    def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
+        """See `LearnerGroup`."""
         cast("FSDPModule", model).set_requires_gradient_sync(now)
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """The last backward pass has done so."""
 
-    def across(self, products: Floats) -> Floats:
-        """See `Gang`."""
+    def all_reduce(self, products: Floats) -> Floats:
+        """See `LearnerGroup`."""
         total = torch.from_numpy(np.array(products, np.float64))
         distributed.all_reduce(total)
         return total.numpy()
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """See `Gang`."""
+        """See `LearnerGroup`."""
         return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]

@@ -2,14 +2,14 @@
 
 Every rank has all rows and cuts the same micro-batches, takes its share of them and adds its
 gradient to the others'. Whatever decides about a step (counts, norms, errors) is the same on every
-rank, so that no rank waits for a collective operation that another one never begins. `Alone` is
-the gang of a learner in one process, and does nothing; the others are in
-`flowzoo.baselines.backends`.
+rank, so that no rank waits for a collective operation that another one never begins.
+`SingleProcess` is the learner group of a learner in one process, and does nothing; the others are
+in `flowzoo.baselines.backends`.
 
 The learner takes a model apart: it asks the body for hidden states and multiplies with the output
 head itself. Where the model is sharded, the parameters of its root (embeddings, last norm, head)
 are gathered for a forward pass of the root alone, so the learner's own computation has to be one.
-`add_entry` gives the model a method for that, which the gang that shards it registers.
+`add_entry` gives the model a method for that, which the learner group that shards it registers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENTRY = "flowzoo_entry"
 """Name of the method that `add_entry` gives a model."""
 
 
-class Gang(Protocol):
+class LearnerGroup(Protocol):
     """What a learner needs of the ranks beside it; all methods but `local` are collective."""
 
     alone: bool
@@ -39,35 +39,35 @@ class Gang(Protocol):
     """Whether this rank writes files."""
 
     def shard(self, model: PreTrainedModel) -> None:
-        """Spread the parameters of `model`, in place, over the ranks, where this gang does so.
+        """Shard the parameters of `model` over the ranks, in place, if this group shards.
 
         Whatever is to be tried on the model as it is must be done before. A second call does
         nothing.
         """
         ...
 
-    def let_go(self, model: PreTrainedModel) -> None:
+    def reshard(self, model: PreTrainedModel) -> None:
         """Give up what was gathered of `model` for a forward pass, so that each rank has its part.
 
         Before its parameters are looked at by name.
         """
         ...
 
-    def own(self, parts: Sequence[T], turn: int) -> list[T]:
+    def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
         """Those of `parts`, which are the same on every rank, that this rank computes.
 
         `turn` says who comes first, so that few parts at a time are not always the same rank's.
         """
         ...
 
-    def rounds(self, parts: int) -> int:
+    def num_forward_passes(self, parts: int) -> int:
         """How many parts this rank must compute where it has `parts`, stand-ins included.
 
         As many as the rank that has most, where a forward pass is a collective operation.
         """
         ...
 
-    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
+    def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
         """Whether the next backward pass adds the gradient to the other ranks' already."""
         ...
 
@@ -79,7 +79,7 @@ class Gang(Protocol):
         """What every rank gives, by rank; `value` is pickled, so it is our own and small."""
         ...
 
-    def across(self, products: Floats) -> Floats:
+    def all_reduce(self, products: Floats) -> Floats:
         """Inner products of whole vectors from those of what `local` gives of them."""
         ...
 
@@ -88,8 +88,8 @@ class Gang(Protocol):
         ...
 
 
-class Alone:
-    """The gang of a learner in one process; see `Gang`."""
+class SingleProcess:
+    """The learner group of a learner in one process; see `LearnerGroup`."""
 
     alone = True
     writes = True
@@ -97,18 +97,18 @@ class Alone:
     def shard(self, model: PreTrainedModel) -> None:
         """Leave it whole."""
 
-    def let_go(self, model: PreTrainedModel) -> None:
+    def reshard(self, model: PreTrainedModel) -> None:
         """Nothing was gathered."""
 
-    def own(self, parts: Sequence[T], turn: int) -> list[T]:
+    def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
         """All of them."""
         return list(parts)
 
-    def rounds(self, parts: int) -> int:
+    def num_forward_passes(self, parts: int) -> int:
         """As many."""
         return parts
 
-    def hand_on(self, model: PreTrainedModel, now: bool) -> None:
+    def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
         """There is nobody."""
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -118,7 +118,7 @@ class Alone:
         """The one value."""
         return [value]
 
-    def across(self, products: Floats) -> Floats:
+    def all_reduce(self, products: Floats) -> Floats:
         """They are whole."""
         return products
 

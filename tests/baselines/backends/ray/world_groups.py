@@ -1,4 +1,4 @@
-"""Gangs of learner workers with learners that only meet; see `world.py`."""
+"""Learner groups with learners that only meet; see `world.py`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TinyLearner:
     def __init__(self) -> None:
         self.steps, self.lr_scale = 0, 1.0
 
-    def join(self, gang: Any) -> None:
-        self.gang = gang
+    def join(self, learner_group: Any) -> None:
+        self.learner_group = learner_group
 
 
 def tiny_learners() -> dict[str, Any]:
@@ -36,32 +36,32 @@ def tiny_learners() -> dict[str, Any]:
 def together(learner: Any, what: str) -> list[Any]:
     """Something collective, of which the second rank fails in a way of its own."""
     learner.steps += 1
-    if learner.gang.rank == 1:
+    if learner.learner_group.rank == 1:
         if what == "raises":
             raise UsageError("no such row")
         if what == "dies":
             os._exit(1)
         if what == "sleeps":
             time.sleep(60)
-    return learner.gang.gather((what, learner.lr_scale, os.getpid()))
+    return learner.learner_group.gather((what, learner.lr_scale, os.getpid()))
 
 
-def gang_alone(address: str) -> dict[str, Any]:
+def group_alone(address: str) -> dict[str, Any]:
     """Two ranks that work together, until one does not."""
     import ray
 
-    from flowzoo.baselines.backends.ray import learners as gangs
+    from flowzoo.baselines.backends.ray import learners as learner_groups
     from flowzoo.baselines.backends.ray.cluster import connect
     from flowzoo.baselines.backends.ray.worker import OpenPlayer
 
     connect(address, {})
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    usual, gangs.GRACE_S = gangs.DONE_WITHIN_S, 2.0
+    usual, learner_groups.GRACE_S = learner_groups.DONE_WITHIN_S, 2.0
     found: dict[str, Any] = {}
     for what in ("raises", "dies", "sleeps"):
-        gangs.DONE_WITHIN_S = 3.0 if what == "sleeps" else 60.0
+        learner_groups.DONE_WITHIN_S = 3.0 if what == "sleeps" else 60.0
         opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners", ())
-        one, group = gangs.start_learners(2, opener, 1, 0)
+        one, group = learner_groups.start_learners(2, opener, 1, 0)
         found["strategy"] = ray.util.placement_group_table(group)["strategy"]
         learner = one.join("none")["p"]
         learner.lr_scale = 0.5
@@ -71,7 +71,7 @@ def gang_alone(address: str) -> dict[str, Any]:
         found[what] = said(partial(learner.apply, together, what))
         found[f"{what}, seconds"] = time.monotonic() - began
         ray.util.remove_placement_group(group)
-    gangs.DONE_WITHIN_S = usual
+    learner_groups.DONE_WITHIN_S = usual
     ray.shutdown()
     return found
 
@@ -102,21 +102,23 @@ def upset(learner: Any, folder: Path, name: str, other: str, what: str) -> None:
     time.sleep(60)
 
 
-def gangs_alone(address: str, folder: Path) -> dict[str, Any]:
-    """A gang of two policies and one of another; the second fails while the first works."""
+def groups_alone(address: str, folder: Path) -> dict[str, Any]:
+    """Groups of two policies and of one; the second fails while the first works."""
     import ray
 
     from flowzoo.baselines.backends.ray.cluster import connect
-    from flowzoo.baselines.backends.ray.learner_gangs import LearnerGangs
+    from flowzoo.baselines.backends.ray.learner_groups import RemoteLearnerGroups
     from flowzoo.baselines.backends.ray.worker import OpenPlayer
-    from flowzoo.baselines.settings.learner_gangs import GangPlan
+    from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 
     connect(address, {})
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners_of", ())
     found: dict[str, Any] = {}
     for what in ("raises", "dies"):
-        some = LearnerGangs([GangPlan(("a", "c"), 1), GangPlan(("b",), 1)], opener, 1, 0)
+        some = RemoteLearnerGroups(
+            [LearnerGroupPlan(("a", "c"), 1), LearnerGroupPlan(("b",), 1)], opener, 1, 0
+        )
         tables = [ray.util.placement_group_table(group) for group in some.groups]
         found["strategies"] = [table["strategy"] for table in tables]
         learners = some.join("none")
