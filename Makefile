@@ -124,13 +124,13 @@ pilot: env ## Train the pilot matrix: shared and isolated policies at two scales
 	$(BIN)/flowzoo report runs/pilot
 
 bench: env ## Measure everything that needs nothing further into docs/data/bench.json
-	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench --data ../shared/data --out docs/data/bench.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed --data ../shared/data --out docs/data/bench.json
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
-	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench vllm --out docs/data/bench.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed vllm --out docs/data/bench.json
 
 bench-overlap: env-vllm ## Time steps with and without rollouts that overlap learning (two cores)
-	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench overlap --out docs/data/bench.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed overlap --out docs/data/bench.json
 
 env-trl: $(TRL_STAMP) ## Create .venv-trl with TRL and the tested versions of torch and transformers
 
@@ -140,7 +140,7 @@ $(TRL_STAMP): constraints.txt
 	touch $@
 
 bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTrainer
-	OMP_NUM_THREADS=1 $(BIN)/flowzoo bench learner --trl .venv-trl/bin/python --out docs/data/bench.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed learner --trl .venv-trl/bin/python --out docs/data/bench.json
 
 third-party: env ## Try the environments in other libraries, each in an environment of its own (LIBRARIES="torchrl ...")
 	$(BIN)/python benchmarks/third_party/run.py $(LIBRARIES)

@@ -1,7 +1,7 @@
 """Tokens per second of the transformers engine and of vLLM, with a pretrained model.
 
-    python benchmarks/real_engines.py --model MODEL                      # generated mathematics
-    python benchmarks/real_engines.py --model MODEL --code HumanEval.jsonl --json out.json
+    python -m benchmarks.real_engines --model MODEL                      # generated mathematics
+    python -m benchmarks.real_engines --model MODEL --code HumanEval.jsonl --json out.json
 
 Every engine and number format answers the same prompts at once, in turns; a unit is a token that
 was sampled. Lengths are the model's own, up to `--max-tokens`.
@@ -17,10 +17,11 @@ from typing import Any
 
 import tyro
 
+from benchmarks.harness.record import write_results
+from benchmarks.harness.timing import Contender, race
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.specs import EngineName, NamedModel
-from flowzoo.baselines.bench.rounds import Contender, race
 from flowzoo.envs import make_env, make_workflow
 
 
@@ -86,7 +87,7 @@ def main(options: Options) -> None:
     found = race(contenders, options.rounds)
     print(json.dumps(found, indent=1))
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_results(options.json, found)
 
 
 if __name__ == "__main__":

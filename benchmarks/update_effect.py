@@ -1,6 +1,6 @@
 """What measuring how far an update moved the policy adds to a training step.
 
-    python benchmarks/update_effect.py [docs/data/update-effect.json]
+    python -m benchmarks.update_effect [docs/data/update-effect.json]
 
 One trainer plays and learns without `update_effect`, a second one learns from the same batches with
 it, in turns of who comes first: the pocket model of voting, float32, CPU-seconds of one thread, the
@@ -9,7 +9,6 @@ median of the steps. What a step spends beside its learner (sampling, grading) i
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.harness.record import write_table
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer
 from flowzoo.envs import Call
@@ -86,17 +86,15 @@ def measure(problems: int, samples: int) -> list[str]:
 def main(path: str | None) -> None:
     """Print the rows, and write them where `path` says."""
     torch.set_num_threads(1)
-    data = {
-        "command": "python benchmarks/update_effect.py",
-        "columns": ["episodes of a step", "its learner, s", "whole step, s", "added, s",
-                    "of the learner", "of the step"],
-        "align": "|---|---|---|---|---|---|",
-        "rows": [measure(*case) for case in CASES],
-    }  # fmt: skip
-    for row in data["rows"]:
+    columns = [
+        "episodes of a step", "its learner, s", "whole step, s", "added, s", "of the learner",
+        "of the step",
+    ]  # fmt: skip
+    rows = [measure(*case) for case in CASES]
+    for row in rows:
         print(" | ".join(row))
     if path:
-        Path(path).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write_table(Path(path), "python -m benchmarks.update_effect", columns, rows)
 
 
 if __name__ == "__main__":

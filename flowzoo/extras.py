@@ -25,7 +25,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "writing": ("rapidfuzz",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
-    "bench": ("pandas", "rank_bm25"),
 }  # fmt: skip
 """Extra -> the modules that it brings. A module stands once, with the smallest extra."""
 

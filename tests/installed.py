@@ -67,9 +67,6 @@ LINES = {
     "export run --policy shared --out out": "torch",
     "dataset ev --out set": "pyarrow",
     "new workflow second_look_of_mine": "", "new task letters_of_mine": "",
-    "bench --list": "", "bench forks --rounds 1 --scale 0.01 --wait 0": "",
-    "bench search --rounds 1 --scale 0.01 --wait 0": "bm25s",
-    "bench learner --rounds 1 --scale 0.01 --wait 0": "torch",
     "sandbox check --help": "", "completion bash": "",
 }  # fmt: skip
 """Command -> the optional module that it needs, or nothing; it is tried where that is missing."""
@@ -136,7 +133,7 @@ class Checks:
             return self.fails(what, f"status {status}: {told}")
         if self.lacks(lines[0]):
             self.tried["missing extras"] += 1
-            if out.getvalue() and words[0] != "bench":  # which names each bench as it begins
+            if out.getvalue():
                 self.fails(what, f"it had begun when it found out: {out.getvalue():.200}")
         elif not errors:
             self.fails(what, lines[0])

@@ -16,6 +16,5 @@ for made in "$folder"/flowzoo-*.whl "$folder"/flowzoo-*.tar.gz; do
   venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt "$made"
   venv/bin/python -I core_only.py
   venv/bin/flowzoo play voting --policy scripted:0.8 >/dev/null
-  venv/bin/flowzoo bench forks --rounds 1 --scale 0.01 --wait 0 >/dev/null
   echo "$("$python" --version): $(basename "$made") works"
 done

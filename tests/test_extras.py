@@ -24,7 +24,6 @@ ADAPTERS = {
     "flowzoo/adapters/inspect_task.py": {"inspect_ai"},
     "flowzoo/adapters/trl_worker.py": {"trl"},
     "flowzoo/adapters/verifiers_env.py": {"verifiers", "openai", "pydantic"},
-    "flowzoo/baselines/bench/trl_worker.py": {"trl"},
     "flowzoo/adapters/torchrl.py": {"tensordict", "torchrl"},
 }
 """Files that are for users of a library, who have it."""

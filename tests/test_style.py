@@ -23,8 +23,6 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "baselines/backends": (81, 92, 74, 6, 0),
     #
-    "baselines/bench": (20, 58, 16, 4, 0),
-    #
     "baselines/diagnostics": (46, 163, 33, 3, 3),
     #
     "baselines/engines": (32, 20, 12, 0, 0),

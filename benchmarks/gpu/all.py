@@ -1,7 +1,7 @@
 """Everything that is to be measured on a GPU, in order of worth, one process and file a step.
 
-    python benchmarks/gpu/all.py --out gpu-results                  # one GPU, about two hours
-    python benchmarks/gpu/all.py --sizes tiny --out /tmp/results    # any CPU, as a test of itself
+    python -m benchmarks.gpu.all --out gpu-results                  # one GPU, about two hours
+    python -m benchmarks.gpu.all --sizes tiny --out /tmp/results    # any CPU, as a test of itself
 
 A step that fails or takes too long is recorded with the end of what it said, and the next one
 begins. The same command goes on where an earlier one stopped: steps whose file is there are done.
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import tyro
 
-HERE = Path(__file__).parent
+from benchmarks.harness.record import write_results
+
 GOALS: dict[str, dict[str, float]] = {
     "generated tokens/s": {"0.6B": 20e3, "1.7B": 12e3, "4B": 8e3},
     "model FLOP utilisation": {"0.6B": 0.25, "1.7B": 0.25, "4B": 0.25},
@@ -114,7 +115,7 @@ def smoke(out: Path, lower: Sequence[str]) -> Iterator[MeasuringStep]:
 
 def script(name: str, file: str, *words: str) -> MeasuringStep:
     """A script of this folder."""
-    return MeasuringStep(name, (str(HERE / f"{file}.py"), *words))
+    return MeasuringStep(name, ("-m", f"benchmarks.gpu.{file}", *words))
 
 
 def has_gpu() -> bool:
@@ -196,13 +197,11 @@ def main(options: Options) -> int:
         done = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if done.get("ended") != 0:
             done = take(step, options)
-            file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+            write_results(file, done)
         found.append(done)
         print(f"{step.name}: {done['ended']}, {done['seconds']:.0f} s", flush=True)
         summary = {"goals": goals(found), "steps": found}
-        new = options.out / "summary.json.new"
-        new.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        new.rename(options.out / "summary.json")
+        write_results(options.out / "summary.json", summary)
     for line in goals(found):
         if line["reached"] is not None:
             print(f"{line['goal']} {line['size']}: {line['reached']:,.3g} of {line['wanted']:,.3g}")

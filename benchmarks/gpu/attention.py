@@ -1,7 +1,7 @@
 """Attention over packed rows: the learner's own, torch's flex attention and its varlen kernel.
 
-    python benchmarks/gpu/attention.py --json attention.json       # one GPU
-    python benchmarks/gpu/attention.py --lengths 128 --rows 2      # any CPU
+    python -m benchmarks.gpu.attention --json attention.json       # one GPU
+    python -m benchmarks.gpu.attention --lengths 128 --rows 2      # any CPU
 
 A micro-batch is groups of rows that share a prompt, as GRPO's samples do. `packed` computes each
 prompt once (`flowzoo.baselines.learner.packed_attention`), `flex` does the same with a block mask,
@@ -19,8 +19,7 @@ from typing import Any
 import torch
 import tyro
 
-sys.path.insert(0, str(Path(__file__).parent))
-from common import device_name, report, stopwatch
+from benchmarks.gpu.common import device_name, report, stopwatch
 
 HEADS, GROUPS, WIDTH = 16, 8, 128
 

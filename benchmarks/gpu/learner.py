@@ -1,7 +1,7 @@
 """Trained tokens per second, FLOP utilisation and memory of the learner on one device.
 
-    python benchmarks/gpu/learner.py --size 1.7B --compute bfloat16 --json learner-1.7B.json
-    python benchmarks/gpu/learner.py --size tiny --rows 16                   # any CPU
+    python -m benchmarks.gpu.learner --size 1.7B --compute bfloat16 --json learner-1.7B.json
+    python -m benchmarks.gpu.learner --size tiny --rows 16                   # any CPU
 
 Rows of random tokens go through the learner that training uses: log-probs, clipped loss, backward,
 AdamW. `--lora` trains an adapter on a frozen base instead of all weights.
@@ -17,18 +17,8 @@ from typing import Any, Literal
 
 import tyro
 
-sys.path.insert(0, str(Path(__file__).parent))
-from common import (
-    card,
-    device_name,
-    held_bytes,
-    peak_gib,
-    peak_memory,
-    random_model,
-    report,
-    shape_of,
-    stopwatch,
-)
+from benchmarks.gpu.common import card, device_name, random_model, report, shape_of, stopwatch
+from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Generated tokens per second of every workflow through real environments, against the roofline.
 
-    python benchmarks/gpu/rollout.py --size 1.7B --json rollout-1.7B.json     # one GPU
-    python benchmarks/gpu/rollout.py --size tiny --problems 2 --samples 4     # any CPU
+    python -m benchmarks.gpu.rollout --size 1.7B --json rollout-1.7B.json     # one GPU
+    python -m benchmarks.gpu.rollout --size tiny --problems 2 --samples 4     # any CPU
 
 The engine runs in this process with random weights (`load_format="dummy"`), so replies are noise
 of `max_tokens` tokens; the environments, prompts, sampling, log-probs and grading are real.
@@ -17,8 +17,8 @@ from typing import Any
 
 import tyro
 
-sys.path.insert(0, str(Path(__file__).parent))
-from common import card, device_name, peak_gib, report, shape_of, stopwatch, write_config
+from benchmarks.gpu.common import card, device_name, report, shape_of, stopwatch, write_config
+from benchmarks.harness.memory import peak_gib
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Where the time of a whole training step goes: rollout, learning, sync, proof; and peak memory.
 
-    python benchmarks/gpu/step.py --size 0.6B --sharing isolated --lora-rank 16 --json step.json
-    python benchmarks/gpu/step.py --size tiny --problems 2 --samples 4       # any CPU
+    python -m benchmarks.gpu.step --size 0.6B --sharing isolated --lora-rank 16 --json step.json
+    python -m benchmarks.gpu.step --size tiny --problems 2 --samples 4       # any CPU
 
 Runs the trainer itself, colocated with a vLLM engine, from random weights. Rewards are noise; the
 sync proof is real and stops the run if the engine's log-probs are not the learner's. Memory is
@@ -19,16 +19,8 @@ from typing import Any, Literal
 
 import tyro
 
-sys.path.insert(0, str(Path(__file__).parent))
-from common import (
-    device_name,
-    held_bytes,
-    peak_gib,
-    peak_memory,
-    random_model,
-    report,
-    stopwatch,
-)
+from benchmarks.gpu.common import device_name, random_model, report, stopwatch
+from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
 
 GIB = 2**30
 

@@ -1,6 +1,6 @@
 """Steps of real shapes as one table for docs/data.
 
-    python benchmarks/gpu/table.py RESULT.json ... --json docs/data/real-shapes.json
+    python -m benchmarks.gpu.table RESULT.json ... --json docs/data/real-shapes.json
 
 RESULT is what `step.py --json` wrote. Memory is measured on the left of a slash, and on the right
 what `flowzoo plan` counts for it, which knows of no libraries, buffers or mapped files.
@@ -12,6 +12,8 @@ import argparse
 import json
 from pathlib import Path
 from typing import Any
+
+from benchmarks.harness.record import write_table
 
 GIB = 2**30
 COLUMNS = [
@@ -48,12 +50,8 @@ def main() -> None:
     options.add_argument("results", nargs="+", type=Path, metavar="RESULT")
     options.add_argument("--json", type=Path, required=True)
     given = options.parse_args()
-    table = {
-        "command": "python benchmarks/gpu/step.py", "columns": COLUMNS,
-        "align": f"|---{'|--:' * (len(COLUMNS) - 1)}|",
-        "rows": [row(json.loads(path.read_text("utf-8"))) for path in given.results],
-    }  # fmt: skip
-    given.json.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    rows = [row(json.loads(path.read_text("utf-8"))) for path in given.results]
+    write_table(given.json, "python -m benchmarks.gpu.step", COLUMNS, rows)
 
 
 if __name__ == "__main__":

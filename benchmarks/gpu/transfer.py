@@ -1,7 +1,7 @@
 """New weights into an engine in processes of its own, each way that this machine has, with proof.
 
-    python benchmarks/gpu/transfer.py --size 1.7B --json transfer.json
-    python benchmarks/gpu/transfer.py --size tiny                     # any CPU: file alone
+    python -m benchmarks.gpu.transfer --size 1.7B --json transfer.json
+    python -m benchmarks.gpu.transfer --size tiny                     # any CPU: file alone
 
 Everything is what `flowzoo train --engine vllm --placement split --weight-transfer WAY` does:
 `file` in shared memory, `ipc` on one GPU, `nccl` to a second one. The engine's log-probs must be
@@ -27,9 +27,9 @@ from typing import Any, Literal
 import torch
 import tyro
 
-sys.path.insert(0, str(Path(__file__).parent))
-from common import device_name, peak_gib, report
-from step import write_model
+from benchmarks.gpu.common import device_name, report
+from benchmarks.gpu.step import write_model
+from benchmarks.harness.memory import peak_gib
 
 Way = Literal["file", "ipc", "nccl"]
 KILL_AFTER_S = 2.0

@@ -95,11 +95,11 @@ def circumstances(name: str) -> str:
     """How a bench was measured, in a line."""
     found = load("bench")["benches"].get(name)
     if found is None:
-        return f"Not measured yet: `flowzoo bench {name} --out docs/data/bench.json`."
+        return f"Not measured yet: `python -m benchmarks.speed {name} --out docs/data/bench.json`."
     share = "" if found["scale"] == 1 else f", {found['scale']:g} of the usual work"
     busy = found["others_during"]
     said = "" if busy is None else f"; others used {busy:g} of {found['machine']['cores']} cores"
-    return f"`flowzoo bench {name}`, {found['rounds']} rounds{share}{said}."
+    return f"`python -m benchmarks.speed {name}`, {found['rounds']} rounds{share}{said}."
 
 
 def bench_table(row: Mapping[str, Any]) -> str:

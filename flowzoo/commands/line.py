@@ -48,7 +48,6 @@ COMMANDS = {
     "new": (
         "Write a package with a workflow or a task of your own, which passes its tests as it is."
     ),
-    "bench": "Measure speed side by side with its peers, in turns; see `flowzoo bench --list`.",
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
     "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
     "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",

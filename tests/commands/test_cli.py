@@ -25,7 +25,7 @@ from flowzoo.start import end_at_once
 
 COMMANDS = (
     "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "plan", "matrix",
-    "report", "swap", "export", "dataset", "new", "bench", "doctor", "sandbox build",
+    "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
     "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")

@@ -26,10 +26,10 @@ from unittest.mock import patch
 
 import numpy as np
 
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.baselines.advantages import columns, grouped_targets, reference, targets
 from flowzoo.baselines.advantages.compute import CallColumns, compute
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
 from flowzoo.envs.records import Call
 from flowzoo.extras import installed
 
@@ -184,10 +184,10 @@ def check(batch: GroupedBatch) -> None:
         np.testing.assert_allclose(ours.roles.inflation, pandas_roles(table).F, **close)
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row a size."""
     for size in SIZES:
-        rows = plan.of(size, 100)
+        rows = workload.scaled(size, 100)
         batch = make_batch(rows)
         check(batch)
 
@@ -218,5 +218,7 @@ def measure(plan: Plan) -> Iterator[Row]:
             works["pandas, frame ready"] = lambda ready=ready: grouped(ready)
         else:
             absent["pandas"] = "not installed"
-        found = race([Contender(name, counted(work)) for name, work in works.items()], plan.rounds)
+        found = race(
+            [Contender(name, counted(work)) for name, work in works.items()], workload.rounds
+        )
         yield {"case": f"{rows:,} calls", "unit": "call", "absent": absent, **found}

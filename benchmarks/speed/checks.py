@@ -12,9 +12,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
-from flowzoo.baselines.bench.sandbox import usable_tiers
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
+from benchmarks.speed.sandbox import usable_tiers
 from flowzoo.sandbox import CheckTest, Limits, Program, Sandbox
 
 CALLS = (1, 3, 100, 1_000)
@@ -45,7 +45,7 @@ def alone(calls: int) -> int:
     return 1
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row for every number of calls."""
     pools = {name: Sandbox(name, workers=1) for name in usable_tiers()}  # type: ignore[arg-type]
     try:
@@ -59,7 +59,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                     for name, pool in pools.items()
                 ),
             ]
-            found = race(contenders, 2 * plan.rounds, tree=True)
+            found = race(contenders, 2 * workload.rounds, tree=True)
             yield {"case": f"{calls:,} calls", "unit": "test", **found}
     finally:
         for pool in pools.values():

@@ -15,14 +15,13 @@ import asyncio
 import json
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Lap, Plan, digits, spread, summary
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Lap, Workload, digits, measure_lap, spread, summary
 from flowzoo.extras import installed
 
 SIZES = ("25m", "pocket")
@@ -45,13 +44,6 @@ class VllmLoad:
     """Requests of the further rows that are sampled in batches."""
     alone: int = 12
     """Requests of the one-at-a-time row."""
-
-
-def timed(work: Callable[[], int]) -> Lap:
-    """Time `work`, which returns its sampled tokens."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    tokens = work()
-    return Lap(tokens, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def write_model(size: str, folder: Path) -> int:
@@ -122,7 +114,7 @@ def rollout(workflow: Any, player: Any, load: VllmLoad, seed: int) -> tuple[list
         calls.extend(call for record in engine.run(jobs) for call in record.calls)
         return sum(len(call.output_ids) for call in calls)
 
-    return calls, timed(play)
+    return calls, measure_lap(play)
 
 
 def raw(llm: Any, calls: Sequence[Any], *, plain: bool) -> Lap:
@@ -148,7 +140,7 @@ def raw(llm: Any, calls: Sequence[Any], *, plain: bool) -> Lap:
         outputs = llm.generate(prompts, params, use_tqdm=False)
         return sum(len(output.outputs[0].token_ids) for output in outputs)
 
-    return timed(generate)
+    return measure_lap(generate)
 
 
 def answer_all(player: Any, calls: Sequence[Any], *, alone: bool) -> Lap:
@@ -168,7 +160,7 @@ def answer_all(player: Any, calls: Sequence[Any], *, alone: bool) -> Lap:
     def work() -> int:
         return sum(len(row.output_ids) for row in asyncio.run(ask()))
 
-    return timed(work)
+    return measure_lap(work)
 
 
 def measure_size(size: str, load: VllmLoad, rounds: int) -> Row:
@@ -220,7 +212,7 @@ def measure_size(size: str, load: VllmLoad, rounds: int) -> Row:
     }  # fmt: skip
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row a size; one round is enough where others are many (minutes each)."""
     if not installed("vllm"):
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
@@ -230,6 +222,8 @@ def measure(plan: Plan) -> Iterator[Row]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     prepare_environment(cpu=True)
     whole = VllmLoad()
-    load = replace(whole, problems=plan.of(whole.problems), some=plan.of(whole.some))
+    load = replace(
+        whole, problems=workload.scaled(whole.problems), some=workload.scaled(whole.some)
+    )
     for size in SIZES:
-        yield measure_size(size, load, max(1, plan.rounds // 3))
+        yield measure_size(size, load, max(1, workload.rounds // 3))

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from typing import Any
 
-from flowzoo.baselines.bench.quiet import tree_seconds
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Lap, Plan, digits, summary
+from benchmarks.harness.machine_load import tree_seconds
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Lap, Workload, digits, measure_lap, summary
 from flowzoo.extras import installed
 
 PARTS = ("time/rollout", "time/learn", "time/wait", "time/sync", "time/sync_check")
@@ -26,14 +25,17 @@ PROBLEMS = 16
 
 def timed_step(trainer: Any, step: int) -> tuple[Lap, dict[str, float]]:
     """A step, and the wall seconds of its parts."""
-    cpu, began = tree_seconds(), time.perf_counter()
-    row = trainer.iterate(step)
-    seconds = time.perf_counter() - began
-    lap = Lap(1, tree_seconds() - cpu, seconds)
-    return lap, {"step": seconds} | {name: row.get(name, 0.0) for name in PARTS}
+    row: dict[str, Any] = {}
+
+    def work() -> int:
+        row.update(trainer.iterate(step))
+        return 1
+
+    lap = measure_lap(work, tree_seconds)
+    return lap, {"step": lap.wall} | {name: row.get(name, 0.0) for name in PARTS}
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """One row."""
     if not installed("vllm"):
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
@@ -49,13 +51,14 @@ def measure(plan: Plan) -> Iterator[Row]:
         try:
             for staleness, name in enumerate(names):
                 config = TrainConfig(
-                    workflow="voting", model="pocket", problems=plan.of(PROBLEMS), samples=8,
-                    steps=10_000, eval_problems=1, truncated="train", transcripts_every=10_000,
-                    engine="vllm", placement="split", probe_every=0, max_staleness=staleness,
+                    workflow="voting", model="pocket", problems=workload.scaled(PROBLEMS),
+                    samples=8, steps=10_000, eval_problems=1, truncated="train",
+                    transcripts_every=10_000, engine="vllm", placement="split", probe_every=0,
+                    max_staleness=staleness,
                     threads=1, out=f"{folder}/{staleness}",
                 )  # fmt: skip
                 trainers[name] = Trainer(config)
-            for step in range(1, plan.rounds + 2):
+            for step in range(1, workload.rounds + 2):
                 for name, trainer in trainers.items():
                     lap, row = timed_step(trainer, step)
                     if step > 1:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, digits, race
+from benchmarks.speed.bookkeeping import REPLY, InstantPolicy, UngradedMath
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.baselines.advantages.compute import CallColumns, compute
-from flowzoo.baselines.bench.bookkeeping import REPLY, InstantPolicy, UngradedMath
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, digits, race
 from flowzoo.envs import Workflow, make_workflow
 
 EPISODES = 400
@@ -73,9 +73,9 @@ def valued(episodes: int) -> Callable[[], int]:
     return work
 
 
-def curves(plan: Plan) -> dict[str, tuple[float, str, Mapping[int, Callable[[], int]]]]:
+def curves(workload: Workload) -> dict[str, tuple[float, str, Mapping[int, Callable[[], int]]]]:
     """Curve -> expected exponent, what grows, and works by size."""
-    voting, most = make_workflow("voting_v0", UngradedMath()), plan.of(EPISODES, 8)
+    voting, most = make_workflow("voting_v0", UngradedMath()), workload.scaled(EPISODES, 8)
     sizes = [max(1, most // step) for step in (8, 4, 2, 1)]
     turns = (2, 4, 8, 16)
 
@@ -111,16 +111,16 @@ def exponent(sizes: Sequence[int], times: Sequence[float]) -> float:
     return float(slope)
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row a curve: times by size, and the exponent with its quartiles over the rounds."""
-    for name, (expected, what, works) in curves(plan).items():
+    for name, (expected, what, works) in curves(workload).items():
         for work in works.values():
             work()
-        found = race([Contender(str(n), work) for n, work in works.items()], plan.rounds)
+        found = race([Contender(str(n), work) for n, work in works.items()], workload.rounds)
         laps = [row["laps"] for row in found["contenders"].values()]
         each = [
             exponent(list(works), [max(own[number][1], 1e-6) for own in laps])
-            for number in range(plan.rounds)
+            for number in range(workload.rounds)
         ]
         low, high = min(each), max(each)
         yield {

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowzoo.baselines.bench.bookkeeping import FloorEnv, UngradedMath, play_through
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
+from benchmarks.speed.bookkeeping import FloorEnv, UngradedMath, play_through
 from flowzoo.envs import make_workflow
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.api.guard import Guard
@@ -18,17 +18,17 @@ from flowzoo.envs.api.guard import Guard
 EPISODES = 1_000
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """One row: floor, unguarded, guarded."""
     workflow = make_workflow("voting_v0", UngradedMath())
     floor, raw, guarded = FloorEnv(), WorkflowEnv(workflow), Guard(WorkflowEnv(workflow))
-    episodes = plan.of(EPISODES)
+    episodes = workload.scaled(EPISODES)
     found = race(
         [
             Contender("floor", lambda: play_through(floor, episodes)),
             Contender("unguarded", lambda: play_through(raw, episodes)),
             Contender("guarded", lambda: play_through(guarded, episodes)),
         ],
-        plan.rounds,
+        workload.rounds,
     )
     yield {"case": "steps of voting", "unit": "live step", **found}

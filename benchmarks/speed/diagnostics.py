@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Plan, spread
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Workload, spread
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.trainer import Trainer
 from flowzoo.envs.records import Call
@@ -92,16 +92,16 @@ def settings(case: tuple[str, str, int], side: str, problems: int, out: str) -> 
     )  # fmt: skip
 
 
-def measure_case(case: tuple[str, str, int], plan: Plan) -> list[SpentSeconds]:
+def measure_case(case: tuple[str, str, int], workload: Workload) -> list[SpentSeconds]:
     """The rounds of one configuration, after one that is not timed."""
-    problems = plan.of(PROBLEMS)
+    problems = workload.scaled(PROBLEMS)
     with tempfile.TemporaryDirectory() as out:
         lead = LeadTrainer(settings(case, "off", problems, out))
         others = {side: Trainer(settings(case, side, problems, out)) for side in ("on", "probed")}
         lead.others = others
         try:
             lead.timed_step(0)
-            return [lead.timed_step(number % len(SIDES)) for number in range(plan.rounds)]
+            return [lead.timed_step(number % len(SIDES)) for number in range(workload.rounds)]
         finally:
             for run in (lead, *others.values()):
                 run.close()
@@ -118,12 +118,12 @@ def costs(rounds: Sequence[SpentSeconds], part: str) -> Row:
     return {"off_s": spread(offs)} | {name: spread(values) for name, values in found.items()}
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row for every workflow, policy map and rank."""
     torch.set_num_threads(1)
     cases = [(w, s, r) for w in WORKFLOWS for s in SHARINGS for r in RANKS]
-    for workflow, sharing, rank in cases if plan.scale == 1 else cases[:1]:
-        rounds = measure_case((workflow, sharing, rank), plan)
+    for workflow, sharing, rank in cases if workload.scale == 1 else cases[:1]:
+        rounds = measure_case((workflow, sharing, rank), workload)
         trained = f"LoRA {rank}" if rank else "all weights"
         yield {
             "case": f"{workflow}, {sharing}, {trained}",

@@ -20,7 +20,10 @@ from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 
-from flowzoo.baselines.bench.data import (
+from benchmarks.harness.memory import resident_mib
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, digits, race, spread
+from benchmarks.speed.data import (
     LabelledCase,
     Pairs,
     gsm_step,
@@ -28,8 +31,6 @@ from flowzoo.baselines.bench.data import (
     labelled_cases,
     math_mix,
 )
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, digits, race, spread
 from flowzoo.reward import score_batch
 from flowzoo.reward.math.answer import _read_cached
 from flowzoo.reward.math.judge import _known
@@ -83,13 +84,13 @@ def peer_at_best(case: LabelledCase) -> bool:
         return False
 
 
-def throughput(name: str, rows: Pairs, plan: Plan) -> Row:
+def throughput(name: str, rows: Pairs, workload: Workload) -> Row:
     """Both on the same kind of rows; the peer on some of them."""
     if not rows:
         return {"case": name, "absent": {name: "no such file in the folder of --data"}}
-    count = plan.of(PEER_ROWS, 4)
+    count = workload.scaled(PEER_ROWS, 4)
     sample = random.Random(0).sample(rows, min(count, len(rows)))
-    rows = rows[: plan.of(len(rows), count)]
+    rows = rows[: workload.scaled(len(rows), count)]
     ours(rows)  # the pool, the kernel and the peer's parser start here
     peer(sample[:4])
 
@@ -99,7 +100,7 @@ def throughput(name: str, rows: Pairs, plan: Plan) -> Row:
     contenders = [
         Contender("flowzoo", counted(ours, rows)), Contender("Math-Verify", counted(peer, sample))
     ]  # fmt: skip
-    return {"case": name, "unit": "reply", **race(contenders, plan.rounds, tree=True)}
+    return {"case": name, "unit": "reply", **race(contenders, workload.rounds, tree=True)}
 
 
 def agreement(cases: Sequence[LabelledCase]) -> Row:
@@ -144,17 +145,17 @@ def latency(cases: Sequence[LabelledCase]) -> Row:
     }  # fmt: skip
 
 
-def growth(rows: Pairs, plan: Plan) -> Row:
+def growth(rows: Pairs, workload: Workload) -> Row:
     """Microseconds a row as the batch grows; every answer distinct, so that no memo helps."""
     found = {}
     for size in (1_000, 10_000):
-        count = plan.of(size)
+        count = workload.scaled(size)
         many = [
             (pred.replace("}$.", f"+{number}}}$."), gold)
             for number, (pred, gold) in zip(range(count), cycle(rows), strict=False)
         ]
         each = []
-        for _ in range(min(3, plan.rounds)):
+        for _ in range(min(3, workload.rounds)):
             start = time.process_time()
             ours(many)
             each.append(1e6 * (time.process_time() - start) / count)
@@ -164,7 +165,7 @@ def growth(rows: Pairs, plan: Plan) -> Row:
 
 def hostile(rows: Sequence[Row]) -> Row:
     """Slowest hostile row, wrong ones, and growth of this process in MiB."""
-    before, slowest, wrong = resident(), 0.0, 0
+    before, slowest, wrong = resident_mib(), 0.0, 0
     for row in rows:
         pred = row.get("pred", "".join(part * n for part, n in row.get("pred_parts", [])))
         forget()
@@ -174,13 +175,8 @@ def hostile(rows: Sequence[Row]) -> Row:
         wrong += bool(score) != row["expected"]
     return {
         "case": "hostile replies", "replies": len(rows), "wrong": wrong,
-        "slowest_s": digits(slowest), "grew_mib": digits(max(0.0, resident() - before)),
+        "slowest_s": digits(slowest), "grew_mib": digits(max(0.0, resident_mib() - before)),
     }  # fmt: skip
-
-
-def resident() -> float:
-    """Resident memory of this process, in MiB (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager
@@ -198,21 +194,21 @@ def one_core() -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """Three races, then the rest."""
-    data = Path(plan.data or "../shared/data")
+    data = Path(workload.data or "../shared/data")
     cases = labelled_cases(data)
     mix = math_mix(data)
     with one_core():
-        yield throughput("GSM8K-like step", gsm_step(data), plan)
-        yield throughput("MATH-like mix", mix, plan)
-        yield throughput("labelled cases", [(case.pred, case.gold) for case in cases], plan)
+        yield throughput("GSM8K-like step", gsm_step(data), workload)
+        yield throughput("MATH-like mix", mix, workload)
+        yield throughput("labelled cases", [(case.pred, case.gold) for case in cases], workload)
         if mix:
-            yield growth(mix, plan)
+            yield growth(mix, workload)
         if cases:
-            some = cases[: plan.of(len(cases), 10)]
+            some = cases[: workload.scaled(len(cases), 10)]
             yield latency(some)
             yield agreement(some)
         rows = json_rows(data / "math_hostile.jsonl")
         if rows:
-            yield hostile(rows[: plan.of(len(rows), 4)])
+            yield hostile(rows[: workload.scaled(len(rows), 4)])

@@ -1,70 +1,39 @@
-"""What `flowzoo bench` makes of its rounds, and what it writes; not how fast anything is."""
+"""The speed benchmarks run, print and write; their figures are not tested."""
 
 from __future__ import annotations
 
 import json
 import platform
 import re
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 
-from flowzoo import cli
+from benchmarks.harness.timing import Workload
+from benchmarks.speed import learner
+from benchmarks.speed.__main__ import main
+from benchmarks.speed.benches import (
+    BENCHES,
+    bench_named,
+    command_of,
+    module_of,
+    read_benches,
+    run_bench,
+    usual_benches,
+    write_benches,
+)
+from benchmarks.speed.scaling import exponent
 from flowzoo.agents.pocket import pocket_path
-from flowzoo.baselines.bench import learner
-from flowzoo.baselines.bench.names import BENCHES, bench_named, module_of, usual_benches
-from flowzoo.baselines.bench.quiet import Others, tree_seconds, wait_until_quiet
-from flowzoo.baselines.bench.record import command_of, read_benches, run_bench, write_benches
-from flowzoo.baselines.bench.rounds import Contender, Lap, Plan, race, spread, summary
-from flowzoo.baselines.bench.scaling import exponent
 from flowzoo.errors import DataError, UsageError
 
-QUICK = Plan(rounds=2, scale=0.01)
-
-
-def test_rounds_go_there_and_back():
-    order: list[str] = []
-
-    def work(name: str) -> Callable[[], int]:
-        return lambda: order.append(name) or 1
-
-    found = race([Contender(name, work(name)) for name in "abc"], 3)
-    assert "".join(order) == "abccbaabc"
-    assert [len(one["laps"]) for one in found["contenders"].values()] == [3, 3, 3]
-
-
-def test_ratios_are_of_a_round_and_per_unit():
-    # The machine is ten times as slow in the second round; the ratio does not change.
-    laps = {
-        "floor": [Lap(10, 1.0, 2.0), Lap(10, 10.0, 20.0), Lap(10, 1.0, 2.0)],
-        "ours": [Lap(5, 1.5, 4.0), Lap(5, 15.0, 40.0), Lap(5, 1.5, 4.0)],
-    }
-    found = summary(laps)
-    assert found["ours"]["cpu_ratio"] == {"median": 3.0, "low": 3.0, "high": 3.0}
-    assert found["ours"]["wall_ratio"]["median"] == 4.0
-    assert found["ours"]["beside"] == "floor"
-    assert found["floor"]["cpu_us"] == {"median": 1e5, "low": 1e5, "high": 5.5e5}
-    assert "cpu_ratio" not in found["floor"]
-    assert spread([7.0]) == {"median": 7.0, "low": 7.0, "high": 7.0}
+QUICK = Workload(rounds=2, scale=0.01)
 
 
 @pytest.mark.parametrize("law", [0.0, 1.0, 2.0])
 def test_a_law_is_found_again(law):
     sizes = [2, 4, 8, 16]
     assert exponent(sizes, [0.3 * size**law for size in sizes]) == pytest.approx(law, abs=1e-9)
-
-
-def test_others_are_what_is_not_ours():
-    before = tree_seconds()
-    others = Others.watch()
-    sum(range(3_000_000))
-    assert tree_seconds() - before > 0.01
-    cores = others.cores()
-    assert cores is None or cores >= 0.0
-    assert (wait_until_quiet(0.0) is None) == (cores is None)
 
 
 def test_a_file_keeps_the_other_benches_and_grows_with_every_row(tmp_path):
@@ -81,7 +50,7 @@ def test_a_file_keeps_the_other_benches_and_grows_with_every_row(tmp_path):
     assert sizes == [1, 2]
     assert sorted(read_benches(path)) == ["forks", "older"]
     path.write_text("{}")
-    with pytest.raises(DataError, match="is not a file of `flowzoo bench"):
+    with pytest.raises(DataError, match=r"expected a file that `python -m benchmarks\.speed"):
         read_benches(path)
 
 
@@ -89,16 +58,17 @@ def test_every_bench_has_a_module_and_the_usual_ones_need_no_options():
     for name in BENCHES:
         assert find_spec(module_of(name)) is not None, name
     assert set(usual_benches()) <= set(BENCHES)
-    assert command_of("forks", Plan()) == "flowzoo bench forks"
-    assert command_of("math", QUICK) == "flowzoo bench math --rounds 2 --scale 0.01 --data …"
+    assert command_of("forks", Workload()) == "python -m benchmarks.speed forks"
+    command = "python -m benchmarks.speed math --rounds 2 --scale 0.01 --data …"
+    assert command_of("math", QUICK) == command
     with pytest.raises(UsageError, match="environments"):
         bench_named("enviroments")
 
 
 def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     path = tmp_path / "found.json"
-    words = ["bench", "environments", "rollout", "forks", "--rounds", "2", "--scale", "0.004"]
-    assert cli.main([*words, "--wait", "0", "--out", str(path)]) == 0
+    args = ["environments", "rollout", "forks", "--rounds", "2", "--scale", "0.004"]
+    assert main([*args, "--wait", "0", "--out", str(path)]) == 0
     said = capsys.readouterr().out
     text = path.read_text()
     found = json.loads(text)["benches"]
@@ -116,13 +86,12 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
 
 
 def test_mistakes_and_the_list(capsys):
-    assert cli.main(["bench", "--list"]) == 0
+    assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BENCHES)
-    assert cli.main(["bench", "rolout"]) == 2
+    assert main(["rolout"]) == 2
     assert "Did you mean 'rollout'" in capsys.readouterr().err
-    assert cli.main(["bench", "forks", "--scale", "0"]) == 2
+    assert main(["forks", "--scale", "0"]) == 2
     assert "--scale above 0" in capsys.readouterr().err
-    assert cli.main(["bench", "learning", "--runs", "nowhere", "--wait", "0"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -140,7 +109,7 @@ def test_a_bench_runs_at_a_hundredth(name):
 
 @pytest.mark.full
 def test_math_says_which_files_are_missing(tmp_path):
-    rows = list(bench_named("math")(Plan(1, 0.01, data=str(tmp_path))))
+    rows = list(bench_named("math")(Workload(1, 0.01, data=str(tmp_path))))
     assert [list(row["absent"].values()) for row in rows] == [
         ["no such file in the folder of --data"]
     ] * 3
@@ -149,14 +118,14 @@ def test_math_says_which_files_are_missing(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["checks", "worlds", "diagnostics"])
 def test_the_longer_ones_run(name):
-    assert all(row["case"] for row in bench_named(name)(Plan(1, 0.06)))
+    assert all(row["case"] for row in bench_named(name)(Workload(1, 0.06)))
 
 
 @pytest.mark.full
 def test_a_learner_is_timed_in_a_process_of_its_own(monkeypatch, tmp_path):
     """One process is started here; the steps of the others are done in this one."""
     monkeypatch.setattr(learner, "CASES", ("whole",))
-    [row] = learner.measure(Plan(1, 0.06))
+    [row] = learner.measure(Workload(1, 0.06))
     assert list(row["contenders"]) == ["flowzoo"]
     assert row["absent"]
     rows = learner.sample_rows("voting", 1)
@@ -170,11 +139,3 @@ def test_a_learner_is_timed_in_a_process_of_its_own(monkeypatch, tmp_path):
         weights.append(torch.load(place / "weights.pt", weights_only=True))
     assert learner.weight_gap(*weights) < 0.01
     assert learner.weight_gap(weights[0], {k: w + 1e-4 for k, w in weights[0].items()}) == 1.0
-
-
-def test_learning_reads_a_matrix(tmp_path: Path):
-    cell = {"cell": "voting", "before": 0.4, "after": 0.8}
-    (tmp_path / "table.json").write_text(json.dumps({"cells": [cell]}))
-    assert list(bench_named("learning")(Plan(runs=str(tmp_path)))) == [{"case": "voting", **cell}]
-    [row] = bench_named("learning")(Plan())
-    assert "flowzoo matrix learning" in row["absent"]["a finished matrix"]

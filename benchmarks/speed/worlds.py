@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of
 from flowzoo.envs.tasks.games.plan_path import neighbour
@@ -186,16 +186,16 @@ def pairs(number: int) -> Iterator[tuple[str, list[Contender]]]:
         )
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row a task for grading and for making, then the kernels."""
-    number = plan.of(BATCH, 8)
+    number = workload.scaled(BATCH, 8)
     for name, options in SIZES:
         task, said = make_task(name, **options), " ".join(f"{k}={v}" for k, v in options.items())
         works = {"from reply to score": grading(task, number), "a new board": generating(task, 20)}
         for what, work in works.items():
             work()
             case = " ".join(filter(None, (name, said))) + f": {what}"
-            found = race([Contender("flowzoo", work)], plan.rounds)
+            found = race([Contender("flowzoo", work)], workload.rounds)
             yield {"case": case, "unit": "board", **found}
     for name, contenders in pairs(number):
-        yield {"case": name, "unit": "board", **race(contenders, plan.rounds)}
+        yield {"case": name, "unit": "board", **race(contenders, workload.rounds)}

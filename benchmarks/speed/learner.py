@@ -32,8 +32,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Lap, Plan, summary
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Lap, Workload, in_turns, summary
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -153,11 +153,13 @@ def whole_step(job: dict[str, Any]) -> Any:
 
 
 class LearnerSide:
-    """A process that does steps when told."""
+    """A process that does one step per command."""
 
     def __init__(self, command: list[str], job: dict[str, Any], threads: int = 1) -> None:
         """Start it."""
         self.folder = tempfile.TemporaryDirectory()
+        self.peak = 0.0
+        """Peak memory of the timed steps, in MiB."""
         path = Path(self.folder.name) / "job.json"
         path.write_text(json.dumps({**job, "folder": self.folder.name, "threads": threads}))
         self.log = (Path(self.folder.name) / "log").open("w+")
@@ -166,8 +168,14 @@ class LearnerSide:
             text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
 
+    def lap(self) -> Lap:
+        """Time one step."""
+        result = self.step()
+        self.peak = max(self.peak, result["peak"])
+        return Lap(int(result["tokens"]), result["cpu"], result["seconds"])
+
     def step(self) -> dict[str, float]:
-        """One step; other output of the process is passed over."""
+        """Do one step; other output of the process is skipped."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # what it said is in its log
@@ -200,7 +208,11 @@ class LearnerSide:
 
 
 def compare(
-    case: str, microbatch: int, rows: list[dict[str, Any]], plan: Plan, absent: dict[str, str]
+    case: str,
+    microbatch: int,
+    rows: list[dict[str, Any]],
+    workload: Workload,
+    absent: dict[str, str],
 ) -> Row:
     """Steps of all sides in turns."""
     from flowzoo.agents.pocket import pocket_path
@@ -214,7 +226,7 @@ def compare(
         "microbatch": microbatch, "rows": len(rows), "samples": 8, "max_tokens": 64,
         "given": rows, "prompts": prompts,
     }  # fmt: skip
-    mine = [sys.executable, "-m", "flowzoo.baselines.bench.learner", "--serve"]
+    mine = [sys.executable, "-m", "benchmarks.speed.learner", "--serve"]
     with contextlib.ExitStack() as stack:
         sides: dict[str, LearnerSide] = {}
 
@@ -222,7 +234,7 @@ def compare(
             sides[name] = stack.enter_context(contextlib.closing(LearnerSide(command, job)))
 
         if not absent:
-            theirs = [str(plan.trl), str(HERE / "trl_worker.py")]
+            theirs = [str(workload.trl), str(HERE / "trl_worker.py")]
             start(TRL, theirs, {**job, "given": [given(row) for row in rows]})
         start(OURS, mine, {**job, "layout": "packed"})
         if not whole:
@@ -232,13 +244,8 @@ def compare(
         gap = None
         if not whole and not absent:
             gap = weight_gap(sides[OURS].weights(), sides[TRL].weights())
-        laps: dict[str, list[Lap]] = {name: [] for name in sides}
-        peaks = dict.fromkeys(sides, 0.0)
-        for number in range(plan.rounds):
-            for name in list(sides) if number % 2 == 0 else list(reversed(sides)):
-                done = sides[name].step()
-                laps[name].append(Lap(int(done["tokens"]), done["cpu"], done["seconds"]))
-                peaks[name] = max(peaks[name], round(done["peak"]))
+        laps = in_turns(sides, workload.rounds, LearnerSide.lap)
+        peaks = {name: round(side.peak) for name, side in sides.items()}
     return {
         "case": f"{case}, {microbatch} rows at a time", "unit": "completion token",
         "rows": len(rows), "absent": absent, "weights_that_differ": gap, "peak_mib": peaks,
@@ -269,20 +276,22 @@ def weight_gap(one: dict[str, Any], two: dict[str, Any]) -> float:
     return float((gaps > 1e-5).double().mean())
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """A row for every case and size of a micro-batch."""
     absent: dict[str, str] = {}
-    if plan.trl is None:
+    if workload.trl is None:
         absent[TRL] = "no --trl: `make env-trl` makes an environment for it"
-    elif not Path(plan.trl).exists():
-        raise UsageError(f"{plan.trl} does not exist: run `make env-trl`, or name another --trl")
-    sizes = MICROBATCHES if plan.scale == 1 else MICROBATCHES[:1]
+    elif not Path(workload.trl).exists():
+        raise UsageError(
+            f"{workload.trl} does not exist: run `make env-trl`, or name another --trl"
+        )
+    sizes = MICROBATCHES if workload.scale == 1 else MICROBATCHES[:1]
     for case in CASES:
         workflow = "voting" if case == "voting" else "single"
-        rows = sample_rows(workflow, plan.of(PROBLEMS))
+        rows = sample_rows(workflow, workload.scaled(PROBLEMS))
         random.Random(0).shuffle(rows)
         for microbatch in sizes[-1:] if case == "whole" else sizes:
-            yield compare(case, microbatch, rows, plan, absent)
+            yield compare(case, microbatch, rows, workload, absent)
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["--serve"]:

@@ -24,8 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, digits, race
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, digits, race
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.docker.container import USER_ID, container_config
 from flowzoo.sandbox.docker.engine import connect
@@ -178,10 +178,10 @@ def latencies(method: Callable[[], object], count: int) -> Row:
     return {"programs": count} | {name: digits(value) for name, value in found.items()}
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """Throughput of everything in turns, then latencies."""
     workers = 2 * usable_cores()
-    tiers, programs = usable_tiers(), plan.of(PROGRAMS, 8)
+    tiers, programs = usable_tiers(), workload.scaled(PROGRAMS, 8)
     peers: dict[str, tuple[Callable[[], None], int]] = {"fork+exec": (exec_process, programs // 4)}
     absent = {
         name: "not usable on this machine"
@@ -192,7 +192,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         pools = {name: stack.enter_context(Sandbox(name, workers=workers)) for name in tiers}  # type: ignore[arg-type]
         if "docker" in tiers:
             engine = stack.enter_context(contextlib.closing(DockerPeers()))
-            executed, made = plan.of(EXECUTED, 2), plan.of(CONTAINERS, 1)
+            executed, made = workload.scaled(EXECUTED, 2), workload.scaled(CONTAINERS, 1)
             peers |= {"exec API": (engine.exec, executed), "run API": (engine.run, made)}
             if shutil.which("docker"):
                 peers |= {
@@ -215,7 +215,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         ]
         yield {
             "case": f"trivial programs, {workers} in flight", "unit": "program", "absent": absent,
-            **race(contenders, plan.rounds, tree=True),
+            **race(contenders, workload.rounds, tree=True),
         }  # fmt: skip
         alone = {name: latencies(method, count) for name, (method, count) in peers.items()}
         for name, pool in pools.items():

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
+from benchmarks.speed.bookkeeping import FloorEnv, InstantPolicy, UngradedMath, play_through
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout
-from flowzoo.baselines.bench.bookkeeping import FloorEnv, InstantPolicy, UngradedMath, play_through
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
 from flowzoo.envs import make_workflow
 
 EPISODES = 1_000
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """One row: floor, rollout in canonical order and in order of arrival, tree."""
     workflow = make_workflow("voting_v0", UngradedMath())
     policy_map, floor = PolicyMap.shared(InstantPolicy(), workflow.role_counts()), FloorEnv()
-    episodes = plan.of(EPISODES, 4)
+    episodes = workload.scaled(EPISODES, 4)
     jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(episodes)]
 
     def rolled(deterministic: bool) -> int:
@@ -41,6 +41,6 @@ def measure(plan: Plan) -> Iterator[Row]:
             Contender("rollout, order of arrival", lambda: rolled(False)),
             Contender("tree of 4", grown),
         ],
-        plan.rounds,
+        workload.rounds,
     )
     yield {"case": "calls of voting", "unit": "call", **found}

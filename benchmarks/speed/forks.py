@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowzoo.baselines.bench.bookkeeping import UngradedMath
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
+from benchmarks.speed.bookkeeping import UngradedMath
 from flowzoo.envs import make_workflow
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.api.guard import Guard
@@ -20,10 +20,10 @@ LENGTH = 4_000
 FORKS = 2_000
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """One row: played so far, and forked."""
     workflow = make_workflow("eval_opt_v0", UngradedMath(), max_rounds=4)
-    env, forks = Guard(WorkflowEnv(workflow)), plan.of(FORKS)
+    env, forks = Guard(WorkflowEnv(workflow)), workload.scaled(FORKS)
 
     def played() -> None:
         env.reset()
@@ -46,6 +46,6 @@ def measure(plan: Plan) -> Iterator[Row]:
             Contender("played from the start", play),
             Contender("fork", fork),
         ],
-        plan.rounds,
+        workload.rounds,
     )
     yield {"case": f"{CALLS} calls of {LENGTH:,} characters", "unit": "episode", **found}

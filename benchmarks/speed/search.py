@@ -10,8 +10,8 @@ import random
 from collections.abc import Iterator
 from importlib import import_module
 
-from flowzoo.baselines.bench.record import Row
-from flowzoo.baselines.bench.rounds import Contender, Plan, race
+from benchmarks.harness.record import Row
+from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks.search.index import Bm25, words
 from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
 from flowzoo.extras import installed
@@ -33,11 +33,11 @@ def make_queries(made: World, count: int) -> list[tuple[str, str]]:
     return rows[:count]
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(workload: Workload) -> Iterator[Row]:
     """Indexing, queries, and how often they find what they should."""
-    made = world(0, "train", plan.of(PASSAGES, 100))
+    made = world(0, "train", workload.scaled(PASSAGES, 100))
     passages = made.passages
-    rows = make_queries(made, plan.of(QUERIES, 20))
+    rows = make_queries(made, workload.scaled(QUERIES, 20))
     queries = [query for query, _ in rows]
     index = Bm25(passages)
 
@@ -64,10 +64,10 @@ def measure(plan: Plan) -> Iterator[Row]:
 
         asked.append(Contender("rank_bm25", theirs))
     size = f"{len(passages):,} passages"
-    yield {"case": f"index of {size}", "unit": "passage", **race(built, min(3, plan.rounds))}
+    yield {"case": f"index of {size}", "unit": "passage", **race(built, min(3, workload.rounds))}
     yield {
         "case": f"queries in {size}", "unit": "query", "absent": absent,
-        **race(asked, plan.rounds),
+        **race(asked, workload.rounds),
     }  # fmt: skip
     found = index.retrieve(queries, TOP)
     hits = sum(

@@ -1,0 +1,1 @@
+"""Measurements that the documentation quotes; they run in a clone."""

@@ -1,0 +1,1 @@
+"""Shared parts of the benchmarks: paired timing, load of the machine, memory, files of results."""

@@ -1,0 +1,91 @@
+"""The scripts of benchmarks.gpu at tiny size."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *words: str, status: int = 0) -> None:
+    """Run a module of benchmarks.gpu as a program, in this process."""
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    with pytest.raises(SystemExit, match=str(status)):
+        runpy.run_module(f"benchmarks.gpu.{script}", run_name="__main__")
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("script", "words", "key"),
+    [
+        ("rollout", ("--problems=1", "--samples=2", "--workflows=voting", "--lora"), "results"),
+        ("step", ("--problems=1", "--samples=4", "--steps=1"), "largest_sync_gap"),
+    ],
+)  # fmt: skip
+def test_gpu_scripts_run_here_at_tiny_size(
+    tmp_path: Path, script: str, words: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "out.json"
+    run_here(monkeypatch, script, *words, "--max-tokens=8", f"--json={file}")
+    found = json.loads(file.read_text())
+    assert found["machine"]["versions"]["torch"]
+    assert found[key]
+    if key == "largest_sync_gap":
+        assert found[key] < 1e-3
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.usefixtures("forked_engines")
+def test_the_transfer_script_runs_here_at_tiny_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "out.json"
+    run_here(monkeypatch, "transfer", "--repeats=1", "--limit=2", f"--json={file}")
+    (found,) = json.loads(file.read_text())["results"]
+    assert found["way"] == "file"
+    assert 0 < found["largest_sync_gap"] < 1e-3
+    assert found["seconds"] > 0
+    assert 2 <= found["stopped"]["seconds_until_error"] < 60
+    assert "has not answered in 2 s" in found["stopped"]["error"]
+    assert found["killed"]["seconds_until_proved_again"] > 0
+
+
+@pytest.mark.full
+def test_the_learner_script_runs_here_at_tiny_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="needs flowzoo[train]")
+    file = tmp_path / "out.json"
+    run_here(monkeypatch, "learner", "--rows=4", "--updates=1", "--lora", f"--json={file}")
+    found = json.loads(file.read_text())
+    assert 0 < found["trained_parameters"] < found["parameters"]
+    assert found["tokens_per_second"] > 0
+    assert found["memory"]["most at a time"] > 0
+    assert found["estimate"]["adapter"] == 4 * found["trained_parameters"]
+
+
+@pytest.mark.full
+def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="needs flowzoo[train]")
+    words = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")
+    run_here(monkeypatch, "all", *words, "--limit", "1", status=2)
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert [one["ended"] for one in found["steps"]] == ["took more than 1 s"] * 2
+    (tmp_path / "transfer-tiny-file.json").write_text(json.dumps({**found["steps"][1], "ended": 0}))
+    run_here(monkeypatch, "all", *words)
+    attention, _ = json.loads((tmp_path / "summary.json").read_text())["steps"]
+    (row,) = attention["result"]["results"]
+    for way in ("packed", "flex"):
+        assert row[way]["largest_difference"] < 1e-4
+    capsys.readouterr()
+    run_here(monkeypatch, "all", "--dry")
+    steps = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(steps) == len(set(steps)) > 20
+    assert steps[0].startswith("smoke")

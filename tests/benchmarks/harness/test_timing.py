@@ -1,0 +1,33 @@
+"""Paired timing: order of contenders, ratios, medians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.harness.timing import Contender, Lap, race, spread, summary
+
+
+def test_rounds_go_there_and_back():
+    order: list[str] = []
+
+    def work(name: str) -> Callable[[], int]:
+        return lambda: order.append(name) or 1
+
+    found = race([Contender(name, work(name)) for name in "abc"], 3)
+    assert "".join(order) == "abccbaabc"
+    assert [len(one["laps"]) for one in found["contenders"].values()] == [3, 3, 3]
+
+
+def test_ratios_are_of_a_round_and_per_unit():
+    # The machine is ten times as slow in the second round; the ratio does not change.
+    laps = {
+        "floor": [Lap(10, 1.0, 2.0), Lap(10, 10.0, 20.0), Lap(10, 1.0, 2.0)],
+        "ours": [Lap(5, 1.5, 4.0), Lap(5, 15.0, 40.0), Lap(5, 1.5, 4.0)],
+    }
+    found = summary(laps)
+    assert found["ours"]["cpu_ratio"] == {"median": 3.0, "low": 3.0, "high": 3.0}
+    assert found["ours"]["wall_ratio"]["median"] == 4.0
+    assert found["ours"]["beside"] == "floor"
+    assert found["floor"]["cpu_us"] == {"median": 1e5, "low": 1e5, "high": 5.5e5}
+    assert "cpu_ratio" not in found["floor"]
+    assert spread([7.0]) == {"median": 7.0, "low": 7.0, "high": 7.0}
