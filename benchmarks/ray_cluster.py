@@ -30,7 +30,7 @@ NODE: dict[str, Any] = {
     "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,
 }  # fmt: skip
 """A node, whose workers are forks of this program."""
-HEAVY = ("flowzoo.baselines.trainer", "jsonschema", "requests")
+HEAVY = ("flowzoo.baselines.training.trainer", "jsonschema", "requests")
 """What this program has imported before it is forked."""
 _APART = "FLOWZOO_APART"
 _RAY = {

@@ -60,7 +60,7 @@ def main() -> None:
     killer = Killer(given.kills, given.seed, WITHIN_S)
     with cluster_of(NODE, NODE) as cluster:
         from flowzoo.baselines.settings.config import TrainConfig
-        from flowzoo.baselines.trainer import Trainer
+        from flowzoo.baselines.training.trainer import Trainer
 
         steps = given.kills + 2
         there: dict[str, Any] = {

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.harness.record import write_table
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import Trainer
+from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 
 STEPS = 9

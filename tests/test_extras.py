@@ -14,7 +14,7 @@ import pytest
 
 from flowzoo import cli, extras
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import check_early
+from flowzoo.baselines.settings.preflight import check_early
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import MissingExtraError, missing_extra
 

@@ -82,7 +82,7 @@ def main(options: Options) -> int:
     """Train for a few steps and print one JSON object."""
     import torch
 
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
 
     gpu, timed = device_name() == "cuda", max(1, options.steps)
     with tempfile.TemporaryDirectory() as name:
@@ -190,7 +190,7 @@ def one_step(
     The most bytes in use during each, less those from before the trainer, go into `memory`.
     """
     from flowzoo.agents.rollout.episodes import EpisodeJob
-    from flowzoo.baselines.engines.evaluation import sample_jobs
+    from flowzoo.baselines.training.evaluation import sample_jobs
 
     task, config = trainer.workflow.task, trainer.config
     tokenizer = next(iter(trainer.state.trained.values())).tokenizer

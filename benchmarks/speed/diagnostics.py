@@ -21,7 +21,7 @@ import torch
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Workload, spread
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import Trainer
+from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs.records import Call
 
 SIDES = {"off": (False, 0), "on": (True, 0), "probed": (True, 1)}

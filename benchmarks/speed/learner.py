@@ -37,7 +37,7 @@ from benchmarks.harness.timing import Lap, Workload, in_turns, summary
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
 
 HERE = Path(__file__).parent
 OURS, PADDED, TRL = "flowzoo", "flowzoo, padded", "TRL"
@@ -51,7 +51,7 @@ PROBLEMS = 16
 def trainer(workflow: str, problems: int, folder: str) -> Trainer:
     """A trainer of this project, as `flowzoo train` makes it."""
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
 
     config = TrainConfig(
         workflow=workflow, problems=problems, steps=10_000, eval_problems=1, truncated="train",
@@ -64,7 +64,7 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
     """Rows of a step as the pocket model samples them, with GRPO's advantages."""
     from flowzoo.agents.rollout.episodes import EpisodeJob
     from flowzoo.baselines.advantages.compute import compute, episode_returns
-    from flowzoo.baselines.engines.evaluation import sample_jobs
+    from flowzoo.baselines.training.evaluation import sample_jobs
 
     with tempfile.TemporaryDirectory() as folder:
         run = trainer(workflow, problems, folder)
@@ -109,8 +109,8 @@ def forced_step(job: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from flowzoo.baselines.learner.choices import LossConfig
     from flowzoo.baselines.learner.config import LearnerConfig
+    from flowzoo.baselines.learner.literals import LossConfig
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.envs import Call
 

@@ -41,7 +41,7 @@ def measure(workload: Workload) -> Iterator[Row]:
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
         return
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
 
     names = ("in turn", "overlapping")
     laps: dict[str, list[Lap]] = {name: [] for name in names}

@@ -15,7 +15,7 @@ from flowzoo.baselines.diagnostics.simulation import (
     simulate_capture,
     simulate_gram,
 )
-from flowzoo.baselines.metrics import spike
+from flowzoo.baselines.training.metrics import spike
 
 
 def spikes_table(options: Options) -> None:

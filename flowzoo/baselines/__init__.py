@@ -1,1 +1,1 @@
-"""What learns: advantages, loss, learner and checkpoints, and the trainer above them."""
+"""Training and diagnostics: advantages, learners, trainers, run directories, matrices, reports."""

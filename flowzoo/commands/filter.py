@@ -42,7 +42,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Measure and print."""
-    from flowzoo.baselines.problems.difficulty import measure, within
+    from flowzoo.baselines.training.difficulty import measure, within
     from flowzoo.commands.policies import check_policy_map, open_policy_map
     from flowzoo.commands.problems import build_workflow, chosen_problems, grading_of
     from flowzoo.commands.progress.shown import episode_progress
@@ -84,7 +84,7 @@ def run(options: Options) -> int:
 def counts(rates: Sequence[Any], kept: Sequence[Any]) -> dict[str, Any]:
     """The numbers that are printed."""
     from flowzoo.agents.evaluation.summary import mean
-    from flowzoo.baselines.problems.difficulty import histogram
+    from flowzoo.baselines.training.difficulty import histogram
 
     return {
         "problems": len(rates),
@@ -96,7 +96,7 @@ def counts(rates: Sequence[Any], kept: Sequence[Any]) -> dict[str, Any]:
 
 def print_histogram(rates: Sequence[Any]) -> None:
     """A bar for every tenth of the pass rate."""
-    from flowzoo.baselines.problems.difficulty import histogram
+    from flowzoo.baselines.training.difficulty import histogram
 
     found = histogram(rates)
     longest = max(found) or 1

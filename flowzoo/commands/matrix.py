@@ -96,7 +96,7 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
     Raises:
         UsageError: there is one; the message names its cell.
     """
-    from flowzoo.baselines.settings.early import check_held_out, make_training_workflow
+    from flowzoo.baselines.settings.preflight import check_held_out, make_training_workflow
     from flowzoo.errors import UsageError
 
     seen: set[object] = set()

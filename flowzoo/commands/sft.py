@@ -85,7 +85,7 @@ def check_settings(config: SftConfig) -> None:
             has no files.
     """
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.baselines.settings.early import check_early, check_held_out
+    from flowzoo.baselines.settings.preflight import check_early, check_held_out
     from flowzoo.baselines.sft.sources import is_scripted, source_files
 
     settings = config.run_settings()

@@ -28,7 +28,7 @@ def run(options: Options) -> int:
     """Measure what is missing, and print."""
     check_run(options.run)
     quiet_transformers()
-    from flowzoo.baselines.run.finished import run_swaps
+    from flowzoo.baselines.training.finished import run_swaps
 
     found = run_swaps(options.run)
     print(json.dumps(found) if options.json else as_text(found))

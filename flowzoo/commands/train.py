@@ -25,7 +25,7 @@ from flowzoo.errors import UsageError
 from flowzoo.garbage import uncollected
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
     from flowzoo.envs import Workflow
 
 
@@ -97,8 +97,8 @@ def check_settings(config: TrainConfig) -> None:
         UsageError: see `check_early`; fewer held-out problems than asked for, or pass rates that
             leave none to train on.
     """
-    from flowzoo.baselines.problems.difficulty import training_indices
-    from flowzoo.baselines.settings.early import check_early, check_held_out
+    from flowzoo.baselines.settings.preflight import check_early, check_held_out
+    from flowzoo.baselines.training.difficulty import training_indices
 
     task = check_early(config).task
     check_held_out(config, task)
@@ -139,12 +139,12 @@ def thaw() -> None:
 def import_trainer() -> None:
     """Import what a run takes; torch and transformers are most of it."""
     quiet_transformers()
-    import flowzoo.baselines.trainer  # noqa: F401
+    import flowzoo.baselines.training.trainer  # noqa: F401
 
 
 def open_trainer(options: Options) -> Trainer:
     """The trainer of a run."""
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
 
     return Trainer(options.settings, restart=options.restart)
 

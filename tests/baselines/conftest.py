@@ -165,8 +165,9 @@ def fork_server() -> Any:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["flowzoo.baselines.trainer", "flowzoo.baselines.run.finished", "flowzoo.commands.train",
-         "flowzoo.commands.matrix", "transformers.models.qwen3.modeling_qwen3",
+        ["flowzoo.baselines.training.trainer", "flowzoo.baselines.training.finished",
+         "flowzoo.commands.train", "flowzoo.commands.matrix",
+         "transformers.models.qwen3.modeling_qwen3",
          "torch.utils.tensorboard"]
     )  # fmt: skip
     return context

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import check_early
+from flowzoo.baselines.settings.preflight import check_early
 from flowzoo.baselines.settings.scale import BackendName
 from flowzoo.commands.line import parse
 

@@ -61,7 +61,7 @@ def python(site: Path, words: list[str], cwd: Path, stdin: str = "") -> str:
 
 FORKING = f"""
 import runpy
-import flowzoo.baselines.trainer
+import flowzoo.baselines.training.trainer
 from types import SimpleNamespace
 from flowzoo.baselines.matrix import jobs, run
 run.WORTH_FORKING = 10**9

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.choices import RowLayout
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted_rows
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, check_choice

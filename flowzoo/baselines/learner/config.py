@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flowzoo.baselines.learner.choices import (
+from flowzoo.baselines.learner.literals import (
     Compute,
     Correction,
     Decay,

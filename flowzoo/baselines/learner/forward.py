@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
-from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.hidden_states import last_hidden
 from flowzoo.baselines.learner.learner_group import within
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.logps import logps_at, scatter, token_logps
 from flowzoo.baselines.learner.output_head import OutputHead, head_of
 from flowzoo.baselines.learner.renormalise import (

@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner.batch import MicroBatch
-from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import TokenSums, importance_weights, with_correction

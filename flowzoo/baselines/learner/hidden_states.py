@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 from flowzoo.agents.hf.attention import LEARNING, text_config
 from flowzoo.agents.hf.kinds import kind_of
 from flowzoo.baselines.learner.batch import MicroBatch
-from flowzoo.baselines.learner.choices import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.gradient_checkpointing import checkpointing
+from flowzoo.baselines.learner.literals import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.output_head import body_of
 from flowzoo.baselines.learner.packed_attention import use_packed_attention
 from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out

@@ -6,9 +6,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner.batch import MicroBatch
-from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.gradient_checkpointing import enable_checkpointing, layers_of
 from flowzoo.baselines.learner.hidden_states import last_hidden, reads_packed_rows, use_packed_rows
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.output_head import OutputHead, head_of
 from flowzoo.baselines.learner.vocabulary import Entropy, target_logps
 

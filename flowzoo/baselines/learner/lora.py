@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from flowzoo.baselines.learner.choices import LoraTargets
+from flowzoo.baselines.learner.literals import LoraTargets
 from flowzoo.baselines.learner.weights import Start, check_names, like, whole
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int

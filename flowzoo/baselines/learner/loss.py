@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.choices import LossConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from flowzoo.baselines.learner import batch
 from flowzoo.baselines.learner.batch import canonical_order, check_call
-from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError

@@ -18,13 +18,13 @@ from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner import batch as batching
 from flowzoo.baselines.learner.batch import SampledTokens
-from flowzoo.baselines.learner.choices import RowLayout
 from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import OldLogps
 from flowzoo.baselines.learner.gradient import LossGradient
 from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser
 from flowzoo.baselines.learner.metrics import (

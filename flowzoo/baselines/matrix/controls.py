@@ -23,9 +23,9 @@ import tyro
 from flowzoo.agents.evaluation.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable
 from flowzoo.agents.evaluation.summary import attempt_summary
-from flowzoo.baselines.run.finished import FinishedRun, open_finished, read_finished
 from flowzoo.baselines.run.reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.training.finished import FinishedRun, open_finished, read_finished
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import FlowzooError, unknown
 from flowzoo.files import read_json, write_json

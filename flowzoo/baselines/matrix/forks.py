@@ -33,7 +33,7 @@ from flowzoo.garbage import uncollected
 
 PRELOADED = (
     "flowzoo.commands.train",
-    "flowzoo.baselines.trainer",
+    "flowzoo.baselines.training.trainer",
     "torch._dynamo",  # which the first optimiser imports
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",

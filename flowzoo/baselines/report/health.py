@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from flowzoo.baselines.diagnostics.silence import silence_record
-from flowzoo.baselines.metrics import spike
 from flowzoo.baselines.report.course_findings import distance_moved, missed_peak
 from flowzoo.baselines.report.findings import Finding, listed, percent
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.metrics import spike
 
 NORM = "learn/grad_norm/"
 """Before a policy's name: the norm of its gradient."""

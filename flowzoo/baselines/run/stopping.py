@@ -13,7 +13,7 @@ import numpy as np
 
 from flowzoo.agents.evaluation.intervals import Z
 from flowzoo.baselines.diagnostics.collapse import find_collapse
-from flowzoo.baselines.settings.parts import StopOn
+from flowzoo.baselines.settings.options import StopOn
 
 
 def stop_reason(

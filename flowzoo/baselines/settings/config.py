@@ -12,7 +12,7 @@ from typing import Any
 
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.baselines.settings.learning import LossOptions, OptimiserOptions
-from flowzoo.baselines.settings.parts import (
+from flowzoo.baselines.settings.options import (
     EngineOptions,
     EvaluationOptions,
     ModelSettings,

@@ -1,10 +1,10 @@
-"""The parts of a run's settings that say what is learnt, and how; see `settings.parts`."""
+"""The parts of a run's settings that say what is learnt, and how; see `settings.options`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowzoo.baselines.learner.choices import (
+from flowzoo.baselines.learner.literals import (
     Aggregation,
     Compute,
     Correction,

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from tyro import conf
 
 from flowzoo.agents.number_format import EngineDTypeChoice
-from flowzoo.baselines.learner.choices import Compute, LayoutChoice, LrSchedule, OptimizerName
+from flowzoo.baselines.learner.literals import Compute, LayoutChoice, LrSchedule, OptimizerName
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.parts import ModelSettings
+from flowzoo.baselines.settings.options import ModelSettings
 from flowzoo.envs.settings import check_finite
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName

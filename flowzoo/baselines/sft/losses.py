@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.metrics import MetricRow
+from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.envs import Call
 
 

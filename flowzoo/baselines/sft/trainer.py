@@ -21,11 +21,7 @@ import torch
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.assemble import learner_notes, make_learners, open_engines
-from flowzoo.baselines.engines.evaluation import Evaluation
 from flowzoo.baselines.engines.hf import load_policies
-from flowzoo.baselines.metrics import MetricRow, role_metrics
-from flowzoo.baselines.plan import token_budgets
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
@@ -33,9 +29,9 @@ from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.run.random_state import seed_random
 from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.run.save_clock import SaveClock
-from flowzoo.baselines.settings.early import with_prompts
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import read_policy_map
+from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts
 from flowzoo.baselines.sft.learners import sft_learner_config
@@ -43,6 +39,10 @@ from flowzoo.baselines.sft.losses import held_out_losses, measure_losses, rise_o
 from flowzoo.baselines.sft.rows import row_maker
 from flowzoo.baselines.sft.transcripts import check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.training.evaluation import Evaluation
+from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
+from flowzoo.baselines.training.metrics import MetricRow, role_metrics
+from flowzoo.baselines.training.plan import token_budgets
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng

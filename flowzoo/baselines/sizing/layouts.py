@@ -11,7 +11,6 @@ from typing import Any, Literal
 from flowzoo.agents.names import agent_names
 from flowzoo.agents.vllm.cache import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
-from flowzoo.baselines.plan import RunPlan, resolve
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -24,6 +23,7 @@ from flowzoo.baselines.sizing.memory import GIB, LearnerMemory, learner_memory
 from flowzoo.baselines.sizing.placed import place_run
 from flowzoo.baselines.sizing.shape import ModelShape, UncountedError, read_config, shape_of
 from flowzoo.baselines.sizing.source import files_bytes
+from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.errors import UsageError
 
 Training = Literal["full", "lora"]

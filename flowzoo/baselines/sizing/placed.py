@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import make_training_workflow
+from flowzoo.baselines.settings.preflight import make_training_workflow
 from flowzoo.baselines.settings.scale_checks import in_one_process
 from flowzoo.baselines.sizing.source import has_tokenizer, model_folder, with_tokenizer
 

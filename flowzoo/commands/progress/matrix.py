@@ -123,7 +123,7 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
 def _trouble(run: TrainingJob) -> str:
     """Why a run cannot be begun; nothing if it can."""
     from flowzoo.agents.pocket import pocket_path, read_pocket
-    from flowzoo.baselines.plan import resolve
+    from flowzoo.baselines.training.plan import resolve
 
     kind, _, words = run.config.model.partition(":")
     try:

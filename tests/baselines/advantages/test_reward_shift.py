@@ -20,8 +20,8 @@ from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.compute import AdvantageSpec, RunningMean, compute
 from flowzoo.baselines.advantages.spec import PRESETS
 from flowzoo.baselines.advantages.targets import own_rewards
-from flowzoo.baselines.problems.judge import Judge
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
+from flowzoo.baselines.training.advantage_computer import Judge
 from flowzoo.envs import Ask, Call, Outcome, Problem, Script, Workflow, make_workflow
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.workflow import FinishedEpisode

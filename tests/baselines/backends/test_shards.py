@@ -16,7 +16,7 @@ import flowzoo
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.baselines.backends.shards import Shard, cut_shards
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import Trainer
+from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import make_workflow
 
 PACKAGE = Path(flowzoo.__file__).parent
@@ -89,7 +89,10 @@ def test_one_process_imports_neither_ray_nor_torch_distributed() -> None:
         for name, found in starts.items()
         if any(one == kind or one.startswith(f"{kind}.") for one in found for kind in APART)
     }
-    reached, new = set[str](), {"flowzoo.baselines.trainer", "flowzoo.baselines.backends.local"}
+    reached, new = (
+        set[str](),
+        {"flowzoo.baselines.training.trainer", "flowzoo.baselines.backends.local"},
+    )
     while new:
         reached |= new
         new = {one for name in new for one in starts.get(name, ())} - reached

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import check_early
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import UsageError
 
 SMALL: dict[str, Any] = {

@@ -30,8 +30,8 @@ from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.shards import Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError
 from flowzoo.baselines.learner.rows import make_rows

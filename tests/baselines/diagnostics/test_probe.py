@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from flowzoo.baselines.diagnostics.probe import SlotGramMatrix, probe_metrics, slot_grams
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.loss import LossNormaliser
 from flowzoo.baselines.learner.rows import make_rows
 from flowzoo.baselines.learner.update import Learner

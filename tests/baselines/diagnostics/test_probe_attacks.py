@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.training.metrics import MetricRow
+from flowzoo.baselines.training.trainer import train
 from flowzoo.envs.records import Call
 
 Make = Callable[..., Any]

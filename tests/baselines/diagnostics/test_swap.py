@@ -26,9 +26,9 @@ from flowzoo.baselines.diagnostics.swap import (
     swap_probe,
     with_thinking_of,
 )
-from flowzoo.baselines.run.finished import open_finished, read_finished, run_swaps
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.training.finished import open_finished, read_finished, run_swaps
+from flowzoo.baselines.training.trainer import train
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.baselines.training.metrics import MetricRow
+from flowzoo.baselines.training.trainer import Trainer, train
 
 pytestmark = [
     pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("overlap"),

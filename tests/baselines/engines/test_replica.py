@@ -15,7 +15,6 @@ import torch
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.protocol import decoding
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
-from flowzoo.baselines.assemble import open_replica
 from flowzoo.baselines.backends.plays import players_of
 from flowzoo.baselines.backends.ray.proof import ReplicaProof
 from flowzoo.baselines.backends.ray.worker import Loaded
@@ -27,6 +26,7 @@ from flowzoo.baselines.engines.vllm import engine_keys
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.factories import open_replica
 from flowzoo.envs import make_workflow
 from flowzoo.errors import FlowzooError
 

@@ -17,9 +17,9 @@ from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_proof import SyncError
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
-from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.baselines.training.metrics import MetricRow
+from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
 
 SMALL: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flowzoo.baselines.learner.batch import collate, cut, micro_batches, pack, tensors
-from flowzoo.baselines.learner.choices import RowLayout
+from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.errors import UsageError
 
 EOS = PAD = 0

@@ -14,8 +14,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from flowzoo.baselines.learner.batch import collate, cut
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.logps import token_logps
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from flowzoo.agents.hf.sampling import draw
 from flowzoo.agents.policy import Sampling
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call

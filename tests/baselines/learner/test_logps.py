@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from flowzoo.baselines.learner.batch import micro_batches, tensors
-from flowzoo.baselines.learner.choices import LossConfig, RowLayout
 from flowzoo.baselines.learner.hidden_states import last_hidden
+from flowzoo.baselines.learner.literals import LossConfig, RowLayout
 from flowzoo.baselines.learner.logps import prepare, scatter, token_logps
 from flowzoo.baselines.learner.loss import LossNormaliser, policy_loss
 from flowzoo.errors import UsageError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from flowzoo.baselines.learner.choices import LossConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.loss import LossNormaliser, LossStats, NonFiniteError, policy_loss
 from flowzoo.errors import UsageError
 

@@ -27,9 +27,9 @@ from flowzoo.baselines.learner.optimizers import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import FullWeights
-from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.training.plan import resolve
+from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
 
 Make = Callable[..., Any]

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.loss import LossNormaliser, token_weights
 from flowzoo.baselines.learner.rows import role_factors
 from flowzoo.baselines.learner.update import Learner

@@ -21,7 +21,7 @@ from flowzoo.agents.policy import Request, Sampling
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings, LoraWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
-from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
 
 POCKET = pocket_path("math")

@@ -14,11 +14,11 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 from flowzoo.agents.evaluation.majority import vote
 from flowzoo.baselines.matrix import controls
 from flowzoo.baselines.matrix.controls import first_samples, last_evaluation, match_control
-from flowzoo.baselines.run.finished import open_finished, read_finished
 from flowzoo.baselines.run.reading import like_path, run_label
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.training.finished import open_finished, read_finished
+from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import UsageError
 
 pytestmark = pytest.mark.xdist_group("controls")  # they share runs

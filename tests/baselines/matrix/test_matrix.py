@@ -20,11 +20,11 @@ from flowzoo.baselines.matrix.cell import cell_text
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute, training_jobs
-from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.training.plan import resolve
+from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.matrix import Options, move_aside
 from flowzoo.errors import DataError, UsageError
 
@@ -398,7 +398,7 @@ def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(
 
 
 def test_two_processes_never_train_in_one_folder(tmp_path: Path) -> None:
-    from flowzoo.baselines.trainer import Trainer
+    from flowzoo.baselines.training.trainer import Trainer
 
     config = TrainConfig(**{**SMALL, "options": (), "workflow": "single", "out": str(tmp_path)})  # type: ignore[arg-type]
     trainer = Trainer(config)

@@ -52,7 +52,7 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory, small_run: Callable[...
 
     The latter has rows and transcripts of step 3, and the checkpoints of steps 0 and 2.
     """
-    from flowzoo.baselines.trainer import train
+    from flowzoo.baselines.training.trainer import train
 
     root = tmp_path_factory.mktemp("runs")
     train(small_run(root / "finished"))

@@ -23,7 +23,7 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.sft.sources import ScriptedPlay, read_source
-from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.cli import main
 from flowzoo.envs import make_workflow
 from flowzoo.errors import DataError, FlowzooError, UsageError

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 import torch
 
 from flowzoo.baselines.learner.saved import save_tensors
-from flowzoo.baselines.trainer import Trainer, train
+from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import SaveError
 

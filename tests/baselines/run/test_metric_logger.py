@@ -19,8 +19,8 @@ pytest.importorskip("torch", reason="TensorBoard files need flowzoo[train]")
 
 from flowzoo.baselines.run.metric_logger import MetricLogger, scalars
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import need_modules
-from flowzoo.baselines.trainer import train
+from flowzoo.baselines.settings.preflight import need_modules
+from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
 
 SMALL: dict[str, Any] = {

@@ -16,7 +16,7 @@ import pytest
 
 from flowzoo.baselines.run.reading import present_name, read_run
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.trainer import Trainer
+from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.errors import DataError
 
 HERE = Path(__file__).parent / "old_run"

@@ -13,10 +13,10 @@ from flowzoo.agents.pocket import load
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.metrics import evaluation_metrics, role_metrics
 from flowzoo.baselines.report.write import write_report
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.metrics import evaluation_metrics, role_metrics
 from flowzoo.envs import EpisodeRecord, SampledReply
 
 Sampler = Callable[[list[dict[str, str]]], SampledReply]

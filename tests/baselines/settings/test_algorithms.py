@@ -11,7 +11,7 @@ import pytest
 
 from flowzoo import cli
 from flowzoo.baselines.advantages.compute import PRESETS
-from flowzoo.baselines.learner.choices import Aggregation, LossConfig
+from flowzoo.baselines.learner.literals import Aggregation, LossConfig
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.errors import UsageError
 

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="the plan of a run needs flowzoo[train]")
 
-from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import check_early
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
+from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.training.plan import resolve
 from flowzoo.errors import UsageError
 
 RAY: dict[str, Any] = {

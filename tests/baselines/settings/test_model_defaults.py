@@ -16,7 +16,6 @@ pytest.importorskip("torch", reason="models are read by flowzoo[train]")
 from flowzoo.agents.number_format import has_bfloat16
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.traits import ModelTraits, traits_of
-from flowzoo.baselines.plan import resolve
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import (
     BY_MODEL,
@@ -24,6 +23,7 @@ from flowzoo.baselines.settings.model_defaults import (
     run_dtype,
     settle,
 )
+from flowzoo.baselines.training.plan import resolve
 from flowzoo.commands.train import defaults_line
 from flowzoo.errors import UsageError
 

@@ -24,10 +24,9 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.baselines.learner.choices import LossConfig
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.metrics import MetricRow
 from flowzoo.baselines.run import save_clock
 from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.run.export import find_checkpoint
@@ -36,6 +35,7 @@ from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, read_source
 from flowzoo.baselines.sft.trainer import SupervisedTrainer, warm_start
+from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError

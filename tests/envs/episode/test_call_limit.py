@@ -17,7 +17,7 @@ from flowzoo.agents.rollout.joint import JointRollout
 from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import make_training_workflow
+from flowzoo.baselines.settings.preflight import make_training_workflow
 from flowzoo.cli import main
 from flowzoo.envs import Ask, Episode, Grade, InterimScore, Outcome, Truth, Workflow, WorkflowError
 from flowzoo.envs.api.aec import WorkflowEnv

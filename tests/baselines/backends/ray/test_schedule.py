@@ -35,13 +35,14 @@ from flowzoo.baselines.backends.ray.worker import (
     versions_here,
 )
 from flowzoo.baselines.backends.told import hear, tell
-from flowzoo.baselines.grader import WORKER_GRADER, RunGrader
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.rows import non_finite
 from flowzoo.baselines.learner.weights import FullWeights
-from flowzoo.baselines.player import RunPlayer
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.early import check_early
+from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.training.build import GRADING_WORKER
+from flowzoo.baselines.workers.grading import RunGrader
+from flowzoo.baselines.workers.rollout import RunPlayer
 from flowzoo.envs import Call, Grade
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
@@ -182,7 +183,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In training and in an evaluation; the worker itself grades nothing."""
-    from flowzoo.baselines.plan import resolve as resolve_plan
+    from flowzoo.baselines.training.plan import resolve as resolve_plan
 
     monkeypatch.setenv("FLOWZOO_CORES", "1")
     monkeypatch.chdir(tmp_path)
@@ -191,7 +192,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     )
     run = resolve_plan(asked_for.settled())
     config = run.config
-    worker = GraderWorker(1, OpenPlayer(WORKER_GRADER, (config,)), str(tmp_path), 1)
+    worker = GraderWorker(1, OpenPlayer(GRADING_WORKER, (config,)), str(tmp_path), 1)
     asked: list[int] = []
 
     def graders(plan: PlayPlan) -> Resolver:
@@ -318,7 +319,7 @@ def test_what_learners_can_do_is_not_refused(changes: dict[str, Any]) -> None:
 
 
 def test_staleness_needs_a_ratio() -> None:
-    from flowzoo.baselines.plan import resolve
+    from flowzoo.baselines.training.plan import resolve
 
     with pytest.raises(UsageError, match="no ratio to the policy that sampled"):
         resolve(TrainConfig(**RAY, max_staleness=1, algorithm="magrpo"))

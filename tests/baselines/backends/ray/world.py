@@ -168,7 +168,7 @@ def settings(address: str, out: Path, **changes: Any) -> Any:
 
 def faults(address: str, folder: Path) -> dict[str, Any]:
     """Driver killed after step 2, then a worker and a node, another joined; and one process."""
-    from flowzoo.baselines.trainer import train
+    from flowzoo.baselines.training.trainer import train
 
     DRIVERS["faults"].begin(address)
     at = DRIVERS["faults"].kill_after(3, folder / "ray" / "metrics.jsonl")
@@ -187,7 +187,7 @@ def faults(address: str, folder: Path) -> dict[str, Any]:
 
 def ahead(address: str, folder: Path) -> dict[str, Any]:
     """One step ahead with adapters: one worker alone, and two, of which one is slow."""
-    from flowzoo.baselines.trainer import Trainer, train
+    from flowzoo.baselines.training.trainer import Trainer, train
 
     sent = []
     train(
@@ -206,7 +206,7 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
 
 def further(address: str, folder: Path) -> dict[str, Any]:
     """Two steps ahead: one worker, and two, of which one is slow, and a driver that is killed."""
-    from flowzoo.baselines.trainer import train
+    from flowzoo.baselines.training.trainer import train
 
     train(settings(address, folder / "two-quiet", **FURTHER, rollout_workers=1))
     with meanwhile(stutter):
@@ -223,8 +223,8 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
 
     The first one that is started in its place is killed too, before it has learnt anything.
     """
-    from flowzoo.baselines import trainer as module
-    from flowzoo.baselines.trainer import Trainer, train
+    from flowzoo.baselines.training import trainer as module
+    from flowzoo.baselines.training.trainer import Trainer, train
 
     module.AGAIN_S = 0.0
     known: list[int] = []
@@ -328,7 +328,7 @@ def graders_alone(address: str, folder: Path) -> dict[str, Any]:
 
 def graders(address: str, folder: Path) -> dict[str, Any]:
     """Two graders that hang after step 1, and then die with what they were asked; then a worker."""
-    from flowzoo.baselines.trainer import train
+    from flowzoo.baselines.training.trainer import train
 
     (folder / "alone").mkdir()
     found = graders_alone(address, folder / "alone")
@@ -379,7 +379,7 @@ def timed_update(learner: Any, folder: Path, policy: str, other: str, *given: An
 def groups(address: str, folder: Path) -> dict[str, Any]:
     """A learner group each, one killed after step 2, until step 3; one process goes on."""
     from flowzoo.baselines.backends.ray.learners import RemoteLearner
-    from flowzoo.baselines.trainer import Trainer, train
+    from flowzoo.baselines.training.trainer import Trainer, train
 
     found = groups_alone(address, folder / "groups-alone")
     others = {"generator": "aggregator", "aggregator": "generator"}
@@ -428,7 +428,7 @@ class Driver:
             with os.fdopen(reading) as pipe:
                 address = pipe.readline().strip()  # forks after this one hold the other end, too
             if address:
-                from flowzoo.baselines.trainer import train
+                from flowzoo.baselines.training.trainer import train
 
                 train(settings(address, out, **changes))
         except BaseException:

@@ -43,7 +43,7 @@ def engine_cores() -> list[psutil.Process]:
 def run(folder: Path, address: str) -> dict[str, Any]:
     """Three steps, one ahead; the engine is killed after the first, the worker after the second."""
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.trainer import train
+    from flowzoo.baselines.training.trainer import train
 
     killed: list[str] = []
     learners: set[int] = set()
@@ -82,7 +82,7 @@ def engines_as_forks() -> None:
 
 def main() -> None:
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.trainer import train
+    from flowzoo.baselines.training.trainer import train
 
     folder = Path(sys.argv[1])
     raise_loopback()

@@ -1,1 +1,0 @@
-"""Which problems a run trains on, and in which order: filters, curricula, measured difficulty."""

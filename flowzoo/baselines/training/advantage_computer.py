@@ -1,0 +1,104 @@
+"""What the rows of a step are judged by, and which of them that leaves something to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.advantages.compute import (
+    Advantages,
+    AdvantageSpec,
+    RunningMean,
+    compute,
+    episode_returns,
+)
+from flowzoo.baselines.advantages.kernels import Floats
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.rows import learns
+from flowzoo.baselines.settings.hooks import AdvantageFunction
+from flowzoo.baselines.training.filters import job_of
+from flowzoo.envs import Call
+from flowzoo.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class LengthShaping:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), added to a reply's reward.
+
+    With L tokens at most and a cache of C of them, a reply of n tokens gets 0 up to n = L - C,
+    from there (L - C - n) / C, which is -1 at the limit; all times `penalty`. The paper has one
+    reply an episode; here every call has its own, and is judged by its target plus that.
+
+    Raises:
+        UsageError: the cache is longer than a reply may be.
+    """
+
+    limits: Mapping[str, int]
+    """Role or agent -> most tokens of a reply; an agent's own goes before its role's."""
+    cache: int = 0
+    """C; 0: a fifth of the limit, as in the paper (4,096 of 20,480)."""
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the cache against every limit."""
+        for name, limit in self.limits.items():
+            if self.cache > limit:
+                raise UsageError(
+                    f"`length_cache` must be within the limit of a reply, {limit} tokens for "
+                    f"{name}: got {self.cache}"
+                )
+
+    def of(self, calls: Sequence[Call]) -> Floats:
+        """What is added to the reward of each call, (rows,)."""
+        found = np.zeros(len(calls))
+        for row, call in enumerate(calls):
+            limit = self.limits.get(call.agent, self.limits.get(call.role, 0))
+            cache = self.cache or max(1, limit // 5)
+            over = len(call.output_ids) - (limit - cache)
+            found[row] = -self.penalty * min(max(over / cache, 0.0), 1.0)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """How the rows of a run are judged."""
+
+    spec: AdvantageSpec
+    shaping: LengthShaping | None = None
+    function: AdvantageFunction | None = None
+    """Has the last word: see `flowzoo.baselines.settings.hooks`."""
+    origin: float | None = 0.0
+    """What rewards without a baseline count from; see `compute`."""
+
+    def __call__(self, sampled: RolloutBatch, state: RunningMean) -> Advantages:
+        """Advantages of the rows of `sampled`; a running mean in `state` moves.
+
+        Raises:
+            UsageError: rewards or settings that `compute` refuses, or a function that does not
+                return one number a row.
+        """
+        calls, returns = sampled.rows, episode_returns(sampled.records)
+        extra = None if self.shaping is None else self.shaping.of(calls)
+        found = compute(calls, self.spec, returns, state, extra, self.origin)
+        if self.function is None:
+            return found
+        return replace(found, values=self.function(calls, found.values.copy(), returns))
+
+
+def informative_jobs(
+    calls: Sequence[Call], advantages: Floats, learners: Mapping[str, LearnerConfig]
+) -> set[str]:
+    """Keys of the jobs with a row that its advantage makes its policy learn from.
+
+    That is a row of a policy that is trained, with tokens, a weight and an advantage other than 0
+    after the rule for truncated replies: what a KL term or an entropy bonus does with any row does
+    not count.
+    """
+    return {
+        job_of(call.episode)
+        for call, advantage in zip(calls, advantages.tolist(), strict=True)
+        if call.policy in learners and learns(call, advantage, learners[call.policy])
+    }

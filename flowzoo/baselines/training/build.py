@@ -1,0 +1,140 @@
+"""Opening a run: its parts, made from the settings, as its last intact checkpoint left them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+
+from flowzoo.agents.problems import ProblemStream, distinct_problems
+from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.choose import open_backend
+from flowzoo.baselines.engines.hf import Engines, load_policies
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.follower import RunFollower
+from flowzoo.baselines.run.history import earlier_run
+from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.run.random_state import random_state, seed_random, set_random_state
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.preflight import need_modules
+from flowzoo.baselines.training.async_rollouts import StepSampler
+from flowzoo.baselines.training.batch import StepDraws
+from flowzoo.baselines.training.evaluation import Evaluation
+from flowzoo.baselines.training.factories import make_learners, open_engines, trainable
+from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.baselines.training.train_state import RunState
+
+ROLLOUT_WORKER = "flowzoo.baselines.workers.rollout:RunPlayer"
+LEARNER_WORKER = "flowzoo.baselines.workers.learner:open_learners"
+GRADING_WORKER = "flowzoo.baselines.workers.grading:RunGrader"
+"""Entry points of worker processes, which import them by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """An open run."""
+
+    plan: RunPlan
+    backend: RunBackend
+    run: RunDirectory | RunFollower
+    """The run directory where this process writes it, else what stands in its place."""
+    board: MetricLogger | RunFollower
+    state: RunState
+    engines: Engines
+    draws: StepDraws
+    batches: StepSampler
+    evaluation: Evaluation
+    close: Callable[[], None]
+    """Ends the engines, closes the files, lets others have the directory; may be called again."""
+
+
+def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
+    """Load the models, open the run directory, go on from what is in it, start the engines.
+
+    With `restart` what is in the directory is moved aside, and a new run begins.
+
+    Raises:
+        UsageError: unknown names in the settings, settings that exclude one another, a role without
+            a policy, or a run directory that belongs to other settings.
+        MissingExtraError: a library that the settings need is not installed.
+        DataError: what the run directory holds is damaged, and no checkpoint can mend it.
+    """
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    earlier = None if restart else earlier_run(asked.directory)
+    before = earlier.settings if earlier else None
+    plan = resolve(asked.settled(before), before)
+    config, task = plan.config, plan.workflow.task
+    need_modules(config)
+    with ExitStack() as opened:  # closed again if a later part fails
+        backend = open_backend(
+            config, ROLLOUT_WORKER, LEARNER_WORKER, GRADING_WORKER, plan.learner_groups
+        )
+        opened.callback(backend.close)
+        held_out = distinct_problems(
+            task, config.eval_split, config.eval_problems, option="--eval-problems"
+        )
+        state = _new_state(plan, backend)
+        run = _open_directory(plan, backend, restart)
+        opened.callback(run.close)
+        seed_random(config.seed)
+        sampled = state.resume(run, backend)
+        drawn = random_state()
+        here = {name: one for name, one in state.learners.items() if isinstance(one, Learner)}
+        engines = open_engines(config, state.trained, here, held_out, plan.budgets.reply)
+        draws = StepDraws(plan, engines, state.stream, run.failures)
+        shard_jobs = config.shard_jobs or 0
+        batches = StepSampler(
+            draws.draw, engines, state.stream, state.means, lambda: state.versions, backend,
+            shard_jobs,
+        )  # fmt: skip
+        batches.ready.extend(sampled)
+        opened.callback(batches.close)
+        opened.callback(backend.stop)  # first, so that nothing is waited for
+        opened.callback(engines.close)
+        evaluation = Evaluation(
+            plan.workflow, held_out, engines, config.deterministic, run.failures,
+            config.eval_samples, backend, shard_jobs,
+        )  # fmt: skip
+        engines.sync()
+        backend.publish(state.learners)
+        board = (
+            run
+            if isinstance(run, RunFollower)
+            else MetricLogger(run.root, config, state.step, state.history)
+        )
+        opened.callback(board.close)
+        set_random_state(drawn)  # engines may have drawn while they started
+        return RunParts(
+            plan, backend, run, board, state, engines, draws, batches, evaluation,
+            close=opened.pop_all().close,
+        )  # fmt: skip
+
+
+def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
+    """That of the first step, with the models that the settings name."""
+    config, task = plan.config, plan.workflow.task
+    stream = ProblemStream(config.split, config.seed, trainable(config, task))
+    # Beside learner workers this process neither learns nor plays, and keeps shapes alone.
+    own = replace(config, device="meta") if config.learner_workers else config
+    trained = load_policies(own, plan.names, task.name, config.frozen)
+    learners = backend.join(lambda: make_learners(trained, plan.learners))
+    return RunState(config, trained, learners, stream)
+
+
+def _open_directory(
+    plan: RunPlan, backend: RunBackend, restart: bool
+) -> RunDirectory | RunFollower:
+    """The run directory, opened by the process that writes it."""
+    opened: list[RunDirectory] = []
+
+    def open_it() -> None:
+        graded_with = backend.grading(plan.workflow.grading)
+        functions = {**plan.hooks.record(), **plan.workflow.functions}
+        opened.append(RunDirectory(plan.config, graded_with, functions, anew=restart))
+
+    backend.once(open_it)
+    return opened[0] if opened else RunFollower(plan.config.directory)

@@ -1,0 +1,130 @@
+"""The machinery of a run from its plan: learners, engines, samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flowzoo.agents import PolicyMap, Sampling
+from flowzoo.agents.rollout.engine import Resolver, resolve_here
+from flowzoo.agents.rollout.episodes import Rollout, Sampler
+from flowzoo.agents.rollout.joint import JointRollout, JointSettings
+from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.baselines.backends.like import LearnerLike
+from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
+from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel, TransformersEngines
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.optimizers import UpdateTurn
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.algorithms import Algorithm
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import PLAIN
+from flowzoo.baselines.training.difficulty import training_indices
+from flowzoo.envs import Problem, Workflow
+from flowzoo.envs.tasks.task import Task
+
+CANDIDATES = 4
+"""Candidates per decision, where the settings leave it to the algorithm."""
+
+
+def make_learners(
+    trained: Mapping[str, LoadedPolicy], settings: Mapping[str, LearnerConfig]
+) -> dict[str, Learner]:
+    """A learner for every policy of `trained` that is not frozen, on the weights as they are.
+
+    `settings` are those of all policies that the run trains, in the order of their updates.
+    """
+    places = list(settings)
+    return {
+        name: Learner(one.weights, settings[name], turn=UpdateTurn(places.index(name), len(places)))
+        for name, one in trained.items()
+        if not one.frozen
+    }
+
+
+def trainable(config: TrainConfig, task: Task) -> list[int] | None:
+    """Indices of the problems whose pass rate is within the settings' bounds; None: all."""
+    if not config.difficulty:
+        return None
+    return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
+
+
+def learner_notes(learners: Mapping[str, LearnerLike]) -> list[str]:
+    """What is to be said about how the policies are trained, each once."""
+    found: dict[str, list[str]] = {}
+    for name, learner in learners.items():
+        for note in learner.notes:
+            found.setdefault(note, []).append(name)
+    return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+
+
+def open_engines(
+    config: TrainConfig,
+    trained: Mapping[str, LoadedPolicy],
+    learners: Mapping[str, Learner],
+    problems: Sequence[Problem],
+    reply: int,
+) -> Engines:
+    """The engine that the settings name, started; it never becomes another one by itself.
+
+    Those of `backend` ray are in its workers, which open them with `open_modules` or
+    `open_replica`.
+    """
+    if config.backend == "ray":
+        return EnginesElsewhere(config, trained, *_samplings(config, reply))
+    if config.engine == "transformers":
+        return open_modules(config, trained, reply)
+    from flowzoo.baselines.engines.vllm import VLLMEngines
+
+    return VLLMEngines(config, trained, learners, *_samplings(config, reply), problems)
+
+
+def open_modules(
+    config: TrainConfig, trained: Mapping[str, LoadedPolicy], reply: int
+) -> TransformersEngines:
+    """Engines that sample with the very modules of `trained`, in this process."""
+    return TransformersEngines(config, trained, *_samplings(config, reply))
+
+
+def open_replica(
+    config: TrainConfig, policies: Mapping[str, PolicyModel], problems: Sequence[Problem],
+    reply: int,
+) -> Any:  # fmt: skip
+    """The vLLM engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
+    from flowzoo.baselines.engines.replica import ReplicaEngines
+
+    return ReplicaEngines(config, policies, *_samplings(config, reply), problems)
+
+
+def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
+    """How training and evaluations sample, replies of at most `reply` tokens."""
+    plain = {name: getattr(config, name) for name in PLAIN}
+    return (
+        Sampling(**plain, max_tokens=reply),
+        Sampling(temperature=config.eval_temperature, max_tokens=reply),
+    )
+
+
+def make_sampler(
+    config: TrainConfig, algorithm: Algorithm, workflow: Workflow, policy_map: PolicyMap, *,
+    seed: int, failures: Path, resolver: Resolver = resolve_here,
+) -> Sampler:  # fmt: skip
+    """What plays the episodes that are trained on."""
+    shared: dict[str, Any] = {
+        "seed": seed, "deterministic": config.deterministic, "failures": failures,
+        "resolver": resolver,
+    }  # fmt: skip
+    candidates = config.candidates or CANDIDATES
+    if algorithm.sampling == "tree":
+        tree = TreeSettings(
+            candidates=candidates,
+            value=config.candidate_value,
+            value_rollouts=config.value_rollouts,
+            select=config.select,
+        )
+        return TreeRollout(workflow, policy_map, tree, **shared)
+    if algorithm.sampling == "joint":
+        joint = JointSettings(candidates=candidates, joint=config.joint, leaves=config.leaves)
+        return JointRollout(workflow, policy_map, joint, **shared)
+    return Rollout(workflow, policy_map, **shared)

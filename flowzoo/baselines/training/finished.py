@@ -1,0 +1,140 @@
+"""A finished training run, opened again: its last policies on its own held-out problems.
+
+Everything is put together as the trainer does it, engine included, so a transformers run opened on
+the machine that trained it plays its last evaluation again with the same scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flowzoo.agents import PolicyMap
+from flowzoo.agents.evaluation.summary import mean, problem_scores
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.baselines.diagnostics.swap import swap_probe
+from flowzoo.baselines.engines.hf import Engines, load_policies
+from flowzoo.baselines.run.directory import failures_path
+from flowzoo.baselines.run.export import find_checkpoint
+from flowzoo.baselines.run.reading import RunData, read_run
+from flowzoo.baselines.settings.config import BEFORE
+from flowzoo.baselines.settings.file import from_table
+from flowzoo.baselines.training.evaluation import Evaluation
+from flowzoo.baselines.training.factories import make_learners, open_engines
+from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.errors import UsageError
+from flowzoo.files import read_json, write_json
+
+
+def read_finished(folder: Path) -> RunData:
+    """What a finished run wrote.
+
+    Raises:
+        UsageError: there is no run, it is not finished, or it was never evaluated.
+        DataError: a file there is not what a run writes.
+    """
+    if not (folder / "run.json").is_file():
+        raise UsageError(f"{folder} is no run directory: it has no run.json")
+    data = read_run(folder, folder.name)
+    if data.summary is None or not data.evaluations:
+        raise UsageError(
+            f"the run in {folder} is not finished (no summary.json): repeat the command that "
+            "trains it, which goes on where it stopped"
+        )
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """The last policies of a run, ready to play."""
+
+    data: RunData
+    plan: RunPlan
+    evaluation: Evaluation
+    engines: Engines
+    step: int
+    """After which the policies were saved: that of the last evaluation."""
+
+    @property
+    def policy_map(self) -> PolicyMap:
+        """Who answers for which role, at the temperature of evaluations."""
+        return self.plan.make_policy_map(self.engines.judges)
+
+
+@contextmanager
+def open_finished(folder: Path) -> Iterator[FinishedRun]:
+    """Load the last checkpoint of a finished run; its engines end with the block.
+
+    Raises:
+        UsageError: see `read_finished`; settings that this version does not know; or the last
+            checkpoint is not that of the last evaluation.
+    """
+    data = read_finished(folder)
+    config = from_table({**BEFORE, **data.settings}, str(folder / "run.json"))
+    info = find_checkpoint(folder, "last")
+    if info.step != data.steps[-1]:
+        raise UsageError(
+            f"the last checkpoint of {folder} is of step {info.step} and its last evaluation of "
+            f"step {data.steps[-1]}: they are not of the same policies; repeat the command that "
+            "trains it, which does again what is missing"
+        )
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    plan = resolve(config)
+    config = plan.config
+    workflow = plan.workflow
+    held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
+    trained = load_policies(config, plan.names, workflow.task.name, config.frozen)
+    for name, one in trained.items():
+        if not one.frozen:  # before its learner, so that nobody holds on to the starting weights
+            one.weights.load(info.policy_path(name))
+    learners = make_learners(trained, plan.learners)
+    here = replace(config, backend="local")  # wherever the run was played
+    engines = open_engines(here, trained, learners, held_out, plan.budgets.reply)
+    try:
+        engines.sync()
+        evaluation = Evaluation(
+            workflow, held_out, engines, config.deterministic, failures_path(folder),
+            config.eval_samples, shard_jobs=config.shard_jobs or 0,
+        )  # fmt: skip
+        yield FinishedRun(data, plan, evaluation, engines, info.step)
+    finally:
+        engines.close()
+
+
+def run_swaps(folder: Path) -> dict[str, Any]:
+    """The policy-swap probe of a finished run, written to its `swaps.json`.
+
+    What is there is not measured again unless the run has gone on since. The unexchanged accuracy
+    is played anew, so that both sides of a difference come from the same machine.
+
+    Returns:
+        `step`, `accuracy` and `scores` (unexchanged), and `swaps`: see `swap.swap_probe`.
+
+    Raises:
+        UsageError: see `open_finished`.
+    """
+    path = folder / "swaps.json"
+    last = read_finished(folder).steps[-1]
+    if path.is_file():
+        found = read_json(path)
+        if found["step"] == last:
+            return found
+    with open_finished(folder) as run:
+        before = problem_scores(run.evaluation.play(run.policy_map))
+        swapped = swap_probe(
+            run.evaluation.play,
+            run.evaluation.workflow.role_counts(),
+            run.plan.policies,
+            run.engines.judges,
+            run.plan.budgets.roles,
+            before,
+        )
+    record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
+    write_json(path, record)
+    return record

@@ -1,0 +1,308 @@
+"""The trainer: multi-agent RL over any workflow, with any map from roles to policies.
+
+`Trainer.iterate` is one iteration: take the batch of the step (`training.batch`: problems, with
+`samples` episodes or a tree of candidates each), give every reply an advantage within its group,
+take the optimizer steps of every policy, give the engines the new weights. `algorithm` names the
+groups, the sampling and the loss; `flowzoo algorithms` prints the choices of each, and
+`flowzoo.baselines.settings.algorithms` the differences to its paper and to that paper's code.
+
+For all of them, unlike in most trainers: masks and old log-probs come from the sampler, groups are
+full key tuples, replies cut off by the length limit are masked and counted, and a non-finite loss
+stops the run with its rows saved. A killed run continues from its last checkpoint with the same
+numbers: `training.build` opens a run, `training.train_state` is what a checkpoint holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from flowzoo.agents.evaluation.alarms import Alarm, replies_of
+from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
+from flowzoo.baselines.backends.sync_proof import row_gaps
+from flowzoo.baselines.diagnostics.forms import form_metrics
+from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
+from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
+from flowzoo.baselines.diagnostics.swap import swap_probe
+from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.hooks import StepControl
+from flowzoo.baselines.training.build import RunParts, open_run
+from flowzoo.baselines.training.factories import learner_notes
+from flowzoo.baselines.training.metrics import (
+    MetricRow,
+    advantage_metrics,
+    evaluation_metrics,
+    role_metrics,
+    spike,
+)
+from flowzoo.envs import Call
+from flowzoo.errors import FlowzooError
+
+logger = logging.getLogger("flowzoo")
+
+MOST_LOSSES = 3
+"""How often in a row learners may be lost without a checkpoint in between."""
+AGAIN_S = 20.0
+"""Wait before learners that were lost while they started are started again: a node that was taken
+away is gone for longer than one start."""
+
+
+class Trainer:
+    """One run. `train(config)` is the usual way in.
+
+    Raises:
+        UsageError: see `flowzoo.baselines.training.build.open_run`.
+        DataError: likewise.
+    """
+
+    def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
+        """Load the models and open the run directory; resumes from its last intact checkpoint.
+
+        With `restart` what is there is moved aside, and a new run begins.
+        """
+        self._asked = config
+        self._told: set[str] = set()
+        self._losses = 0
+        self._take(open_run(config, restart=restart))
+
+    def _take(self, parts: RunParts) -> None:
+        """Have `parts` for the run's."""
+        self._parts, self.backend, self.state = parts, parts.backend, parts.state
+        self.plan, self.config, self.workflow = parts.plan, parts.plan.config, parts.plan.workflow
+        self.run, self.board, self.learners = parts.run, parts.board, parts.state.learners
+        self.engines, self.draws, self.batches = parts.engines, parts.draws, parts.batches
+        self.evaluation = parts.evaluation
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
+        """Run to the last step and return the summary; `on_step` sees every row of metrics.
+
+        Learners of other processes that are lost cost the steps since the last checkpoint, which
+        are done again. Whatever happens, engines and files are closed at the end.
+        """
+        started = time.perf_counter() - self.state.seconds
+        try:
+            while not self.state.finished:
+                try:
+                    row = self._advance(self.state.step + 1, started)
+                except LearnersLostError as lost:
+                    self._open_again(lost)
+                    started = time.perf_counter() - self.state.seconds
+                else:
+                    on_step(row)
+            summary = self.summary()
+            if self.config.swap_probe:
+                summary["swaps"] = self.swaps()
+        finally:
+            self.close()
+        self.run.save_summary(summary)
+        return summary
+
+    def _advance(self, step: int, started: float) -> MetricRow:
+        """Do `step`, and log and save what is due."""
+        config = self.config
+        row: MetricRow = {"step": step}
+        if step > 0:
+            row |= self.iterate(step)
+        self.state.step = step
+        if step == 0 or self.state.finished or config.evaluates(step):
+            row |= self.evaluate(step)
+        row |= self.call_back(row)
+        if self.state.finished and "eval/scores" not in row:  # a callback has ended the run
+            row |= self.evaluate(step)
+        row["tokens/total"] = self.state.tokens
+        self.state.seconds = time.perf_counter() - started
+        row["time/total"] = self.state.seconds
+        self.run.log(row)
+        self.board.add(row)
+        self.state.history.append(row)
+        self._tell(silences(self.state.history, vars(config)))
+        listed = step in config.eval_at
+        if step == 0 or self.state.finished or listed or step % config.checkpoint_every == 0:
+            self.save(step, row.get("eval/reward/mean"))
+        return row
+
+    def iterate(self, step: int) -> MetricRow:
+        """One iteration: rollouts, advantages, the optimiser steps of every policy."""
+        config, plan = self.config, self.plan
+        began = time.perf_counter()
+        batch = self.batches.take(step)
+        self.engines.before_learning()
+        sampled_at = time.perf_counter()
+        gathered, sampled = batch.gathered, batch.gathered.sampled
+        row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
+        if config.max_staleness:
+            now = self.state.versions
+            row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
+        advantages = plan.judge(sampled, self.state.means)
+        # Not before: what is drawn may depend on the running means.
+        self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
+        played = [call for record in sampled.records for call in record.calls]
+        scores = role_metrics(sampled.records)
+        if plan.hooks.reward:  # of such scores 1 does not mean right
+            scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
+        row |= scores | form_metrics(played)
+        row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
+        if step == 1:
+            taught = float((advantages.values != 0).mean())
+            self._tell(start_alarms(row, vars(config), replies_of(played), taught))
+        if config.refill:
+            row |= gathered.counts
+        works: dict[str, Callable[[], MetricRow]] = {}
+        for name in self.learners:
+            mine = [
+                place
+                for place, call in enumerate(sampled.rows)
+                if call.policy == name and gathered.trains(call)
+            ]
+            calls = [sampled.rows[place] for place in mine]
+            values = advantages.values[mine].tolist()
+            works[name] = partial(self.update, step, name, calls, values)
+        for name, learned in self.backend.together(works).items():
+            row |= {f"{key}/{name}": value for key, value in learned.items()}
+            if "learn/grad_norm" in learned:
+                norm = f"learn/grad_norm/{name}"
+                earlier = [past[norm] for past in self.state.history if norm in past]
+                row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
+        self.engines.compare(row_gaps(row, self.learners))
+        learned_at = time.perf_counter()
+        self.batches.wait()
+        idle_at = time.perf_counter()
+        row |= self.engines.sync(step % config.probe_distance == 0)
+        row |= self.backend.publish(self.learners)
+        tokens = sum(len(call.output_ids) for call in sampled.rows) + sampled.value_tokens
+        self.state.tokens += tokens
+        if plan.algorithm.sampling == "tree":
+            row["tree/value_calls"] = sampled.value_calls
+            row["tree/value_tokens"] = sampled.value_tokens
+        row["time/rollout"], row["time/learn"] = batch.seconds, learned_at - sampled_at
+        if config.max_staleness:
+            row["time/wait"] = idle_at - learned_at
+        row["perf/tok_s"] = tokens / (time.perf_counter() - began)
+        if step % config.transcripts_every == 0:
+            self.run.save_transcripts("train", step, sampled.records)
+        return row
+
+    def update(
+        self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
+    ) -> MetricRow:
+        """One learner's iteration; the rows of a non-finite loss are saved before it stops.
+
+        Several policies may be at it in threads; see `RunBackend.together`.
+        """
+        every, learner = self.config.probe_every, self.learners[policy]
+        began = time.perf_counter()
+        try:
+            row: MetricRow = {}
+            if every and (step - 1) % every == 0:
+                row |= probe_metrics(learner.apply(slot_grams, calls, advantages))
+            row |= learner.update(calls, advantages)
+            return row | {"time/learn": time.perf_counter() - began}
+        except NonFiniteError as error:
+            path = self.run.save_rows(step, error.calls)
+            error.add_note(f"step {step}, policy {policy}: the rows are saved in {path}")
+            raise
+
+    def call_back(self, row: MetricRow) -> MetricRow:
+        """Show the step to the callbacks, and do what they say; returns what they log."""
+        scales = {name: learner.lr_scale for name, learner in self.learners.items()}
+
+        def call() -> tuple[MetricRow, str, dict[str, float]]:
+            logged, halted, now = MetricRow(), self.state.halted, scales
+            for callback in self.plan.hooks.callbacks:
+                control = StepControl(
+                    self.state.step, row | logged, self.state.history, self.config, now
+                )
+                callback(control)
+                logged |= control.logged
+                halted, now = halted or control.stopped, control.scales
+            return logged, halted, now
+
+        logged, self.state.halted, scales = self.backend.once(call)
+        for name, factor in scales.items():
+            self.learners[name].lr_scale = factor
+        return logged
+
+    def evaluate(self, step: int) -> MetricRow:
+        """Accuracy on the held-out problems; the noise is the same at every evaluation."""
+        self.batches.settle()
+        proof = self.engines.prove()
+        records = self.evaluation.play(self.plan.make_policy_map(self.engines.judges))
+        self.run.save_transcripts("eval", step, records)
+        row = evaluation_metrics(records)
+        if step == 0:
+            replies = replies_of(call for record in records for call in record.calls)
+            self._tell(start_alarms(row, vars(self.config), replies, 1.0))
+        return proof | row
+
+    def swaps(self) -> list[MetricRow]:
+        """What the last evaluation comes to with the policies of two roles exchanged."""
+        return swap_probe(
+            self.evaluation.play,
+            self.workflow.role_counts(),
+            self.plan.policies,
+            self.engines.judges,
+            self.plan.budgets.roles,
+            before=self.state.evaluations[-1]["eval/scores"],
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about how the policies are trained, each once."""
+        return [*self.plan.notes, *learner_notes(self.learners)]
+
+    # -- records -------------------------------------------------------------------------------
+
+    def save(self, step: int, score: float | None) -> None:
+        """Write a checkpoint."""
+        self.batches.settle()
+        self.state.save(self.run, self.backend, step, score, self.batches.ready)
+        self._losses = 0
+
+    def summary(self) -> MetricRow:
+        """First, best and last evaluation, and the paired gain of the last over step 0."""
+        protocol = self.evaluation.protocol(self.plan.make_policy_map(self.engines.judges))
+        return self.state.summary(self.plan, protocol)
+
+    def close(self) -> None:
+        """End the engines, close the files, let others have the directory; `train` does it."""
+        self._parts.close()
+
+    def _tell(self, causes: Iterable[Silence | Alarm]) -> None:
+        """Say why nothing is learnt; every cause once in a process."""
+        for one in causes if self.backend.writes else ():
+            if one.cause not in self._told:
+                self._told.add(one.cause)
+                logger.warning(one.text)
+
+    def _open_again(self, lost: FlowzooError) -> None:
+        """Go on from the last checkpoint, as the same command would in another process.
+
+        Learners that are lost on the way there count as any others do.
+
+        Raises:
+            LearnersLostError: this has happened too often.
+            NoRoomError: likewise, and the cluster has no room for them any more.
+        """
+        self.close()
+        while True:
+            self._losses += 1
+            if self._losses > MOST_LOSSES:
+                raise lost
+            logger.warning("%s; this run goes on by itself (loss %d)", lost, self._losses)
+            try:
+                return self._take(open_run(self._asked, restart=False))
+            except (LearnersLostError, NoRoomError) as again:
+                lost = again
+            time.sleep(AGAIN_S)
+
+
+def train(
+    config: TrainConfig, on_step: Callable[[MetricRow], None] = lambda row: None
+) -> MetricRow:
+    """Train as `config` says, resuming what an earlier process began; returns the summary."""
+    return Trainer(config).train(on_step)

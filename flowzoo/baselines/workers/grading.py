@@ -1,0 +1,32 @@
+"""What grades in another process of a run: its task, made anew from settings, without models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.preflight import make_training_workflow
+from flowzoo.baselines.training.curriculum import Curriculum, read_stages
+from flowzoo.envs.episode.effects import PendingEffect, resolve
+from flowzoo.envs.script import EffectResult
+
+
+class RunGrader:
+    """Carries out what the scripts of a `PlayPlan` want done; see `Grader`."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Make the task of every stage of the curriculum."""
+        self._workflow = make_training_workflow(config)
+        self._curriculum = Curriculum(self._workflow, read_stages(config.curriculum))
+
+    def grading(self) -> Mapping[str, Any]:
+        """What answers are graded with here."""
+        return self._workflow.grading()
+
+    def resolve(self, plan: PlayPlan, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+        """Results of `effects`, in their order."""
+        train = plan.mode == "train"
+        played = self._curriculum.at(plan.step) if train else self._workflow
+        return resolve(played.task, effects)

@@ -1,0 +1,30 @@
+"""What learns in another process of a run: its learners, made anew.
+
+Settings are all it is given, and they are plain values: so every rank of a learner group makes the
+same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.factories import make_learners
+from flowzoo.baselines.training.plan import resolve
+
+
+def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Learner]:
+    """Learners of a group's `policies` at the start of a run with these settings, by policy."""
+    # The driver has no part in learning, and its device none.
+    config = replace(config, device="cuda" if config.learner_gpus else "cpu")
+    torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+    plan = resolve(config)
+    task = plan.workflow.task.name
+    loaded = load_policies(config, plan.names, task, config.frozen, policies)
+    return make_learners(loaded, plan.learners)

@@ -1,0 +1,82 @@
+"""What plays in another process of a run: its sampler, task, grader and engine, made anew.
+
+Settings and a `PlayPlan` are all it is given, and both are plain values: so a process that was
+started again somewhere else plays the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from flowzoo.agents import Policy, PolicyMap
+from flowzoo.agents.rollout.engine import Resolver, resolve_here
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.run.directory import failures_path
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.evaluation import evaluation_sampler
+from flowzoo.baselines.training.factories import make_sampler
+from flowzoo.baselines.training.plan import resolve
+from flowzoo.seeding import key_int
+
+
+class RunPlayer:
+    """Plays what a `PlayPlan` says with weights of its own; see `ShardPlayer`."""
+
+    def __init__(
+        self, config: TrainConfig, graders: Callable[[PlayPlan], Resolver] | None = None
+    ) -> None:
+        """Load the models, or start the engines.
+
+        `graders` say what carries out the effects of a plan; None: this process does.
+        """
+        # The driver's are the learner's, and may be on another device.
+        config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
+        torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+        self._config, self._plan, self._graders = config, resolve(config), graders
+        from flowzoo.baselines.workers.models import open_models  # late: other runs need none of it
+
+        self._models = open_models(config, self._plan)
+        self.load, self.lost, self.probes = (
+            self._models.load, self._models.lost, self._models.probes
+        )  # fmt: skip
+
+    def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        """What jobs come to as one batch."""
+        return self._models.play(self._sampler(plan), jobs)
+
+    def grading(self) -> Mapping[str, Any]:
+        """What answers are graded with here; nothing where graders do."""
+        return {} if self._graders else self._plan.workflow.grading()
+
+    def _sampler(self, plan: PlayPlan) -> Sampler:
+        config, run = self._config, self._plan
+        failures = failures_path(config.directory)
+        train = plan.mode == "train"
+        engines = self._models.engines
+        policy_map = self._policy_map(plan, engines.players if train else engines.judges)
+        resolver = self._graders(plan) if self._graders else resolve_here
+        if not train:
+            return evaluation_sampler(
+                run.workflow, policy_map, config.deterministic, failures, resolver
+            )
+        return make_sampler(
+            config, run.algorithm, run.curriculum.at(plan.step), policy_map,
+            seed=key_int("train", config.seed, plan.step), failures=failures, resolver=resolver,
+        )  # fmt: skip
+
+    def _policy_map(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> PolicyMap:
+        """Who plays; a policy in the place of another has that one's switch for thoughts."""
+        switched: dict[tuple[str, bool | None], Policy] = {}
+        for name, thinking in plan.players.values():
+            policy: Any = policies[name]
+            if (name, thinking) not in switched:
+                same = policy.thinking == thinking
+                switched[name, thinking] = policy if same else policy.thinking_as(thinking)
+        entries = {place: switched[player] for place, player in plan.players.items()}
+        return PolicyMap(entries, self._plan.budgets.roles)

@@ -1,0 +1,196 @@
+"""Every algorithm in the trainer: which rows it learns from, and runs that go on after a crash."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.settings.algorithms import ALGORITHMS
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.metrics import MetricRow
+from flowzoo.baselines.training.trainer import Trainer, train
+from flowzoo.envs import Call
+
+SMALL: dict[str, Any] = {
+    "steps": 2, "problems": 2, "eval_problems": 2, "eval_every": 2, "checkpoint_every": 1,
+    "transcripts_every": 1, "threads": 1, "warmup": 0, "lr": 5e-3, "max_tokens": 24,
+    "model": "pocket:xs",
+}  # fmt: skip
+Learnt = list[tuple[int, str, Call, float]]
+
+
+class Recorder(Trainer):
+    """A trainer that notes what its learners are given."""
+
+    def update(
+        self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
+    ) -> MetricRow:
+        """As the trainer's, with a note of it."""
+        noted: Learnt = self.__dict__.setdefault("learnt", [])
+        noted += [
+            (step, policy, call, advantage)
+            for call, advantage in zip(calls, advantages, strict=True)
+        ]
+        return super().update(step, policy, calls, advantages)
+
+
+def config(root: Path, **changes: Any) -> TrainConfig:
+    """Small settings of a run in `root`."""
+    return TrainConfig(**{**SMALL, **changes, "out": str(root)})
+
+
+def learnt_by(root: Path, **changes: Any) -> tuple[Learnt, Trainer]:
+    """What the learners of a run were given, and its trainer."""
+    trainer = Recorder(config(root, **changes))
+    trainer.train()
+    return trainer.__dict__["learnt"], trainer
+
+
+def calls_of(root: Path, name: str) -> list[list[dict[str, Any]]]:
+    """The calls of every episode in a transcript."""
+    lines = (root / "transcripts" / f"{name}.jsonl").read_text().splitlines()
+    return [json.loads(line)["calls"] for line in lines]
+
+
+def grouped(learnt: Learnt, key: Callable[[Call], Hashable]) -> list[list[tuple[Call, float]]]:
+    """Rows with their advantages, by step and `key`."""
+    found: dict[Hashable, list[tuple[Call, float]]] = defaultdict(list)
+    for step, _, call, advantage in learnt:
+        found[step, key(call)].append((call, advantage))
+    return list(found.values())
+
+
+SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
+"""Every kind of sampling, groups within and across roles, and a running mean."""
+
+
+@pytest.mark.usual(2)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
+)
+def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
+    name: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    sampling = ALGORITHMS[name].sampling
+    changes = {"samples": 6} if sampling == "episodes" else {"candidates": 3, "leaves": 6}
+    if sampling == "tree":
+        del changes["leaves"]
+    steps = 2 if name in SOME else 1  # the loop asks for no algorithm's name
+    changes |= {"steps": steps, "checkpoint_every": 2, "eval_problems": 1}
+    learnt, trainer = learnt_by(tmp_path, algorithm=name, workflow="eval_opt", **changes)
+    assert {step for step, *_ in learnt} == set(range(1, steps + 1))
+    assert all(call.policy == policy for _, policy, call, _ in learnt)
+    assert any(advantage != 0 for *_, advantage in learnt)
+    isolated = ALGORITHMS[name].sharing == "isolated"
+    policies = {"generator", "evaluator"} if isolated else {"shared"}
+    assert set(trainer.learners) == {policy for _, policy, _, _ in learnt} == policies
+    branched = {call.node != "" for _, _, call, _ in learnt}
+    assert branched == {sampling != "episodes"}
+    for calls in calls_of(tmp_path, f"eval-{steps:06}"):
+        assert all(call["node"] == "" and call["candidate"] == 0 for call in calls)
+    last = repeated_rows(tmp_path)[-1]
+    for policy in policies:
+        assert last[f"learn/rows/{policy}"] == sum(
+            step == steps and named == policy for step, named, *_ in learnt
+        )
+        # Weights at the time of sampling: after the optimiser steps of the step before.
+        before = repeated_rows(tmp_path)[steps - 1].get(f"learn/steps/{policy}", 0)
+        assert last[f"version/{policy}"] == before
+        assert steps == 1 or before > 0
+
+
+@pytest.mark.usual(1)
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("dr_mas", lambda call: (call.problem, call.role)),
+        ("magrpo", lambda call: (call.problem, call.role, call.turn)),
+        ("at_grpo", lambda call: call.node),
+        ("magrpo_tree", lambda call: (call.node, call.agent)),
+    ],
+)
+def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
+    name: str, key: Callable[[Call], Hashable], tmp_path: Path
+) -> None:
+    branching = ALGORITHMS[name].sampling != "episodes"
+    changes = {"candidates": 3} if branching else {"samples": 4}
+    learnt, _ = learnt_by(tmp_path, algorithm=name, options=("level=1",), **changes)
+    groups = grouped(learnt, key)
+    assert len(groups) >= 2 * 2 * 2, "two steps of two problems, two roles"
+    for group in groups:
+        assert sum(advantage for _, advantage in group) == pytest.approx(0, abs=1e-5)
+    assert any(advantage for group in groups for _, advantage in group)
+
+
+def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(
+    tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    learnt, _ = learnt_by(tmp_path, algorithm="at_grpo", candidates=3, sharing=("isolated",))
+    for group in grouped(learnt, lambda call: call.node):
+        calls = [call for call, _ in group]
+        assert [call.candidate for call in calls] == [0, 1, 2]
+        assert len({(tuple(call.prompt_ids), call.state_hash, call.agent) for call in calls}) == 1
+        taken = [call for call in calls if call.executed]
+        assert len(taken) == 1
+        assert taken[0].value == max(call.value or 0.0 for call in calls)
+    # Three generators, then one aggregator: four decisions an episode, of the executed calls.
+    assert [len(calls) for calls in calls_of(tmp_path, "train-000001")] == [4, 4]
+    assert repeated_rows(tmp_path)[-1]["tree/value_tokens"] == 0
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "refill": {"refill": 2, "samples": 3},
+    "curriculum": {"curriculum": ("2:level=2",), "samples": 2},
+    "running mean": {"algorithm": "reinforce_role", "samples": 2},
+    "coherence": {"coherence": 0.5, "updates": 2, "samples": 2},
+    "tree": {"algorithm": "at_grpo", "candidates": 2, "select": "sample"},
+    "joint": {"algorithm": "magrpo_tree", "candidates": 2, "leaves": 4},
+    "schedule": {
+        "schedule": "cosine", "schedule_clock": "update", "sharing": ("isolated",), "warmup": 1,
+        "updates": 0, "rows_per_update": 4, "samples": 2, "old_logp": "recomputed",
+        "workflow": "eval_opt",
+    },
+    "adapters": {"lora_rank": 4, "kl": 0.1, "sharing": ("isolated",), "samples": 2,
+                 "workflow": "eval_opt"},
+    "cut off": {"top_p": 0.9, "correction": "renormalise", "samples": 2},
+}  # fmt: skip
+
+
+FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
+
+
+@pytest.mark.usual(1)
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
+)
+def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
+    case: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
+) -> None:
+    steps = 3 if case == "curriculum" else 2  # its second level begins at step 2
+    settings = {"workflow": "single", **CASES[case], "steps": steps, "problems": 1, "eval_every": 3}
+
+    def crash(row: MetricRow) -> None:
+        """What would be on the disk if this process were killed now."""
+        if row["step"] == steps - 1:
+            shutil.copytree(tmp_path / "whole", tmp_path / "late")
+
+    train(config(tmp_path / "whole", **settings), crash)
+    resumed: list[int] = []
+    train(config(tmp_path / "late", **settings), lambda row: resumed.append(row["step"]))
+    assert resumed == [steps]
+    assert repeated_rows(tmp_path / "late") == repeated_rows(tmp_path / "whole")
+    final = f"checkpoints/step-{steps:08}/policies"
+    weights = sorted((tmp_path / "whole" / final).glob("*/*.safetensors"))
+    assert weights
+    for path in weights:
+        other = tmp_path / "late" / path.relative_to(tmp_path / "whole")
+        assert other.read_bytes() == path.read_bytes()

@@ -1,0 +1,278 @@
+"""Batches sampled ahead: the same ones, kept in checkpoints, dropped with their engine, paced."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.agents.problems import ProblemStream
+from flowzoo.agents.rollout.episodes import RolloutBatch, concat_batches
+from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.baselines.advantages.running import RunningMean
+from flowzoo.baselines.backends.local import LocalRunBackend
+from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.ray.weight_versions import (
+    PublishedWeights,
+    VersionError,
+    WeightVersions,
+)
+from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training import async_rollouts
+from flowzoo.baselines.training.filters import FilteredBatch
+from flowzoo.baselines.training.plan import resolve
+from flowzoo.baselines.training.trainer import Trainer
+from flowzoo.envs import Call
+from flowzoo.errors import UsageError
+
+SMALL: dict[str, Any] = {
+    "steps": 3, "problems": 2, "samples": 3, "eval_problems": 1, "threads": 1, "max_tokens": 12,
+    "workflow": "single",
+}  # fmt: skip
+TREE: dict[str, Any] = {"algorithm": "at_grpo", "workflow": "eval_opt", "candidates": 2,
+                        "samples": 1}  # fmt: skip
+
+
+def trainer(root: Path, **changes: Any) -> Trainer:
+    return Trainer(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
+
+
+def plain(sampled: async_rollouts.SampledStep) -> dict[str, Any]:
+    """A batch as values, without the time that it took."""
+    (found,) = json.loads(async_rollouts.to_text([sampled]))
+    del found["seconds"]
+    return found
+
+
+def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(
+    tmp_path: Path,
+) -> None:
+    early, late = trainer(tmp_path / "a"), trainer(tmp_path / "b")
+    early.batches.start(1)
+    early.batches.wait()
+    assert len(early.batches.ready) == 1
+    assert early.state.stream.cursor == 2
+    batch = early.batches.take(1)
+    assert not early.batches.ready
+    assert plain(batch) == plain(late.batches.take(1))
+    assert batch.versions == {"shared": 0}
+    early.close()
+    late.close()
+
+
+@pytest.mark.parametrize("changes", [{}, TREE])
+def test_a_batch_comes_back_from_a_checkpoint_as_it_was(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    run = trainer(tmp_path, **changes)
+    sampled = run.batches.take(1)
+    run.close()
+    (tmp_path / async_rollouts.FILE).write_text(
+        async_rollouts.to_text([sampled] * 2), encoding="utf-8"
+    )
+    found, same = async_rollouts.read(tmp_path)
+    assert plain(found) == plain(same)
+    assert found.gathered.sampled.rows == sampled.gathered.sampled.rows
+    assert found.gathered.kept == sampled.gathered.kept
+    assert found[2:] == sampled[2:]
+    assert plain(found) == plain(sampled)
+    records = found.gathered.sampled.records
+    assert [record.score for record in records] == [
+        record.score for record in sampled.gathered.sampled.records
+    ]
+    own = {id(call) for record in records for call in record.calls}
+    shared = sum(id(row) in own for row in found.gathered.sampled.rows)
+    assert 0 < shared <= len(found.gathered.sampled.rows)
+    assert (shared == len(found.gathered.sampled.rows)) == (not changes)
+    assert async_rollouts.read(tmp_path / "checkpoints") == []
+
+
+def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(tmp_path / "a")
+    told: list[BaseException] = []
+    with monkeypatch.context() as patch:
+
+        def die() -> None:
+            raise EngineDeadError("it died")
+
+        patch.setattr(run.engines, "before_rollout", die)
+        patch.setattr(run.engines, "recover", told.append)
+        run.batches.start(1)
+        run.batches.wait()
+    assert [str(error) for error in told] == ["it died"]
+    assert not run.batches.ready
+    assert run.state.stream.cursor == 0
+    calm = trainer(tmp_path / "b")
+    assert plain(run.batches.take(1)) == plain(calm.batches.take(1))
+    run.close()
+    calm.close()
+
+
+def test_what_sampling_raises_is_raised_where_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(tmp_path)
+
+    def fail() -> None:
+        raise UsageError("a grader is missing")
+
+    monkeypatch.setattr(run.engines, "before_rollout", fail)
+    run.batches.start(1)
+    with pytest.raises(UsageError, match="a grader is missing"):
+        run.batches.wait()
+    run.close()
+
+
+SPLIT: dict[str, Any] = {"max_staleness": 1, "engine": "vllm", "placement": "split"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"max_staleness": 1}, r"set engine=vllm and placement=split \(got transformers\)"),
+        ({"max_staleness": 1, "engine": "vllm"}, r"\(got vllm, colocated\)"),
+        ({**SPLIT, "engine_sleep": True}, "leave out `engine_sleep`"),
+        ({**SPLIT, "algorithm": "rloo"}, "rloo has no ratio to the policy that sampled"),
+        (
+            {**SPLIT, "max_staleness": 2},
+            "=2 needs rollout workers.*=1, or backend=ray",
+        ),
+        ({"max_staleness": -1}, "`max_staleness` must be at least 0, got -1"),
+    ],
+)
+def test_settings_that_cannot_be_meant(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        resolve(TrainConfig(**changes))
+
+
+def test_what_corrects_for_older_weights_is_taken() -> None:
+    resolve(TrainConfig(**SPLIT))
+    resolve(TrainConfig(**SPLIT, algorithm="rloo", old_logp="recomputed"))
+
+
+class Versions(LocalRunBackend):
+    """Plays rows that say what weights they were played with, and takes its time."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self.rng, self.published = random.Random(seed), WeightVersions(most)
+
+    def play(self, plan: PlayPlan, shards: Sequence[Shard], play: Any) -> list[RolloutBatch]:
+        wanted = self.published.newest() if plan.versions is None else plan.versions
+        self.published.choose(wanted)
+        time.sleep(self.rng.choice([0, 0, 0.001, 0.01]))
+        version = self.published["p"].version
+        assert self.published["p"].file == version, "the weights under this name are others"
+        row = Call(
+            f"{plan.step}", "e", "a_0", "a", 0, 0, 0, (), "", True, True, None, {}, 0.0, "", "",
+            version=version,
+        )  # fmt: skip
+        return [RolloutBatch([], [row])]
+
+
+class Paced:
+    """A trainer's loop without models, as often stopped and continued as `seed` says."""
+
+    def __init__(self, most: int, steps: int, seed: int, root: Path) -> None:
+        self.most, self.steps, self.rng = most, steps, random.Random(seed)
+        self.root, self.learned, self.seen = root, 0, list[tuple[Any, ...]]()
+        self.stream, self.means = ProblemStream("train", 0), RunningMean()
+        self.open()
+
+    def open(self) -> None:
+        """As a process with nothing but a checkpoint; only the newest weights are in that."""
+        engines: Any = None  # rows come from the backend
+        self.backend = Versions(self.most, self.rng.randrange(99))
+        self.batches = async_rollouts.StepSampler(
+            self.draw, engines, self.stream, self.means, lambda: {"p": self.learned},
+            self.backend, 0,
+        )  # fmt: skip
+        self.batches.ready.extend(async_rollouts.read(self.root))
+        self.publish()
+
+    def publish(self) -> None:
+        self.backend.published.add("p", PublishedWeights(self.learned, self.learned, ""))
+
+    def draw(self, step: int, play: async_rollouts.PlayStep, means: RunningMean) -> FilteredBatch:
+        """Twice, as with `refill`, more from the stream at every other step."""
+        sampler: Any = None
+        parts, known = [], means.means.get(("judged",), 0.0)
+        for _ in range(2):
+            self.stream.cursor += 1 + step % 2
+            parts.append(play(PlayPlan("train", {}, step), sampler, []))
+        counts = {"cursor": float(self.stream.cursor), "known": known}
+        return FilteredBatch(concat_batches(parts), frozenset(), counts)
+
+    def run(self) -> list[tuple[Any, ...]]:
+        """Step, version, cursor and the last judged step that is known, of every row."""
+        for step in range(1, self.steps + 1):
+            taken = self.batches.take(step)
+            assert taken.step == step
+            counts, rows = taken.gathered.counts, taken.gathered.sampled.rows
+            assert len(rows) == 2
+            for row in rows:
+                assert row.problem == str(step)
+                assert row.version == taken.versions["p"]
+                self.seen.append((step, row.version, counts["cursor"], counts["known"]))
+            self.means.means["judged",] = float(step)
+            self.batches.run_ahead(step, min(step + self.most, self.steps))
+            time.sleep(self.rng.choice([0, 0, 0.002, 0.02]))
+            self.learned += 1
+            self.batches.wait()
+            self.publish()
+            assert len(self.backend.published) <= self.most + 1, "what nobody asks for is kept"
+            if self.rng.random() < 0.2:
+                self.batches.settle()
+                (found,) = self.backend.play(PlayPlan("eval", {}), [], None)
+                assert found.rows[0].version == self.learned, "evaluations have the newest weights"
+            if self.rng.random() < 0.3:
+                self.batches.settle()
+                text = async_rollouts.to_text(self.batches.ready)
+                (self.root / async_rollouts.FILE).write_text(text, encoding="utf-8")
+                self.batches.close()
+                self.open()
+        self.batches.close()
+        return self.seen
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
+    most: int, seed: int, tmp_path: Path
+) -> None:
+    found = Paced(most, 12, seed, tmp_path).run()
+    assert [row[:2] for row in found] == [
+        (step, max(0, step - 1 - most)) for step in range(1, 13) for _ in range(2)
+    ]
+    cursors = [sum(2 * (1 + done % 2) for done in range(1, step + 1)) for step in range(1, 13)]
+    assert [row[2] for row in found[::2]] == cursors, "each goes on where the one before has ended"
+    # A batch is judged by the means from before the step beside which it was begun.
+    known = [0] + [max(1, step - most) if most else step - 1 for step in range(2, 13)]
+    assert [row[3] for row in found[::2]] == known
+
+
+def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others() -> None:
+    published = WeightVersions(2)
+    for version in (2, 3, 4, 6):
+        published.add("p", PublishedWeights(version, f"file {version}", ""))
+    published.add("q", PublishedWeights(1, "file", ""))
+    assert published.newest() == {"p": 6, "q": 1}
+    assert published.choose({"p": 4, "q": 1}) == ["p", "q"]
+    assert published.versions == {"p": 4, "q": 1}
+    assert published["p"].file == "file 4"
+    assert len(published) == 3, "neither 2, of a step that was played, nor 3"
+    assert published.choose({"p": 4, "q": 1}) == [], "workers have them"
+    with pytest.raises(VersionError, match=r"policy 'p' after 3 .* those after \[4, 6\]"):
+        published.choose({"q": 1, "p": 3})
+    with pytest.raises(VersionError, match=r"policy 'r' after 0 .* those after \[\]"):
+        published.choose({"p": 6, "r": 0})
+    assert published.versions == {"p": 4, "q": 1}, "a refusal changes nothing"

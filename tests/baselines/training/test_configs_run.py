@@ -1,0 +1,127 @@
+"""Every bundled config runs: the pocket versions train, the others are accepted as far as a machine
+without GPU and network can tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.baselines.settings.file import config_names, load_config
+from flowzoo.baselines.training.plan import resolve
+from flowzoo.baselines.training.trainer import train
+
+
+def tiny(name: str, out: Path) -> Any:
+    """The pocket version of a config, cut down to a step of a few episodes."""
+    config = load_config(f"{name}@pocket")
+    return replace(
+        config,
+        steps=1 if config.schedule == "constant" else config.warmup + 1,
+        problems=1,
+        samples=None if config.algorithm == "at_grpo" else 2,
+        candidates=2 if config.algorithm == "at_grpo" else None,
+        token_budget=1,  # one step, whatever the schedule needs
+        max_tokens=min(config.max_tokens, 16),
+        eval_problems=1,
+        rows_per_update=4 if config.updates == 0 else config.rows_per_update,
+        threads=1,
+        out=str(out),
+    )
+
+
+FULL = (
+    "at_grpo/sudoku", "paper/eval_opt-math", "paper/orch_workers-code", "paper/orch_workers-math",
+    "paper/single-code", "paper/voting-code", "paper/voting-math",
+)  # fmt: skip
+"""Workflows and tasks that other configs have too."""
+
+
+@pytest.mark.usual(3)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in config_names()],
+)
+def test_the_pocket_version_trains(name: str, tmp_path: Path) -> None:
+    config = tiny(name, tmp_path)
+    summary = train(config)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    policies = set(summary["policies"].values())
+    assert [row["step"] for row in rows] == [0, 1]
+    assert summary["training_tokens"] > 0
+    assert {f"learn/rows/{policy}" for policy in policies} <= set(rows[1])
+    if "isolated" in config.sharing:
+        assert len(policies) == len(summary["policies"])
+    if config.options and config.task == "code":
+        grading = json.loads((tmp_path / "run.json").read_text())["grading"]
+        assert grading["sandbox"]["trust"]
+
+
+def local_data(task: str, folder: Path) -> Path:
+    """A small file in the layout of the config's data set."""
+    path = folder / f"{task}.jsonl"
+    rows: list[dict[str, Any]] = []
+    for i in range(40):
+        if task == "math":
+            # The layout of DAPO-Math-17k-Processed.
+            graded = {"ground_truth": str(i + 1), "style": "rule-lighteval/MATH_v2"}
+            rows.append({"prompt": f"1 + {i}?", "solution": str(i + 1), "reward_model": graded})
+        elif task == "code":
+            # The layout of DeepCoder's parts.
+            tests = [{"input": "1\n", "output": f"{i + 1}\n", "type": "stdin_stdout"}]
+            rows.append({"problem": f"Read x, print x + {i}.", "tests": json.dumps(tests),
+                         "solutions": [f"print(int(input()) + {i})"]})  # fmt: skip
+        elif task == "writing":
+            rows.append({"prompt": f"SUBREDDIT: r/test\nPOST: my cat number {i} ran away."})
+        else:
+            rows.append({"id": f"q{i}", "question": f"who is person {i}?",
+                         "golden_answers": [f"name {i}"]})  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def humaneval(folder: Path) -> Path:
+    """A small file in the layout of HumanEval."""
+    path = folder / "humaneval.jsonl"
+    rows = [
+        {
+            "task_id": f"HumanEval/{i}",
+            "prompt": f'def add{i}(x):\n    """Add {i} to x."""\n',
+            "canonical_solution": f"    return x + {i}\n",
+            "test": f"def check(candidate):\n    assert candidate(1) == {i + 1}\n",
+            "entry_point": f"add{i}",
+        }
+        for i in range(40)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_the_full_size_version_is_accepted(name: str, tmp_path: Path) -> None:
+    config = load_config(name)
+    made = {True: humaneval, False: lambda folder: local_data(config.task or "", folder)}
+    options = tuple(
+        f"data={made['humaneval' in word](tmp_path)}" if word.startswith("data=") else word
+        for word in config.options
+    )
+    config = replace(config, options=options)
+    plan = resolve(config)
+    workflow = plan.workflow
+    read_thinking(config.thinking, plan.names)
+    assert plan.budgets.reply == config.max_tokens
+    assert all(lengths.prompt == config.max_prompt for lengths in plan.budgets.roles.values())
+    assert set(plan.learners) == set(plan.names)
+    for settings in plan.learners.values():
+        assert settings.compute == "bfloat16"
+        assert (settings.updates_per_iteration == "by_rows") == (config.updates == 0)
+    problem = workflow.task.problem(0, config.split)
+    assert problem.text
+    if any(word.startswith("data=") for word in options):
+        assert workflow.task.size(config.split)

@@ -1,0 +1,105 @@
+"""Evaluations of a run: several episodes of a problem, and the ends that they bring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.trainer import train
+from flowzoo.commands.train import Options, print_summary
+from flowzoo.commands.train import run as run_command
+from flowzoo.errors import UsageError
+
+SMALL: dict[str, Any] = {
+    "workflow": "single", "problems": 2, "samples": 4, "eval_problems": 6, "eval_every": 1,
+    "threads": 1, "probe_every": 0,
+}  # fmt: skip
+
+
+def make_config(root: Path, **changes: Any) -> TrainConfig:
+    return TrainConfig(**{**SMALL, **changes, "out": str(root)})
+
+
+def test_several_episodes_of_a_problem_change_the_evaluations_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
+) -> None:
+    train(make_config(tmp_path / "one", steps=1))
+    summary = train(make_config(tmp_path / "three", steps=1, eval_samples=3))
+    for one, three in zip(
+        repeated_rows(tmp_path / "one"), repeated_rows(tmp_path / "three"), strict=True
+    ):
+        training = {name: value for name, value in one.items() if not name.startswith("eval/")}
+        assert training == {name: three[name] for name in training}
+        assert len(three["eval/scores"]) == len(one["eval/scores"]) == 6
+        assert [count / 3 for count in three["eval/right"]] == three["eval/scores"]
+        assert three["eval/pass@1"] == pytest.approx(three["eval/avg@3"])
+        assert three["eval/pass@3_low"] <= three["eval/pass@3"] <= three["eval/pass@3_high"]
+        assert "eval/right" not in one
+    # The noise belongs to problem and sample: the first of three is the one of one.
+    saved = {
+        name: [
+            [call["reply"] for call in json.loads(line)["calls"]]
+            for line in (tmp_path / name / "transcripts" / "eval-000001.jsonl").open()
+        ]
+        for name in ("one", "three")
+    }
+    assert len(saved["three"]) == 18
+    assert saved["three"][::3] == saved["one"]
+    assert saved["three"][1::3] != saved["one"]
+    assert summary["protocol"]["samples"] == 3
+    assert list(summary["attempts"]) == ["avg@3", "pass@1", "pass@2", "pass@3"]
+    print_summary(summary, tmp_path)
+    assert "\npass@3       " in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
+) -> None:
+    still = {"steps": 3, "lr": 1e-12, "checkpoint_every": 3}  # a run that gets no better
+    train(make_config(tmp_path / "whole", **still))
+    summary = train(make_config(tmp_path / "short", **still, stop_patience=2))
+    assert summary["steps"] == 2
+    assert "none of the 2 evaluations since step 0 was better" in summary["stopped"]
+    assert repeated_rows(tmp_path / "short") == repeated_rows(tmp_path / "whole")[:3]
+    assert (tmp_path / "short" / "checkpoints" / "step-00000002" / "checkpoint.json").is_file()
+
+    capsys.readouterr()
+    settings = make_config(tmp_path / "short", **still, stop_patience=2)
+    assert run_command(Options(settings=settings)) == 0
+    said = capsys.readouterr().out
+    assert f"is finished after step 2 ({summary['stopped']})" in said
+    assert "without --stop-patience, --stop-at and --stop-on it goes on" in said
+    assert f"stopped after step 2: {summary['stopped']}" in said
+    assert len(repeated_rows(tmp_path / "short")) == 3, "nothing more is played"
+    assert not (tmp_path / "short" / "aside").exists(), "the summary was that of a finished run"
+
+    # Without it the run goes on, to the numbers of the one that never stopped.
+    train(make_config(tmp_path / "short", **still))
+    assert repeated_rows(tmp_path / "short") == repeated_rows(tmp_path / "whole")
+
+
+def test_a_run_that_is_good_enough_ends(tmp_path: Path) -> None:
+    summary = train(make_config(tmp_path, steps=9, stop_at=0.01))
+    assert summary["steps"] == 0
+    assert summary["stopped"].endswith("reaches stop_at 0.01")
+    assert summary["gain"]["mean"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"stop_at": 90.0}, r"`stop_at` is an accuracy .* 0\.9 is 90 %"),
+     ({"stop_at": 0.0}, "`stop_at` is an accuracy above 0"),
+     ({"stop_patience": -1}, "`stop_patience` must be at least 0"),
+     ({"eval_samples": 0}, "`eval_samples` must be greater than 0")],
+)  # fmt: skip
+def test_ends_that_cannot_be_meant_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TrainConfig(**changes)

@@ -1,0 +1,296 @@
+"""Groups without variance: dropped, refilled from the stream, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="what is learnt from is the learner's to say")
+
+from flowzoo.agents import PolicyMap
+from flowzoo.agents.problems import ProblemStream, stream_indices
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
+from flowzoo.agents.rollout.joint import JointRollout, JointSettings
+from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.baselines.advantages.compute import PRESETS, RunningMean
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.training.advantage_computer import Judge, LengthShaping, informative_jobs
+from flowzoo.baselines.training.filters import FilterConfig, gather, job_of, needed
+from flowzoo.envs import Call, EpisodeRecord, make_workflow
+from flowzoo.errors import UsageError
+
+WORKFLOW = make_workflow("voting_v0", "math")
+TASK = WORKFLOW.task
+
+
+class Player:
+    """Plays with a scripted policy and remembers the jobs."""
+
+    def __init__(self, skill: float) -> None:
+        policy = ScriptedPolicy(WORKFLOW, skill)
+        self.rollout = Rollout(WORKFLOW, PolicyMap.shared(policy, WORKFLOW.role_counts()))
+        self.rounds: list[list[EpisodeJob]] = []
+
+    def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        self.rounds.append(list(jobs))
+        return with_tokens(self.rollout.sample(jobs))
+
+
+def with_tokens(played: RolloutBatch) -> RolloutBatch:
+    """What was played as if a model had played it."""
+    rows = [replace(row, policy="shared", output_ids=(1, 2)) for row in played.rows]
+    return replace(played, rows=rows)
+
+
+def informative(
+    played: RolloutBatch, algorithm: str = "grpo", state: RunningMean | None = None, **settings: Any
+) -> set[str]:
+    """The jobs that the algorithm's advantages say something about."""
+    values = Judge(PRESETS[algorithm])(played, state or RunningMean()).values
+    return informative_jobs(played.rows, values, {"shared": LearnerConfig(**settings)})
+
+
+def collect(skill: float, place: int = 0, problems: int = 6, **config: object):
+    player, stream = Player(skill), ProblemStream("train", 3, cursor=place)
+    rule = FilterConfig(**config)  # type: ignore[arg-type]
+    found = gather(
+        stream, TASK, player, rule, problems=problems, samples=4, informative=informative
+    )
+    return found, player, stream
+
+
+def test_kept_groups_are_whole_and_vary() -> None:
+    found, player, stream = collect(0.8, zero_variance="drop", refills=20)
+    played = [job.problem.id for jobs in player.rounds for job in jobs]
+    assert found.counts["filter/drawn"] == len(played) / 4 == stream.cursor
+    assert found.counts["filter/refills"] == len(player.rounds) - 1 > 0
+    assert found.counts["filter/kept"] == 6
+    assert found.counts["filter/dropped"] > 0
+    assert found.counts["filter/capped"] == 0
+    assert len(found.kept) == 24
+    assert len(found.sampled.records) == len(played)  # statistics see everything
+    groups: dict[int, list[EpisodeRecord]] = {}
+    for number, record in enumerate(found.sampled.records):
+        groups.setdefault(number // 4, []).append(record)
+    for group in groups.values():
+        inside = [job_of(record.episode) in found.kept for record in group]
+        assert len(set(inside)) == 1
+        assert inside[0] <= (len({record.score for record in group}) > 1)
+    trained = [row for row in found.sampled.rows if found.trains(row)]
+    assert len(trained) == 6 * 4 * 4
+    total = sum(found.counts[f"filter/{name}"] for name in ("kept", "dropped", "surplus"))
+    assert total == found.counts["filter/drawn"]
+
+
+def test_the_cap_ends_it_and_is_reported() -> None:
+    found, player, _ = collect(1.0, zero_variance="drop", refills=2)
+    assert len(player.rounds) == 3
+    assert found.kept == frozenset()
+    assert found.counts["filter/capped"] == 1
+    assert found.counts["filter/dropped"] == found.counts["filter/drawn"] == 18
+
+
+def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -> None:
+    found, player, stream = collect(1.0)
+    assert len(player.rounds) == 1
+    assert found.kept == {record.episode for record in found.sampled.records}
+    assert found.counts["filter/dropped"] == 0
+    drawn = [job.problem.index for job in player.rounds[0][::4]]
+    assert drawn == stream_indices(None, 3, 1, 6)
+    drawn = [problem.index for problem in stream.take(TASK, 6)]
+    assert drawn == stream_indices(None, 3, 2, 6)
+
+
+def test_a_step_repeats_from_its_cursor() -> None:
+    first, _, stream = collect(0.8, zero_variance="drop")
+    second, _, _ = collect(0.8, place=stream.cursor, zero_variance="drop")
+    again, _, _ = collect(0.8, place=stream.cursor, zero_variance="drop")
+    assert again == second
+    assert not {r.problem for r in first.sampled.records} & {
+        r.problem for r in second.sampled.records
+    }
+
+
+def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
+    stream = ProblemStream("train", 0, only=[7])
+    found = gather(
+        stream, TASK, Player(0.5), FilterConfig(), problems=3, samples=4, informative=informative
+    )
+    assert len({record.episode for record in found.sampled.records}) == 12
+    assert {record.problem for record in found.sampled.records} == {TASK.problem(7, "train").id}
+
+
+def test_a_problem_drawn_again_in_a_refill_makes_another_group() -> None:
+    player, stream = Player(0.8), ProblemStream("train", 0, only=[7])
+    rule = FilterConfig(zero_variance="drop", refills=9)
+    found = gather(stream, TASK, player, rule, problems=3, samples=4, informative=informative)
+    assert len(player.rounds) > 1
+    episodes = [record.episode for record in found.sampled.records]
+    assert len(set(episodes)) == len(episodes) == 4 * found.counts["filter/drawn"]
+
+
+def batch(*rows: dict[str, Any]) -> RolloutBatch:
+    """One call an episode; `score` is its episode's."""
+    calls, records = [], []
+    for number, row in enumerate(rows):
+        changes = {"score": 0.0, "problem": "p", **row}
+        score, key = changes.pop("score"), f"{changes['problem']}#{number}"
+        usual = {
+            "policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}
+        }  # fmt: skip
+        call = Call(
+            episode=key, agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(), reply="",
+            strict=True, lenient=True, truth=None, state_hash="", prompts="",
+            **usual | changes,
+        )  # fmt: skip
+        calls.append(call)
+        records.append(
+            EpisodeRecord("w", "t", call.problem, key, "", "", score, None, False, {}, {}, (call,))
+        )
+    return RolloutBatch(records, calls)
+
+
+ALIKE = [{"score": 1.0}, {"score": 1.0}]
+DIFFERENT = [{"score": 0.0}, {"score": 1.0}]
+
+
+def test_a_group_is_of_use_where_its_algorithm_has_an_advantage() -> None:
+    """The rewards of roles are not asked: the algorithm may judge by something else."""
+    own = [{"reward": 0.0}, {"reward": 1.0}]  # of the calls; the episodes came out alike
+    assert informative(batch(*own)) == set()
+    assert informative(batch(*own), "dr_mas") == {"p#0", "p#1"}
+    assert informative(batch(*DIFFERENT)) == {"p#0", "p#1"}
+    # `rloo` compares with the others; `reinforce` with nothing: only a failure has no advantage.
+    assert informative(batch(*ALIKE), "rloo") == set()
+    assert informative(batch(*ALIKE), "reinforce") == {"p#0", "p#1"}
+    assert informative(batch(*DIFFERENT), "reinforce") == {"p#1"}
+
+
+def test_over_a_batch_a_problem_is_of_use_by_what_the_others_came_to() -> None:
+    other = [{"score": 0.0, "problem": "q"}, {"score": 0.0, "problem": "q"}]
+    assert informative(batch(*ALIKE), "reinforce_pp") == set()
+    assert informative(batch(*ALIKE, *other), "reinforce_pp") == {"p#0", "p#1", "q#2", "q#3"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "found"),
+    [
+        ({}, [{"finish": "length"}, {"score": 1.0, "finish": "length"}], set()),
+        ({}, [{"finish": "length"}, {"score": 1.0}], {"p#1"}),
+        ({"truncated": "train"}, [{"finish": "length"}, {"score": 1.0}], {"p#0", "p#1"}),
+        ({"truncated": "penalise"}, [{"finish": "length"}, {}], {"p#0"}),
+        ({}, [{"output_ids": ()}, {"score": 1.0}], {"p#1"}),
+        ({"role_weights": {"a": 0.0}}, DIFFERENT, set()),
+        ({"loss": LossConfig(kl_coef=0.1)}, ALIKE, set()),
+    ],
+)
+def test_what_the_loss_leaves_out_does_not_count(
+    settings: dict[str, Any], rows: list[dict[str, Any]], found: set[str]
+) -> None:
+    assert informative(batch(*rows), **settings) == found
+
+
+def test_rows_of_a_policy_that_is_not_trained_do_not_count() -> None:
+    frozen = [{**row, "policy": "judge"} for row in DIFFERENT]
+    assert informative(batch(*frozen)) == set()
+
+
+def test_a_group_that_was_cut_off_throughout_is_refilled() -> None:
+    """The outcomes differ, and no row would be trained."""
+
+    class CutOff(Player):
+        def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+            played = super().__call__(jobs)
+            rows = played.rows
+            if len(self.rounds) == 1:
+                rows = [replace(row, finish="length") for row in rows]
+            return replace(played, rows=rows)
+
+    player = CutOff(0.6)
+    found = gather(
+        ProblemStream("train", 3), TASK, player, FilterConfig("drop", 1), problems=3, samples=4,
+        informative=informative,
+    )  # fmt: skip
+    first = {job.key for job in player.rounds[0]}
+    assert len({record.score for record in found.sampled.records[:12]}) == 2
+    assert found.counts["filter/dropped"] >= 3
+    assert found.kept
+    assert not found.kept & first
+
+
+def test_a_running_mean_is_not_moved_by_the_question() -> None:
+    state = RunningMean()
+    state.load_state_dict({"columns": ["role"], "means": [[["a"], 0.25]]})
+    before = state.state_dict()
+    judge = Judge(PRESETS["reinforce_role"])
+    assert judge(batch(*ALIKE), state.copy()).values.tolist() == [0.75, 0.75]
+    assert state.state_dict() == before
+    judge(batch(*ALIKE), state)
+    assert state.state_dict() != before
+
+
+def test_length_shaping_is_that_of_the_paper() -> None:
+    """DAPO, eq. 13, with 100 tokens at most and a cache of 20: by hand."""
+    lengths = {0: 0.0, 80: 0.0, 81: -0.05, 85: -0.25, 90: -0.5, 99: -0.95, 100: -1.0}
+    rows = [{"output_ids": (1,) * length} for length in lengths]
+    played = batch(*rows)
+    for cache in (0, 20):  # a fifth is the default
+        shaping = LengthShaping({"a": 100}, cache)
+        assert shaping.of(played.rows).tolist() == pytest.approx(list(lengths.values()))
+    half = LengthShaping({"a": 1000, "a_0": 100}, 20, penalty=0.5)
+    assert half.of(played.rows).tolist() == pytest.approx([v / 2 for v in lengths.values()])
+    judged = Judge(PRESETS["dr_grpo"], LengthShaping({"a": 100}))(played, RunningMean()).values
+    mean = sum(lengths.values()) / 7
+    assert judged.tolist() == pytest.approx([value - mean for value in lengths.values()])
+    with pytest.raises(UsageError, match="length_cache"):
+        LengthShaping({"a": 100, "b": 10}, 20)
+
+
+def test_as_many_are_drawn_as_are_likely_to_be_needed() -> None:
+    assert needed(4, 0, 16, 16) == 16
+    assert needed(4, 8, 16, 16) == 8
+    assert needed(4, 16, 16, 16) == 4
+    assert needed(15, 1, 16, 16) == 16
+
+
+def test_mistakes_are_refused() -> None:
+    with pytest.raises(UsageError, match="Valid choices: drop, keep"):
+        FilterConfig(zero_variance="discard")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="refills"):
+        FilterConfig(refills=-1)
+    with pytest.raises(UsageError, match="no problem left"):
+        ProblemStream("train", 0, only=[])
+    with pytest.raises(UsageError, match="cursor"):
+        ProblemStream("train", 0, cursor=-1)
+
+
+@pytest.mark.parametrize("kind", ["tree", "joint"])
+def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind: str) -> None:
+    workflow = make_workflow("voting_v0", "math", credit="mix")
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    sampler = (
+        TreeRollout(workflow, policy_map, TreeSettings(candidates=3, value="rollout"))
+        if kind == "tree"
+        else JointRollout(workflow, policy_map, JointSettings(candidates=2, leaves=4))
+    )
+    algorithm = "at_grpo" if kind == "tree" else "magrpo_tree"
+    found = gather(
+        ProblemStream("train", 1), TASK, lambda jobs: with_tokens(sampler.sample(jobs)),
+        FilterConfig("drop"), problems=4, samples=1,
+        informative=lambda played: informative(played, algorithm),
+    )  # fmt: skip
+    assert found.counts["filter/kept"] == 4
+    rows = [row for row in found.sampled.rows if found.trains(row)]
+    assert {job_of(row.episode) for row in rows} == found.kept
+    assert len({row.problem for row in rows}) == 4
+    for problem in {row.problem for row in rows}:
+        nodes: dict[str, set[float | None]] = {}
+        for row in rows:
+            if row.problem == problem:
+                nodes.setdefault(row.node, set()).add(row.value)
+        assert any(len(values) > 1 for values in nodes.values())

@@ -1,0 +1,98 @@
+"""The plan of a run: every setting reaches the learner, and what cannot be meant is refused."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields, replace
+from typing import Any, get_type_hints
+
+import pytest
+
+pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
+
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.model_defaults import BY_MODEL
+from flowzoo.baselines.training.plan import resolve
+from flowzoo.errors import UsageError
+
+OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
+OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
+DERIVED = {
+    "loss", "iterations", "updates_per_iteration", "role_weights", "role_kl", "role_lr",
+}  # fmt: skip
+"""Fields of a learner that follow from several settings, or from words."""
+UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
+"""Fields that no setting of a run changes."""
+SHARED = set(OF_RUN) & set(OF_LEARNER) - DERIVED
+START = {"warmup": (2, 0), "role_gradients": (True, False), "layout": ("auto", "packed")}
+"""What a run begins with, and what a learner alone does."""
+OPEN = SHARED & set(BY_MODEL)
+"""Fields that a run may leave to the model, and a learner may not."""
+
+
+def test_no_field_of_a_learner_is_forgotten() -> None:
+    assert set(OF_LEARNER) == SHARED | DERIVED | UNSET
+    assert not UNSET & set(OF_RUN)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_a_shared_field_has_one_type_and_one_default(name: str) -> None:
+    kinds = get_type_hints(TrainConfig)[name], get_type_hints(LearnerConfig)[name]
+    if name in OPEN:
+        assert kinds[0] == kinds[1] | None
+        assert OF_RUN[name].default is None
+        return
+    assert kinds[0] == kinds[1]
+    defaults = (OF_RUN[name].default, OF_LEARNER[name].default)
+    assert MISSING not in defaults
+    assert defaults == START.get(name, (defaults[0], defaults[0]))
+
+
+def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
+    config = TrainConfig(
+        lr=0.5, min_lr=0.25, schedule="linear", schedule_clock="update", warmup=3, steps=9,
+        weight_decay=0.125, clip_norm=2.0, updates=0, rows_per_update=7, temperature=0.75,
+        top_p=0.5, top_k=5, correction="renormalise", old_logp="recomputed", importance_cap=3.0,
+        truncated="penalise", truncation_penalty=0.5, role_weights=("generator=2",),
+        role_kl=("aggregator=0.5",), coherence=0.5, role_gradients=False, microbatch_tokens=99,
+        compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,
+        entropy=0.125, clip_low=0.375, clip_high=0.75, aggregation="seq-mean-token-sum",
+        dual_clip=2.0, kl_estimate="plain", update_effect=False,
+        optimizer="adafactor", decay="all", role_loss="sum",
+    )  # fmt: skip
+    adam = {"beta1": 0.5, "beta2": 0.75, "adam_eps": 1e-3, "weights": "bfloat16"}
+    set_here = SHARED - set(adam)  # what excludes what the rest is set to
+    assert all(getattr(config, name) != OF_RUN[name].default for name in set_here)
+    other = replace(config, optimizer="adamw", **adam)
+    (second,) = resolve(other).learners.values()
+    assert {name: getattr(second, name) for name in adam} == adam
+    (learner,) = resolve(config).learners.values()
+    assert all(getattr(learner, name) == getattr(config, name) for name in SHARED)
+    assert (learner.iterations, learner.updates_per_iteration) == (9, "by_rows")
+    assert (learner.role_weights, learner.role_kl) == ({"generator": 2.0}, {"aggregator": 0.5})
+    loss = learner.loss
+    assert (loss.kl_coef, loss.entropy_coef, loss.aggregation) == (
+        0.25,
+        0.125,
+        "seq-mean-token-sum",
+    )
+    assert learner.layout == "padded"
+    assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.375, 0.75)
+    assert (loss.dual_clip, loss.kl_estimate) == (2.0, "plain")
+    (learner,) = resolve(TrainConfig(algorithm="dr_grpo", dual_clip=0)).learners.values()
+    assert (learner.loss.dual_clip, learner.loss.kl_estimate) == (None, "corrected")
+    (learner,) = resolve(TrainConfig(algorithm="cispo", clip_high=3.0)).learners.values()
+    assert (learner.loss.clip_low, learner.loss.clip_high) == (None, 3.0)
+    assert (learner.loss.clipping, learner.loss.dual_clip) == ("weight", None)
+
+
+def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same() -> None:
+    config = TrainConfig(sharing=("isolated",), frozen=("generator",))
+    plan = resolve(config)
+    assert (plan.names, list(plan.learners)) == (["aggregator", "generator"], ["aggregator"])
+    assert (plan.samples, plan.budgets.reply) == (8, 64)
+
+
+def test_a_wrong_curriculum_is_found_without_a_model() -> None:
+    with pytest.raises(UsageError, match="STEP:NAME=VALUE"):
+        resolve(replace(TrainConfig(), curriculum=("level=2",)))
