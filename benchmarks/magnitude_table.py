@@ -19,7 +19,11 @@ from flowzoo.baselines.report.accuracy import over_seeds
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.run.reading import RunData, cell_label
 
-NORM, KL, OWN = "grad/norm/generator/generator", "learn/update_kl/generator", "eval/truth/generator"
+NORM, KL, OWN = (
+    "grad/norm/generator/generator",
+    "learn/update_kl/generator",
+    "eval/role_score/generator",
+)
 KINDS = ("sgd-sum", "sgd-mean", "adamw-sum")
 AGENTS = (1, 3, 6, 12)
 BROKEN = 0.10

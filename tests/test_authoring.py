@@ -78,7 +78,13 @@ def test_a_run_from_python(tmp_path, monkeypatch):
 
 
 def test_every_word_has_its_example():
-    words = {"Ask", *(kind.__name__ for kind in script.RESULTS), "Truth", "InterimScore", "Outcome"}
+    words = {
+        "Ask",
+        *(kind.__name__ for kind in script.RESULTS),
+        "RoleScore",
+        "InterimScore",
+        "Outcome",
+    }
     yielded = "\n".join(CLASSES.values())
     for word in words:
         assert re.search(rf"(?:yield|return|\[)\s*\[?{word}\(", yielded), word

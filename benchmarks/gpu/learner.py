@@ -59,7 +59,7 @@ def random_calls(options: Options, vocabulary: int) -> list[Any]:
             Call(
                 problem=f"p{number // 8}", episode=f"p{number // 8}#{number % 8}",
                 agent="generator_0", role="generator", slot=0, turn=0, phase=0, messages=(),
-                reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+                reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
                 state_hash="", prompts="",
                 prompt_ids=tuple(rng.randrange(vocabulary) for _ in range(options.prompt)),
                 output_ids=tuple(rng.randrange(vocabulary) for _ in range(length)),

@@ -61,7 +61,7 @@ def make_batch(rows: int) -> GroupedBatch:
             call = Call(
                 problem=problem, episode=key, agent=f"{role}_0", role=role, slot=0,
                 turn=turn // 2, phase=turn, messages=(), reply="", strict=True, lenient=True,
-                truth=None, parts=parts, reward=score, state_hash="", prompts="",
+                role_score=None, parts=parts, reward=score, state_hash="", prompts="",
             )  # fmt: skip
             calls.append(call)
         episode += 1

@@ -93,15 +93,15 @@ def play_workflow(workflow: Workflow, split: str, seed: int = 0) -> Solver:
 
 def outcome(record: EpisodeRecord) -> dict[str, Any]:
     """What the scorer needs of an episode, as plain values."""
-    truths: dict[str, list[float]] = {}
+    role_scores: dict[str, list[float]] = {}
     for call in record.calls:
-        if call.truth is not None:
-            truths.setdefault(call.role, []).append(call.truth)
+        if call.role_score is not None:
+            role_scores.setdefault(call.role, []).append(call.role_score)
     return {
         "score": record.score,
         "answer": record.answer,
         "returns": dict(record.returns),
-        "truths": {role: fmean(found) for role, found in truths.items()},
+        "role_scores": {role: fmean(found) for role, found in role_scores.items()},
         "calls": len(record.calls),
     }
 

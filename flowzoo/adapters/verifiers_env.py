@@ -18,7 +18,7 @@ endpoint, and without `--no-push` it uploads the results there.
 
 A seat that names no model plays with the run's, which makes it self-play. Every call of an episode
 is a run of its seat with a fresh context, so it is one trace: it carries what the workflow paid
-that call as the reward `workflow`, and the episode's score and the truth of its job as metrics.
+that call as the reward `workflow`, and the episode's score and the role score as metrics.
 Calls are made in this process, by the harness that comes with it; programs that a workflow runs are
 confined by flowzoo's sandbox.
 Needs the package verifiers, which no extra of flowzoo brings.
@@ -175,5 +175,5 @@ async def play(workflow: Workflow, seats: dict[str, SeatPolicy], index: int, spl
         trace = seats[role_of(call.agent)].traces[call.agent, call.turn]
         trace.record_reward(REWARD, call.reward)
         trace.record_metrics({"score": record.score, "phase": call.phase, "slot": call.slot})
-        if call.truth is not None:
-            trace.record_metric("truth", call.truth)
+        if call.role_score is not None:
+            trace.record_metric("role_score", call.role_score)

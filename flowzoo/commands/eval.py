@@ -235,7 +235,7 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
 
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    names = ("calls", "own truth", "reward", "strict", "lenient", "tokens", "cut off")
+    names = ("calls", "role score", "reward", "strict", "lenient", "tokens", "cut off")
     table.add_column("role", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
@@ -244,7 +244,7 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
         table.add_row(
             role,
             f"{row['calls']:,.0f}",
-            with_ends(row["truth"], ends.get("truth")),
+            with_ends(row["role_score"], ends.get("role_score")),
             percent(row["reward"]),
             *(with_ends(row[name], ends[name]) for name in ("strict", "lenient")),
             tokens(row["tokens"]),

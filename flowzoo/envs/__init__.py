@@ -1,6 +1,6 @@
 """The workflows as environments.
 
-Write a workflow with `Workflow`, `Ask`, `Grade`, `Truth`, `Outcome`; make environments with
+Write a workflow with `Workflow`, `Ask`, `Grade`, `RoleScore`, `Outcome`; make environments with
 `make_env` or a `name_v0.env(...)`; check your own with `flowzoo.envs.testing.check_workflow`.
 `TextEnv` gives an AEC environment of another package what it takes to be played in text.
 """
@@ -31,10 +31,10 @@ from flowzoo.envs.script import (
     Ran,
     Reply,
     Responder,
+    RoleScore,
     Run,
     Script,
     Search,
-    Truth,
 )
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.workflow import Workflow
@@ -62,13 +62,13 @@ __all__ = [
     "Ran",
     "Reply",
     "Responder",
+    "RoleScore",
     "Run",
     "SampledReply",
     "Script",
     "Search",
     "Task",
     "TextEnv",
-    "Truth",
     "UngradedError",
     "Workflow",
     "WorkflowEnv",

@@ -114,8 +114,8 @@ class Call:
     strict: bool
     """The strict parser could read the reply (a reply that has no parser always reads)."""
     lenient: bool
-    truth: float | None
-    """Own ground truth of the role in [0, 1], None where the workflow defines none."""
+    role_score: float | None
+    """Degree to which the reply did its own role's job, in [0, 1]; None: not recorded."""
     parts: Mapping[str, float]
     """Reward parts before weighting: `team`, `local` and `format`."""
     reward: float

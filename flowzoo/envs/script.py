@@ -4,7 +4,7 @@ A script is a generator without I/O. It yields
 `Ask` (one agent turn) or a list of `Ask` (a phase: agents that do not see each other's replies)
 and receives a `Reply` or a list of them; it yields `Grade` / `Classes` / `Run` / `Search` (effects:
 work done outside the script, batched over episodes), alone or in a list, and receives the result;
-it yields `Truth` to record how good a reply was for its own role, `InterimScore` what the episode
+it yields `RoleScore` to record how well a reply did its own job, `InterimScore` what the episode
 would score if it ended here; it returns an `Outcome`. All are NamedTuples: immutable, and five
 times cheaper to make than frozen dataclasses.
 """
@@ -70,7 +70,7 @@ class Graded(NamedTuple):
 class Grade(NamedTuple):
     """Ask the task's grader whether `answer` is right. Result: `Graded`.
 
-    With `of`, the score is also recorded as that reply's own truth (see `Truth`).
+    With `of`, the score is also recorded as that reply's role score (see `RoleScore`).
     """
 
     answer: str | None
@@ -153,13 +153,13 @@ class Search(NamedTuple):
     k: int = 3
 
 
-class Truth(NamedTuple):
+class RoleScore(NamedTuple):
     """Record that `of` did its own job to the degree `value` (0 to 1). Result: None.
 
-    Team reward hides who was right ("generator reward" is not generator accuracy); truths never do.
-    They feed `info`, local credit and diagnostics, and must not steer the script. `form` (0 to 1)
-    says to what degree the reply had the form asked for, where there is more to say than whether
-    it could be read (None): a program may be there and not run.
+    Team reward hides who was right ("generator reward" is not generator accuracy); role
+    scores never do. They feed `info`, local credit and diagnostics, and must not steer the script.
+    `form` (0 to 1) says to what degree the reply had the form asked for, where there is more to
+    say than whether it could be read (None): a program may be there and not run.
     """
 
     of: Reply
@@ -171,14 +171,14 @@ class InterimScore(NamedTuple):
     """Record what the episode would score if it ended here (0 to 1). Result: None.
 
     It holds until another is recorded. Tree sampling takes it for the team's immediate reward; like
-    a truth it must not steer the script, and it pays nothing by itself.
+    a role score it must not steer the script, and it pays nothing by itself.
     """
 
     score: float
 
 
 class Payoffs(NamedTuple):
-    """What agents were paid by an environment of their own, instead of by truths.
+    """What agents were paid by an environment of their own, instead of by role scores.
 
     An agent's return is the reward part `local` of all its calls.
     """

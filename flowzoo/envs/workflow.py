@@ -153,7 +153,7 @@ class Workflow:
     alpha: float = 1.0
     """Weight of the team outcome under `credit="mix"`."""
     local_weights: tuple[float, float] = (0.2, 0.8)
-    """Local reward: weight of a readable reply, weight of its own truth."""
+    """Local reward: weight of a readable reply, weight of its role score."""
     format_penalty: float = 0.0
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"

@@ -57,7 +57,7 @@ def role_rows() -> Callable[..., list[Call]]:
                 Call(
                     problem=f"p{number % 2}", episode=f"e{number:03d}", agent=f"{role}_0",
                     role=role, slot=0, turn=0, phase=0, messages=(), reply="", strict=True,
-                    lenient=True, truth=None, parts={}, reward=0.0, state_hash="", prompts="",
+                    lenient=True, role_score=None, parts={}, reward=0.0, state_hash="", prompts="",
                     policy="shared", output_ids=output, logps=(-3.0,) * len(output),
                     prompt_ids=tuple(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 7))),
                 )

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ends = tuple[float, float]
 
 _RATES: Mapping[str, Callable[[Call], float | None]] = {
-    "truth": lambda call: call.truth,
+    "role_score": lambda call: call.role_score,
     "strict": lambda call: float(call.strict),
     "lenient": lambda call: float(call.lenient),
     "truncated": lambda call: float(call.finish == "length"),
@@ -83,7 +83,7 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """The 95 % intervals of what `summarise` says of `records`, each as `[low, high]`.
 
     Returns:
-        `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> `truth`,
+        `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> `role_score`,
         `strict`, `lenient`, `truncated`), `shares` (name -> interval). What has no interval, as one
         problem with several episodes, is left out.
     """

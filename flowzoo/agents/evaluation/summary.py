@@ -95,15 +95,15 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
     """One role's calls (at least one): `calls`, `reward`, `reward_std`, `strict`, `lenient`,
-    `truth`, `tokens`, `tokens_p95`, `truncated`, `shortened`.
+    `role_score`, `tokens`, `tokens_p95`, `truncated`, `shortened`.
 
-    `calls` is their number; `reward_std` the population deviation of their rewards; `truth` the
-    mean own truth over the calls that have one (NaN if none has); `tokens` and `tokens_p95` are the
-    mean and the 95th percentile (linear interpolation) of the reply length in tokens over the
-    replies whose tokens were counted (None if none were); `truncated` is the share of replies that
-    ran into their length limit, `shortened` that of prompts over their budget.
+    `calls` is their number; `reward_std` the population deviation of their rewards;
+    `role_score` the mean over the calls that have one (NaN if none has); `tokens` and `tokens_p95`
+    are the mean and the 95th percentile (linear interpolation) of the reply length in tokens over
+    the replies whose tokens were counted (None if none were); `truncated` is the share of replies
+    that ran into their length limit, `shortened` that of prompts over their budget.
     """
-    truths = [call.truth for call in calls if call.truth is not None]
+    role_scores = [call.role_score for call in calls if call.role_score is not None]
     rewards = [call.reward for call in calls]
     lengths = [call.output_tokens for call in calls if call.output_tokens is not None]
     return {
@@ -112,7 +112,7 @@ def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
         "reward_std": float(np.std(rewards)),
         "strict": mean([float(call.strict) for call in calls]),
         "lenient": mean([float(call.lenient) for call in calls]),
-        "truth": mean(truths),
+        "role_score": mean(role_scores),
         "tokens": mean(lengths) if lengths else None,
         "tokens_p95": float(np.quantile(lengths, 0.95)) if lengths else None,
         "truncated": mean([float(call.finish == "length") for call in calls]),

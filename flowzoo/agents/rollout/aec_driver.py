@@ -93,7 +93,7 @@ class AECDriver:
                 reply=text,
                 strict=True,
                 lenient=True,
-                truth=None,
+                role_score=None,
                 parts={},
                 reward=0.0,
                 state_hash="",

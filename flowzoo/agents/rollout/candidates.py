@@ -22,8 +22,8 @@ def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, flo
     team = branch.finished().score if branch.done else branch.interim_score
     reply = branch.turns[call].reply
     readable = reply is not None and reply.strict is not None
-    truth, form = branch.truths.get(call), branch.forms.get(call)
-    parts = reward_parts(workflow, team or 0.0, readable, truth, form)
+    role_score, form = branch.role_scores.get(call), branch.forms.get(call)
+    parts = reward_parts(workflow, team or 0.0, readable, role_score, form)
     if team is None:
         del parts["team"]
     return parts
@@ -49,7 +49,7 @@ def immediate_values(
     if weights.keys() == {"format"}:
         raise UsageError(
             f"candidates of role {turn.role!r} in {workflow.name} cannot be valued at once: "
-            "neither their own truth nor a team reward is known before others have answered. "
+            "neither their role score nor a team reward is known before others have answered. "
             'Take TreeSettings(value="rollout"), which plays every candidate to its end.'
         )
     return [sum(weights.get(name, 0.0) * x for name, x in part.items()) for part in parts]
@@ -78,7 +78,7 @@ def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) ->
         "reply": turn.said,
         "strict": readable,
         "lenient": turn.reply is not None and turn.reply.lenient is not None,
-        "truth": branch.truths.get(call),
+        "role_score": branch.role_scores.get(call),
         "parts": parts,
         "reward": value,
         "immediate": parts.get("local", 0.0) + parts.get("format", 0.0),

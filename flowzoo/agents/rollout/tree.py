@@ -9,9 +9,9 @@ best ones are executed together.
 What a candidate is worth (`TreeSettings.value`):
 
 * `now`: alpha * team + local + format of what its branch knows at once, that is, when the effects
-  that follow the reply are done. Local is the role's own truth (`Truth`, `Grade(of=...)`) and form;
+  that follow the reply are done. Local is the role score (`RoleScore`, `Grade(of=...)`) and form;
   the team's share is the score of a branch that has ended, else its `InterimScore`. Each counts
-  only if all candidates of the decision know it. Known at once are the own truths of all roles of
+  only if all candidates of the decision know it. Known at once are the role scores of all roles of
   the shipped workflows, but of the orchestrator (its workers' answers), of workers on subtasks, of
   a tester without a reference (whose team's share is the coder's doing: take `rollout`) and of a
   search verifier and searcher without known gold passages.

@@ -1,6 +1,6 @@
 """Which role's decisions cost the team most? By replacing them and playing the transcripts again.
 
-For every role whose decisions have a truth of their own, two questions about the last evaluation:
+For every role whose decisions have a role score, two questions about the last evaluation:
 
 * What would the team's score be with the decisions that the role took *before*, at an earlier
   evaluation? Less the real score this is what its change has cost: `cost`. The role that is blamed
@@ -18,7 +18,7 @@ than `STRANGE` of the replaced replies have no donor in a like situation, the co
 the role is not blamed.
 
 `fidelity` is the share of episodes whose score comes out again when *every* reply is replaced by
-the expert's of the same truth: where the truths of a workflow do not decide its score it is low,
+the expert's of the same role score: where role scores do not decide a workflow's score it is low,
 and below `FAITHFUL` nobody is blamed.
 
 How often the blame is right: `benchmarks/diagnostics_truth.py`, part `blame`.
@@ -118,7 +118,7 @@ def find_blame(
     pools = [[_pool(one, group, place) for place in range(GROUPS)] for one in (earlier, real)]
     roles = [
         role for role in workflow.role_counts()
-        if any(d.role == role and d.truth is not None for one in real for d in one.decisions)
+        if any(d.role == role and d.role_score is not None for one in real for d in one.decisions)
     ]  # fmt: skip
     level = 0.05 / max(1, len(roles))
     found: list[RoleBlame] = []
@@ -195,9 +195,9 @@ def _expert_for(one: ReplayedEpisode) -> Chooser:
         decision = known.get((turn.agent, turn.turn))
         if decision is None:
             return Choice("")  # another path: it comes to another score, or does not matter
-        if decision.truth is None or not decision.read:
+        if decision.role_score is None or not decision.read:
             return Choice(decision.reply)
         rng = key_rng("fidelity", episode.problem.id, turn.agent, turn.turn)
-        return Choice(expert_reply(episode, turn, decision.truth, rng), replaced=True)
+        return Choice(expert_reply(episode, turn, decision.role_score, rng), replaced=True)
 
     return choose

@@ -238,7 +238,7 @@ def loop_value(episodes: Sequence[Episode], candidates: str = "") -> LoopValue |
     for episode in episodes:
         alone = episode.get("facts", {}).get("first_correct")
         if alone is None:
-            alone, over = _mean_truth(episode, candidates), "single candidate"
+            alone, over = _mean_role_score(episode, candidates), "single candidate"
         if alone is not None:
             pairs.setdefault(episode["problem"], []).append((float(alone), episode["score"]))
     means = np.array([np.mean(one, axis=0) for one in pairs.values()]).reshape(-1, 2)
@@ -266,8 +266,8 @@ def candidate_role(episodes: Sequence[Episode]) -> str:
     return ""
 
 
-def _mean_truth(episode: Episode, role: str) -> float | None:
-    """Mean own truth of a role's calls; None where one has none."""
-    truths = [call.get("truth") for call in episode["calls"] if call["role"] == role]
-    known = [float(truth) for truth in truths if truth is not None]
-    return sum(known) / len(known) if known and len(known) == len(truths) else None
+def _mean_role_score(episode: Episode, role: str) -> float | None:
+    """Mean role score of a role's calls; None where one has none."""
+    scores = [call.get("role_score") for call in episode["calls"] if call["role"] == role]
+    known = [float(score) for score in scores if score is not None]
+    return sum(known) / len(known) if known and len(known) == len(scores) else None

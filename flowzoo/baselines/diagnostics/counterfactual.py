@@ -6,8 +6,8 @@ a reply is replaced, others may be asked something that the transcript has no re
 is made in two steps: whether it was right is taken from a *donor*, a decision of the same role in
 the same situation of another episode; its text is what the workflow's scripted expert says who does
 that job rightly or wrongly (`Workflow.expert`), or the donor's own where nobody could read it. A
-situation is how often the agent was asked before
-and, for every role, the own truths of its replies so far: what a checker was shown, what was found.
+situation is how often the agent was asked before and, for every role, the role scores of its
+replies so far: what a checker was shown, what was found.
 Where no episode has a situation, coarser ones are taken (`Situation`).
 
 All episodes are played side by side, so that the task's grader sees them in batches.
@@ -46,7 +46,7 @@ class ReplayedReply(NamedTuple):
     situation: Situation
     prompt: tuple[tuple[str, str], ...]
     reply: str
-    truth: float | None
+    role_score: float | None
     read: bool
     """The parser that rules the workflow could read it."""
 
@@ -110,19 +110,19 @@ def play(
 
 def situation(episode: Episode, turn: Turn) -> Situation:
     """Where an agent stands when it is asked; from what is known by then alone."""
-    agents, truths = episode.workflow.agents, episode.truths
+    agents, scores = episode.workflow.agents, episode.role_scores
     before = [one for one in episode.turns if one.call < turn.call and one.phase < turn.phase]
     latest: dict[str, float] = {}
     total: dict[str, float] = {}
     phases: dict[str, int] = {}
     for one in before:
-        role, truth = agents[one.agent][0], truths.get(one.call)
-        if truth is None:
+        role, score = agents[one.agent][0], scores.get(one.call)
+        if score is None:
             continue
         if phases.get(role) != one.phase:
             phases[role], latest[role] = one.phase, 0.0
-        latest[role] += round(truth, 3)
-        total[role] = round(total.get(role, 0.0) + truth, 3)
+        latest[role] += round(score, 3)
+        total[role] = round(total.get(role, 0.0) + score, 3)
     last, whole = tuple(sorted(latest.items())), tuple(sorted(total.items()))
     role = agents[turn.agent][0]
     return (role, turn.turn, last, whole), (role, last, whole), (role, last), (role,)
@@ -132,7 +132,7 @@ def _decisions(episode: Episode, said: Mapping[int, Situation]) -> tuple[Replaye
     return tuple(
         ReplayedReply(
             turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], said[turn.call],
-            prompt_key(turn), turn.said, episode.truths.get(turn.call),
+            prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
             turn.reply is not None and episode.workflow.read(turn.reply) is not None,
         )
         for turn in episode.turns
@@ -156,7 +156,7 @@ def from_transcript(saved: Saved) -> Chooser:
 class Draw(NamedTuple):
     """A decision of a donor."""
 
-    truth: float
+    role_score: float
     text: str | None
     """What it said, where nobody could read that."""
     like: bool
@@ -170,9 +170,9 @@ class Donors:
     _pools: dict[tuple[Any, ...], list[ReplayedReply]] = field(default_factory=dict)
 
     def add(self, decisions: Sequence[ReplayedReply]) -> None:
-        """Take in decisions with a truth of their own."""
+        """Take in decisions with a role score."""
         for one in decisions:
-            if one.truth is not None:
+            if one.role_score is not None:
                 for key in one.situation:
                     self._pools.setdefault(key, []).append(one)
 
@@ -185,14 +185,14 @@ class Donors:
             pool = self._pools.get(key, [])
             if len(pool) >= FEWEST_DONORS:
                 one = rng.choice(pool)
-                return Draw(one.truth or 0.0, None if one.read else one.reply, fineness < FINE)
+                return Draw(one.role_score or 0.0, None if one.read else one.reply, fineness < FINE)
         return None
 
 
-def expert_reply(episode: Episode, turn: Turn, truth: float, rng: Random) -> str:
-    """What the scripted expert says who does this job rightly with chance `truth`."""
+def expert_reply(episode: Episode, turn: Turn, role_score: float, rng: Random) -> str:
+    """What the scripted expert says who does this job rightly with chance `role_score`."""
     role = episode.workflow.agents[turn.agent][0]
-    right = truth >= 1 or (truth > 0 and rng.random() < truth)
+    right = role_score >= 1 or (role_score > 0 and rng.random() < role_score)
     return episode.workflow.expert(role, turn.observe(), episode.problem, rng, right)
 
 
@@ -231,10 +231,10 @@ class Replacement:
             own, rest = rest, own
         drawn = own.draw(where, rng, like=True) or rest.draw(where, rng, like=True)
         drawn = drawn or own.draw(where, rng)
-        if drawn is None:  # no decision of this role has a truth: say what was said last
+        if drawn is None:  # no decision of this role has a role score: say what was said last
             texts = [one.reply for one in known if one.agent == turn.agent] or [""]
             return Choice(texts[-1], replaced=True, strange=True)
         text = drawn.text
         if text is None:
-            text = expert_reply(episode, turn, drawn.truth, rng)
+            text = expert_reply(episode, turn, drawn.role_score, rng)
         return Choice(text, replaced=True, strange=not drawn.like)

@@ -75,7 +75,7 @@ def best_steps(evaluations: Sequence[Row], roles: Sequence[str]) -> dict[str, in
     """Place of each role's best evaluation before the last, by its mean own accuracy."""
     found: dict[str, int] = {}
     for role in roles:
-        course = [row.get(f"eval/truth/{role}", math.nan) for row in evaluations[:-1]]
+        course = [row.get(f"eval/role_score/{role}", math.nan) for row in evaluations[:-1]]
         if np.isfinite(course).any():
             found[role] = int(np.nanargmax(course))
     return found
@@ -91,7 +91,7 @@ def lost_skill(
     """
     if role in JUDGES:
         return None
-    one, other = opening_truths(best, role), opening_truths(last, role)
+    one, other = opening_role_scores(best, role), opening_role_scores(last, role)
     both = sorted(one.keys() & other.keys())
     if len(both) < FEWEST:
         return None
@@ -108,13 +108,17 @@ def lost_skill(
     )  # fmt: skip
 
 
-def opening_truths(episodes: Sequence[Episode], role: str) -> dict[str, float]:
+def opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, float]:
     """Problem -> mean own accuracy of the role's agents in their first replies of an episode."""
     found: dict[str, list[float]] = {}
     for episode in episodes:
         for call in episode["calls"]:
-            if call["role"] == role and not call.get("turn", 0) and call.get("truth") is not None:
-                found.setdefault(episode["problem"], []).append(float(call["truth"]))
+            if (
+                call["role"] == role
+                and not call.get("turn", 0)
+                and call.get("role_score") is not None
+            ):
+                found.setdefault(episode["problem"], []).append(float(call["role_score"]))
     return {problem: sum(values) / len(values) for problem, values in found.items()}
 
 

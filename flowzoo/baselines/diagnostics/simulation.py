@@ -213,5 +213,5 @@ def _said(role: str, slot: int, phase: int, right: bool, reply: str) -> dict[str
     """A saved call with what diagnostics read of it."""
     return {
         "role": role, "agent": f"{role}_{slot}", "slot": slot, "phase": phase, "turn": 0,
-        "truth": float(right), "reply": reply, "strict": True, "lenient": True,
+        "role_score": float(right), "reply": reply, "strict": True, "lenient": True,
     }  # fmt: skip

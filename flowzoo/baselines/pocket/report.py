@@ -69,7 +69,7 @@ class PocketScores:
                 f"{100 * summary['accuracy']:.1f} %",
                 role,
                 f"{100 * values['strict']:.1f} %",
-                f"{100 * values['truth']:.1f} %",
+                f"{100 * values['role_score']:.1f} %",
                 f"{values['tokens']:.1f}",
             )
             for (workflow, decoding), summary in self.summaries.items()

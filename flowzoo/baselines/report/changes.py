@@ -25,10 +25,10 @@ import numpy.typing as npt
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST
 from flowzoo.baselines.run.reading import Floats, RunData, read_episodes
 
-MEASURES: tuple[str, ...] = ("truth", "opening", "strict", "lenient", "truncated", "tokens")
-"""`truth`: own accuracy; `opening`: that of an agent's first reply in an episode, since those after
-it are to prompts that depend on what the others did; `strict`, `lenient`: the reply could be read;
-`truncated`: cut off by the length limit; `tokens`: length of the reply."""
+MEASURES: tuple[str, ...] = ("role_score", "opening", "strict", "lenient", "truncated", "tokens")
+"""`role_score`: own accuracy; `opening`: that of an agent's first reply in an episode, since those
+after it are to prompts that depend on what the others did; `strict`, `lenient`: the reply could be
+read; `truncated`: cut off by the length limit; `tokens`: length of the reply."""
 TEAM: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
 """Of an episode. `any_correct`: a candidate was right; `picked`: the team's score where one was.
 `first_correct`: the first attempt was right; `kept`, `repaired`: the team's score where it was and
@@ -39,11 +39,11 @@ Mask = npt.NDArray[np.bool_]
 
 
 def measures(call: Mapping[str, Any]) -> tuple[float, ...]:
-    """`MEASURES` of one saved call; NaN where there is no truth or no count of tokens."""
-    truth, tokens = call.get("truth"), call.get("output_tokens")
+    """`MEASURES` of one saved call; NaN where there is no role score or no count of tokens."""
+    role_score, tokens = call.get("role_score"), call.get("output_tokens")
     return (
-        math.nan if truth is None else float(truth),
-        math.nan if truth is None or call.get("turn", 0) else float(truth),
+        math.nan if role_score is None else float(role_score),
+        math.nan if role_score is None or call.get("turn", 0) else float(role_score),
         float(bool(call.get("strict"))),
         float(bool(call.get("lenient"))),
         float(call.get("finish") == "length"),

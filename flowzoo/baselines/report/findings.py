@@ -147,7 +147,7 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
     opening = {row["role"] for row in rows if row["measure"] == "opening"}
     losses = [
         row for row in rows
-        if row["measure"] == ("opening" if row["role"] in opening else "truth")
+        if row["measure"] == ("opening" if row["role"] in opening else "role_score")
         and row["role"] not in CHECKERS and change_sign(row["from_peak"]) < 0
     ]  # fmt: skip
     over = counted(len(changes["last"]), "evaluation")

@@ -171,7 +171,7 @@ def _as_call(row: Mapping[str, Any]) -> Call:
     """What `forms.features` needs of a saved call: the reply and its number of tokens."""
     return Call(
         problem="", episode="", agent="", role=row["role"], slot=0, turn=0, phase=0, messages=(),
-        reply=row["reply"], strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+        reply=row["reply"], strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
         state_hash="", prompts="", output_ids=range(row.get("output_tokens") or 0),
     )  # fmt: skip
 

@@ -58,12 +58,12 @@ def run_figures(run: RunData) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     if run.evaluations:
         found["accuracy"] = _accuracy(run)
-        truths = {
-            role: _series(run, f"eval/truth/{role}")
-            for role in run.roles if _series(run, f"eval/truth/{role}")
+        role_scores = {
+            role: _series(run, f"eval/role_score/{role}")
+            for role in run.roles if _series(run, f"eval/role_score/{role}")
         }  # fmt: skip
-        if truths:
-            found["roles"] = _lines(truths, "own accuracy, held out")
+        if role_scores:
+            found["roles"] = _lines(role_scores, "own accuracy, held out")
     measured = role_series(run, "mass")
     mass = {role: measured[(role,)] for role in run.roles if (role,) in measured}
     if mass:

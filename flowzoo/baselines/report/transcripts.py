@@ -5,7 +5,7 @@ everything else refers to it by number. Layout of the packed value:
 
     texts     all different texts
     episodes  [kind, step, problem, text, gold, answer, score, truncated, facts, calls]
-    calls     [role, agent, phase, turn, reply, strict, lenient, truth, reward, finish, tokens,
+    calls     [role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens,
                messages, policy]
     messages  [speaker, text, speaker, text, ...]
 
@@ -104,7 +104,7 @@ def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
         texts.add(str(call["reply"])),
         bool(call.get("strict")),
         bool(call.get("lenient")),
-        _finite(call.get("truth")),
+        _finite(call.get("role_score")),
         _finite(call.get("reward")),
         texts.add(str(call.get("finish", "stop"))),
         call.get("output_tokens"),

@@ -54,7 +54,7 @@ REPLIES = (
     Column("completion", "messages", "its reply, one message of the assistant, thoughts included"),
     Column("strict", "flag", "the strict parser could read the reply"),
     Column("lenient", "flag", "the lenient parser could"),
-    Column("truth", "number", "how well it did its own role's job, 0 to 1; null: not defined"),
+    Column("role_score", "number", "how well it did its own role's job, 0 to 1; null: not defined"),
     Column("reward", "number", "what it was paid"),
     Column("team", "number", "the team's part of the reward before weighting; null: none"),
     Column("local", "number", "the part of its own job; null: none"),
@@ -212,7 +212,7 @@ def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dic
 
 
 _AS_IT_IS = (
-    "agent", "role", "phase", "slot", "turn", "policy", "strict", "lenient", "truth", "reward",
+    "agent", "role", "phase", "slot", "turn", "policy", "strict", "lenient", "role_score", "reward",
     "finish", "shortened",
 )  # fmt: skip
 

@@ -164,7 +164,7 @@ def reason_against(reply: RecordedReply, taught: Taught) -> str:
         return "prompt was shortened"
     if taught != "all" and not reply.readable:
         return "not readable"
-    if taught == "right" and reply.truth is not None and reply.truth < 1:
+    if taught == "right" and reply.role_score is not None and reply.role_score < 1:
         return "did not do its own job"
     return ""
 

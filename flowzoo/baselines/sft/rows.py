@@ -139,8 +139,8 @@ def _row(
     return Call(
         problem=one.problem, episode=one.episode, agent=reply.agent or role, role=role, slot=0,
         turn=reply.turn, phase=0, messages=(), reply=reply.reply, strict=reply.readable,
-        lenient=reply.readable, truth=reply.truth, parts={}, reward=0.0, state_hash="", prompts="",
-        policy=policy, prompt_ids=prompt, output_ids=output, logps=(0.0,) * len(output),
+        lenient=reply.readable, role_score=reply.role_score, parts={}, reward=0.0, state_hash="",
+        prompts="", policy=policy, prompt_ids=prompt, output_ids=output, logps=(0.0,) * len(output),
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class RecordedReply:
     reply: str
     readable: bool = True
     """The strict parser of the ask could read it."""
-    truth: float | None = None
+    role_score: float | None = None
     """How well it did its role's own job; None: not defined."""
     cut_off: bool = False
     """It ran into the length limit."""
@@ -203,7 +203,7 @@ def _reply(call: Mapping[str, Any]) -> RecordedReply:
         messages=tuple(call["messages"]),
         reply=call["reply"],
         readable=call["strict"],
-        truth=call["truth"],
+        role_score=call["role_score"],
         cut_off=call["finish"] == "length",
         shortened=call["shortened"] > 0,
         length=length if length.prompt and length.reply else None,

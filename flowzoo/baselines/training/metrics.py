@@ -27,7 +27,7 @@ from flowzoo.errors import UsageError
 MetricRow = dict[str, Any]
 
 _OF_ROLE = (
-    "calls", "reward", "reward_std", "truth", "strict", "lenient", "tokens", "tokens_p95",
+    "calls", "reward", "reward_std", "role_score", "strict", "lenient", "tokens", "tokens_p95",
     "truncated", "shortened",
 )  # fmt: skip
 """What `role_summary` says of a role that becomes a metric, NAME/ROLE."""
@@ -43,7 +43,7 @@ _MAD_EFFICIENCY = 0.37
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
-    """Stable metric names of `summarise`: `reward/mean`, `truth/generator`, `tokens/mean` …
+    """Stable metric names of `summarise`: `reward/mean`, `role_score/generator`, `tokens/mean` …
 
     `calls/mean` is per episode; `calls/ROLE` is a number, so that `tokens/ROLE` times `calls/ROLE`
     is the role's number of sampled tokens. With several episodes of every problem there are `avg@k`
@@ -58,7 +58,7 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
         row[f"{prefix}tokens/mean"] = total["tokens"]
     for role, values in total["roles"].items():
         for name in _OF_ROLE:
-            value = values[name]  # no truth of its own, or tokens that nobody counted: no metric
+            value = values[name]  # no role score, or tokens that nobody counted: no metric
             if value is not None and not math.isnan(value):
                 row[f"{prefix}{name}/{role}"] = value
     for name, value in total["facts"].items():

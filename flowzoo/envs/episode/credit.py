@@ -2,8 +2,8 @@
 
 Reward parts of a call: `team` (the episode's score; for a reply that abstained under the strict
 preset, what an episode without an answer is paid: 0, or what a reward of one's own says),
-`local` (readability, or the form where the workflow recorded one, and own truth; absent where it
-recorded no truth) and `format` (minus the penalty for an unreadable reply). The credit rule
+`local` (readability, or the form where the workflow recorded one, and role score; absent where it
+recorded no role score) and `format` (minus the penalty for an unreadable reply). The credit rule
 combines them. An agent's return is the mean reward of its calls: the outcome is paid once,
 however often an agent was asked. Where an environment paid the agents (`Payoffs`), `local` is the
 agent's return of the whole episode.
@@ -31,7 +31,7 @@ def reward_parts(
     workflow: Workflow,
     score: float,
     readable: bool,
-    truth: float | None,
+    role_score: float | None,
     form: float | None = None,
     unanswered: float = 0.0,
 ) -> dict[str, float]:
@@ -41,16 +41,16 @@ def reward_parts(
         workflow: whose rules hold.
         score: the episode's.
         readable: whether the reply was.
-        truth: how well the reply did its own job.
+        role_score: how well the reply did its own job.
         form: in place of `readable`, in the local part.
         unanswered: the score of an episode without an answer. A reply that abstained gets it, and
             never more than its team.
     """
     team = min(unanswered, score) if abstains(workflow, readable) else score
     parts = {"team": team}
-    if truth is not None:
-        for_form, for_truth = workflow.local_weights
-        parts["local"] = for_form * (readable if form is None else form) + for_truth * truth
+    if role_score is not None:
+        for_form, for_role = workflow.local_weights
+        parts["local"] = for_form * (readable if form is None else form) + for_role * role_score
     if workflow.format_penalty:
         parts["format"] = 0.0 if readable else -workflow.format_penalty
     return parts
@@ -65,7 +65,7 @@ def combine(
         outcome: the team's, in place of the part `team`.
 
     Raises:
-        UsageError: local credit for a role whose truth the workflow does not record, or a rule that
+        UsageError: local credit for a role whose score the workflow does not record, or a rule that
             returns no finite number.
     """
     rule = workflow.credit
@@ -78,8 +78,8 @@ def combine(
         return outcome + parts.get("format", 0.0)
     if "local" not in parts:
         raise UsageError(
-            f"credit={rule!r} needs the own truth of every reply, and {workflow.name} recorded "
-            f'none for role {role!r}: use credit="team", or yield Truth(reply, value) in play().'
+            f"credit={rule!r} needs the role score of every reply, and {workflow.name} recorded "
+            f'none for role {role!r}: use credit="team", or yield RoleScore(reply, value) in play.'
         )
     team = workflow.alpha * outcome if rule == "mix" else 0.0
     return team + parts["local"] + parts.get("format", 0.0)

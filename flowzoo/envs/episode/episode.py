@@ -107,7 +107,7 @@ class Episode(ScriptRun):
                 if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
                     score = self._checked(effect, score)
                 if effect.of is not None:
-                    self.truths[effect.of.call] = score
+                    self.role_scores[effect.of.call] = score
         self.log.extend(results)
         self.effects = ()
         self._advance(results[0] if self._lone else list(results))

@@ -88,7 +88,7 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
     for turn in episode.turns:
         asked = workflow.agents[turn.agent][0]
         if asked == role and turn.turn == wanted and turn.reply is not None:
-            fits = turn.reply.strict is not None and episode.truths.get(turn.call, 1.0) > 0
+            fits = turn.reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
             chat = (*turn.observe(), _reply(turn.said))
             return WorkedExample(chat, turn.reply.strict) if fits else None
     return None

@@ -19,9 +19,9 @@ from flowzoo.envs.script import (
     Outcome,
     Ran,
     Reply,
+    RoleScore,
     Run,
     Search,
-    Truth,
 )
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
@@ -115,8 +115,8 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
     return judged
 
 
-def check_note(item: Truth | InterimScore) -> None:
-    """Refuse a `Truth` or an `InterimScore` that says nothing.
+def check_note(item: RoleScore | InterimScore) -> None:
+    """Refuse a `RoleScore` or an `InterimScore` that says nothing.
 
     Raises:
         TypeError: it is not of a reply, or no number in [0, 1].
@@ -127,7 +127,7 @@ def check_note(item: Truth | InterimScore) -> None:
         return
     of, value, form = item
     if type(of) is not Reply or not (0 <= value <= 1 and 0 <= (form or 0) <= 1):
-        raise TypeError(f"Truth takes a Reply and a number in [0, 1], got {item!r:.200}")
+        raise TypeError(f"RoleScore takes a Reply and a number in [0, 1], got {item!r:.200}")
 
 
 def is_chat(seen: object) -> bool:

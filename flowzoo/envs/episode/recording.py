@@ -88,7 +88,7 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
     outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
     score = _score(episode, outcome.answer, float(outcome.score or 0.0))
     turns, payoffs = answered_turns(episode), outcome.payoffs
-    truths, forms = episode.truths, episode.forms
+    role_scores, forms = episode.role_scores, episode.forms
     unanswered = 0.0
     if workflow.episode_reward and any(
         abstains(workflow, reply.strict is not None) for _, reply in turns
@@ -99,8 +99,8 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
     for turn, reply in turns:
         call, readable = turn.call, reply.strict is not None
         agents.append(turn.agent)
-        truth, form = truths.get(call), forms.get(call)
-        parts.append(reward_parts(workflow, score, readable, truth, form, unanswered))
+        role_score, form = role_scores.get(call), forms.get(call)
+        parts.append(reward_parts(workflow, score, readable, role_score, form, unanswered))
     if payoffs is not None:
         for agent, part in zip(agents, parts, strict=True):
             part["local"] = payoffs.returns[agent]
@@ -164,7 +164,7 @@ def record(
     settled = episode_rewards(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
     problem_id, prompts, nothing = problem.id, workflow.prompts_id, dict[str, Any]()
-    agents, truths, trajectory = workflow.agents, episode.truths, workflow.trajectory
+    agents, role_scores, trajectory = workflow.agents, episode.role_scores, workflow.trajectory
     earned = earned_by_itself(episode, settled)
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
     calls: list[Call] = []
@@ -181,7 +181,7 @@ def record(
             turn.said,
             reply.strict is not None,
             reply.lenient is not None,
-            truths.get(turn.call),
+            role_scores.get(turn.call),
             parts,
             reward,
             hashes[turn.logged],
@@ -217,8 +217,8 @@ def first_infos(
     Of the problem and the episode: `problem` (its id), `index` in the split, `episode_key` (as in
     records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
     yet), `acted` (it has been asked). What only the end tells is empty until then: `return` and
-    `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent `truths`,
-    `parts`, `strict` and `lenient` [].
+    `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent
+    `role_scores`, `parts`, `strict` and `lenient` [].
     """
     usual: dict[str, Any] = {
         "role": "",
@@ -230,7 +230,7 @@ def first_infos(
         "turn": -1,
         "acted": False,
         "return": 0.0,
-        "truths": None,
+        "role_scores": None,
         "parts": None,
         "strict": None,
         "lenient": None,
@@ -243,7 +243,7 @@ def first_infos(
     for agent, (role, _) in agents.items():
         infos[agent] = info = usual.copy()  # cheaper than a display of as many names
         info["role"] = role
-        info["truths"], info["parts"], info["strict"], info["lenient"] = [], [], [], []
+        info["role_scores"], info["parts"], info["strict"], info["lenient"] = [], [], [], []
         info["facts"] = {}
     return infos
 
@@ -251,7 +251,7 @@ def first_infos(
 def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
     """A copy of an info that shares nothing with it that could be changed."""
     copied = info.copy()
-    copied["truths"], copied["parts"] = info["truths"].copy(), info["parts"].copy()
+    copied["role_scores"], copied["parts"] = info["role_scores"].copy(), info["parts"].copy()
     copied["strict"], copied["lenient"] = info["strict"].copy(), info["lenient"].copy()
     copied["facts"] = info["facts"].copy()
     return copied
@@ -270,12 +270,12 @@ def final_infos(
     for agent, info in infos.items():
         found[agent] = last = info.copy()
         last["return"], last["score"], last["answer"] = returns[agent], score, answer
-        last["truths"], last["parts"], last["strict"], last["lenient"] = [], [], [], []
+        last["role_scores"], last["parts"], last["strict"], last["lenient"] = [], [], [], []
         last["truncated"], last["facts"] = cut, dict(facts)
-    truths = episode.truths
+    role_scores = episode.role_scores
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
         info = found[turn.agent]
-        info["truths"].append(truths.get(turn.call))
+        info["role_scores"].append(role_scores.get(turn.call))
         info["parts"].append(parts)
         info["strict"].append(reply.strict is not None)
         info["lenient"].append(reply.lenient is not None)

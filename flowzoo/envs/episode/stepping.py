@@ -22,9 +22,9 @@ from flowzoo.envs.script import (
     EffectResult,
     InterimScore,
     Outcome,
+    RoleScore,
     Run,
     Script,
-    Truth,
 )
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.wording import framed
@@ -58,8 +58,8 @@ class ScriptRun:
         "outcome",
         "phases",
         "problem",
+        "role_scores",
         "truncated",
-        "truths",
         "turns",
         "workflow",
     )  # fmt: skip
@@ -73,7 +73,7 @@ class ScriptRun:
         self.log: list[LogEntry] = []
         self.turns: list[Turn] = []
         """Every turn opened so far, in call order."""
-        self.truths: dict[int, float] = {}
+        self.role_scores: dict[int, float] = {}
         self.forms: dict[int, float] = {}
         self.interim_score: float | None = None
         """What the episode would score if it ended here, where the script has said so."""
@@ -113,7 +113,7 @@ class ScriptRun:
         """Send `value` into the script, and open what it yields next."""
         try:
             item = self._script.send(value)
-            while type(item) is Truth or type(item) is InterimScore:
+            while type(item) is RoleScore or type(item) is InterimScore:
                 if self._unasked == self._most_unasked:
                     break
                 self._unasked += 1
@@ -131,13 +131,13 @@ class ScriptRun:
         else:
             self._open(item)
 
-    def _note(self, item: Truth | InterimScore) -> None:
+    def _note(self, item: RoleScore | InterimScore) -> None:
         check_note(item)
         if isinstance(item, InterimScore):
             self.interim_score, self.interim_phase = float(item.score), self.phases
             return
         of, value, form = item
-        self.truths[of.call] = float(value)
+        self.role_scores[of.call] = float(value)
         if form is not None:
             self.forms[of.call] = float(form)
 
@@ -161,7 +161,7 @@ class ScriptRun:
         else:
             got = ", ".join(type(entry).__name__ for entry in items) or "an empty list"
             raise self._failure(
-                "yield an Ask, a Truth, an InterimScore, an effect "
+                "yield an Ask, a RoleScore, an InterimScore, an effect "
                 f"({', '.join(kind.__name__ for kind in RESULTS)}), or a list of Asks or of "
                 f"effects; got {got}"
             )

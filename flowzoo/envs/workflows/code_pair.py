@@ -25,7 +25,7 @@ functions. The reward's parts are those of `flowzoo.reward.code.pair`: what each
 hidden tests passed, and cooperation, which is decided by running the pair with other versions of
 `aux`. All of that is run after every turn; no prompt depends on what comes of it.
 
-Own truths, of every turn: helper, its part and the cooperation, over 1.9; main, its part and the
+Role scores, of every turn: helper, its part and the cooperation, over 1.9; main, its part and the
 tests, over 1.6. The reward is that of the last turn's pair.
 
 Facts in `info` at the end: `turns`, `reward` in [0, 4], `passed` (share of hidden tests), `solved`,
@@ -45,7 +45,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
+from flowzoo.envs.script import (
+    Ask,
+    InterimScore,
+    Message,
+    Outcome,
+    Ran,
+    Reply,
+    RoleScore,
+    Run,
+    Script,
+)
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.answers import fenced, grading_tests
 from flowzoo.envs.tasks.code.problems import LEVELS
@@ -161,8 +171,8 @@ class CodePair(Workflow):
             helper, main = codes = [self.read(reply) for reply in replies]
             parts = yield from self.graded(problem, helper, main)
             reward, together = sum(parts.values()), sum(parts[name] for name in NO_COOPERATION)
-            yield Truth(replies[0], (parts["helper"] + together) / 1.9)
-            yield Truth(replies[1], (parts["main"] + parts["tests"]) / 1.6)
+            yield RoleScore(replies[0], (parts["helper"] + together) / 1.9)
+            yield RoleScore(replies[1], (parts["main"] + parts["tests"]) / 1.6)
             yield InterimScore(reward / HIGHEST)
             if turns == self.max_turns:
                 break

@@ -23,9 +23,9 @@ text}` for a program that reads stdin; at most 8 of them, in JSON or as Python's
 | `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
 
 They stop because program and tests agree; the hidden tests are run beside them, and no prompt
-depends on what comes of it. Own truths: coder, the share of the hidden tests passed, with form 1/2
+depends on what comes of it. Role scores: coder, the share of the hidden tests passed, with form 1/2
 for a program that compiles and 1/2 for one that ends without an error on all of them; tester, the
-share of its tests that the reference solution reproduces. A problem without a reference has no truth for the tester:
+share of its tests that the reference solution reproduces. A problem without a reference has no role score for the tester:
 local credit says so by an error, it is never a 0.
 
 Facts in `info` at the end: `turns`, `agreed`, `solved` (all hidden tests pass), `tests` (cases that
@@ -47,7 +47,17 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from flowzoo.envs.readers.cases import MOST_CASES, read_tests
-from flowzoo.envs.script import Ask, InterimScore, Message, Outcome, Ran, Reply, Run, Script, Truth
+from flowzoo.envs.script import (
+    Ask,
+    InterimScore,
+    Message,
+    Outcome,
+    Ran,
+    Reply,
+    RoleScore,
+    Run,
+    Script,
+)
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.answers import fenced, grading_tests
 from flowzoo.envs.tasks.code.task import CodeTask
@@ -178,9 +188,9 @@ class CoderTester(Workflow):
         ran: dict[str, Ran] = dict(zip(jobs, results, strict=True))
         hidden, checked = ran.get("hidden"), ran.get("reference")
         passed = share(hidden)
-        yield Truth(code, passed, form=code_form(hidden))
+        yield RoleScore(code, passed, form=code_form(hidden))
         if reference:
-            yield Truth(test, share(checked))
+            yield RoleScore(test, share(checked))
         yield InterimScore(passed)
         return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
 

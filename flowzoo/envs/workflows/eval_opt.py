@@ -46,7 +46,7 @@ from typing import ClassVar, Literal
 
 from flowzoo.envs.readers import read_verdict
 from flowzoo.envs.readers.verdicts import VERDICTS, boxed_verdict
-from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, Script, Truth
+from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, RoleScore, Script
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import without_box
@@ -179,7 +179,7 @@ class EvalOpt(Workflow):
             review = yield Ask("evaluator_0", chat, reader, search_verdict)
             verdict = review.lenient if paper else review.strict
             counts[count_verdict(verdict, right)] += 1
-            yield Truth(review, float(verdict is not None and verdict == right))
+            yield RoleScore(review, float(verdict is not None and verdict == right))
             accepted = verdict or (verdict is None and self.preset == "dr_mas")
             if accepted or number == rounds:
                 break

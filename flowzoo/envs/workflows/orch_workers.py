@@ -16,7 +16,7 @@ each, and a synthesizer writes the final answer from all of their solutions.
 | name | default | meaning |
 |---|---|---|
 | `max_workers` | 3 | most strategies that are used |
-| `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does its part only; workers' and orchestrator's own truths are then unknown |
+| `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does its part only; workers' and orchestrator's role scores are then unknown |
 | `preset` | `"strict"` | no readable line: the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text |
 
 The argument is called `split_by` in `env(...)`, where `split` already names the task's split.
@@ -39,7 +39,7 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from flowzoo.envs.readers import read_plan
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, Script, Truth
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, RoleScore, Script
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
@@ -149,7 +149,7 @@ class OrchWorkers(Workflow):
         if self.split_by == "strategies":
             grades = yield [Grade(self.read(work), of=work) for work in works]
             right = [grade.score >= 1.0 for grade in grades]
-            yield Truth(plan, 0.0 if read is None else sum(right) / len(right))
+            yield RoleScore(plan, 0.0 if read is None else sum(right) / len(right))
         final = yield Ask(
             "synthesizer_0", self.digest(problem, parts, works), task.answer, task.answer_lenient
         )

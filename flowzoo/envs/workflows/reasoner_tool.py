@@ -49,9 +49,9 @@ from flowzoo.envs.script import (
     Message,
     Outcome,
     Ran,
+    RoleScore,
     Run,
     Script,
-    Truth,
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
@@ -132,7 +132,7 @@ class ReasonerTool(Workflow):
             own, other = yield [Grade(answer, of=thought), Grade(printed)]
             has_run = ran is not None and ran.status == "AC"
             has_answer = printed is not None
-            yield Truth(tool, other.score, form=(has_run + has_answer) / 2)
+            yield RoleScore(tool, other.score, form=(has_run + has_answer) / 2)
             yield InterimScore(own.score)
             counts.update(ran=int(has_run), parsed=int(has_answer))
             row = {"turn": turn, "reasoner": short(answer), "tool": short(printed)}

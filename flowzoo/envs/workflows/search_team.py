@@ -28,7 +28,7 @@ An unreadable query searches nothing. Only the answerer's own reply is ever read
 passages and queries are shown with their tags made harmless. A failing retriever raises: it is never
 shown as a passage.
 
-Own truths (only for problems whose gold passages are known): verifier, whether yes was said exactly
+Role scores (only for problems whose gold passages are known): verifier, whether yes was said exactly
 when all gold passages had been found; searcher, the share of the gold passages that its query newly
 found; answerer, the exact match.
 
@@ -50,7 +50,17 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Passage, Reply, Script, Search, Truth
+from flowzoo.envs.script import (
+    Ask,
+    Grade,
+    Message,
+    Outcome,
+    Passage,
+    Reply,
+    RoleScore,
+    Script,
+    Search,
+)
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.search.task import INSTRUCTION
 from flowzoo.envs.tasks.search.world import RELATIONS, read_fact
@@ -172,7 +182,7 @@ class SearchTeam(Workflow):
         said = verdict.strict
         if evidence.gold:
             right = said is not None and said == (evidence.recall == 1.0)
-            yield Truth(verdict, float(right))
+            yield RoleScore(verdict, float(right))
             if said is not None:
                 counts[f"{'true' if right else 'false'}_{'yes' if said else 'no'}"] += 1
         counts["unread_verdicts"] += said is None
@@ -189,7 +199,7 @@ class SearchTeam(Workflow):
             found = yield Search(reply.strict, self.top_k)
             gain = evidence.add(reply.strict, found.passages)
         if evidence.gold:
-            yield Truth(reply, gain)
+            yield RoleScore(reply, gain)
 
     def ask(
         self,

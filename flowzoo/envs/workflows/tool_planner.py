@@ -20,7 +20,7 @@ turn starts from where they led.
 | `cpu_s` | 5.0 | CPU seconds a program may use |
 | `preset` | `"strict"` | an unreadable plan moves nothing; `"paper"` (AT-GRPO) also reads letters and words, and programs without a closed block |
 
-Own truths: planner, the score of the state its actions led to; tool, the score of the state its own
+Role scores: planner, the score of the state its actions led to; tool, the score of the state its own
 list would have led to, with form 1/2 for a program that ran and 1/2 for a list that could be read
 (local reward: 0.1 ran + 0.1 parsed + 0.8 score). With `credit="mix"` that is the published sum
 α · team + local.
@@ -50,9 +50,9 @@ from flowzoo.envs.script import (
     Outcome,
     Ran,
     Reply,
+    RoleScore,
     Run,
     Script,
-    Truth,
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.games.game import START, Game
@@ -186,7 +186,7 @@ class ToolPlanner(Workflow):
             made = ToolProposal(tool, program, ran, self.game.answer(ran.output))
         tried = None if made.actions is None else self.game.join(done, made.actions)
         value = yield Grade(tried)
-        yield Truth(tool, value.score, form=(made.has_run + made.has_list) / 2)
+        yield RoleScore(tool, value.score, form=(made.has_run + made.has_list) / 2)
         return made
 
     def planner_prompt(self, prompt: str, proposal: ToolProposal) -> str:

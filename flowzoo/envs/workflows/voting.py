@@ -37,7 +37,17 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from flowzoo.envs.readers import read_choice
-from flowzoo.envs.script import Ask, Classes, Grade, Graded, Message, Outcome, Reply, Script, Truth
+from flowzoo.envs.script import (
+    Ask,
+    Classes,
+    Grade,
+    Graded,
+    Message,
+    Outcome,
+    Reply,
+    RoleScore,
+    Script,
+)
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import boxed_number, lone_number, without_box
@@ -142,7 +152,7 @@ class Voting(Workflow):
             if number is None and self.preset == "paper":
                 number = 1
             chosen = None if number is None else number - 1
-            yield Truth(choice, 0.0 if chosen is None else grades[chosen].score)
+            yield RoleScore(choice, 0.0 if chosen is None else grades[chosen].score)
         answer = None if chosen is None else answers[chosen]
         score = 0.0 if chosen is None else grades[chosen].score
         return Outcome(answer, score, vote_facts(grades, chosen))

@@ -15,7 +15,7 @@ tasks).
 
 ## Arguments
 Those of `Workflow` and of the task (`form`, `reward`, `data` …): see
-`flowzoo.envs.tasks.writing.task`. A writer's own truth is the grounding of its text (under the published
+`flowzoo.envs.tasks.writing.task`. A writer's role score is the grounding of its text (under the published
 reward: the reward of the pair).
 
 Facts in `info` at the end: `reward` in [0, 3] and its parts `lengths`, `ratio`, `unique`, `style`,
@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Script, Truth
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, RoleScore, Script
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tasks.writing.task import INSTRUCTIONS, WritingTask, join_texts
 from flowzoo.envs.workflow import Workflow
@@ -80,7 +80,7 @@ class WritingPair(Workflow):
         parts = dict(grade.parts)
         for place, reply in enumerate(texts):
             own = parts.get(f"grounding_{place}", grade.score)
-            yield Truth(reply, 0.0 if reply.strict is None else own)
+            yield RoleScore(reply, 0.0 if reply.strict is None else own)
         return Outcome(join_texts(first, second), grade.score, parts)
 
     def expert(

@@ -30,7 +30,7 @@ def make_call(role: str = "judge", tokens: int = 20, **changes: Any) -> Call:
     values: dict[str, Any] = {
         "problem": "p", "episode": "e", "agent": f"{role}_1", "role": role, "slot": 0, "turn": 0,
         "phase": 0, "messages": (), "reply": "Incorrect", "strict": True, "lenient": True,
-        "truth": None, "parts": {}, "reward": 0.0, "state_hash": "", "prompts": "",
+        "role_score": None, "parts": {}, "reward": 0.0, "state_hash": "", "prompts": "",
         "output_ids": (1,) * tokens,
     }  # fmt: skip
     return Call(**values | changes)

@@ -35,8 +35,10 @@ def test_summary_counts_what_the_episodes_say() -> None:
     generator = summary["roles"]["generator"]
     assert generator["calls"] == 180
     drafts = [call for record in records for call in record.calls if call.role == "generator"]
-    assert generator["truth"] == pytest.approx(sum(call.truth or 0.0 for call in drafts) / 180)
-    assert 0.4 < generator["truth"] < 0.8
+    assert generator["role_score"] == pytest.approx(
+        sum(call.role_score or 0.0 for call in drafts) / 180
+    )
+    assert 0.4 < generator["role_score"] < 0.8
     assert summary["facts"]["abstained"] == 0
     assert summary == {**summarise(records), "intervals": evaluation_intervals(records)}
 

@@ -50,7 +50,7 @@ def test_every_rate_of_an_evaluation_has_its_interval() -> None:
     rates = {name: summary[name] for name in ("accuracy", "avg@2", "pass@1", "pass@2")}
     inside = [(ends[name], rate) for name, rate in rates.items()]
     for role, row in summary["roles"].items():
-        for name in ("truth", "strict", "lenient", "truncated"):
+        for name in ("role_score", "strict", "lenient", "truncated"):
             inside.append((ends["roles"][role][name], row[name]))
     for name, one in summary["shares"].items():
         inside.append((ends["shares"][name], one["share"]))

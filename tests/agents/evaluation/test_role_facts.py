@@ -100,13 +100,13 @@ def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
         for record in records:
             for before, call in zip(record.calls, record.calls[1:], strict=False):
                 if call.role == "evaluator":
-                    tally = judged[before.truth == 1.0]
-                    tally[0] += int(call.truth or 0)
+                    tally = judged[before.role_score == 1.0]
+                    tally[0] += int(call.role_score or 0)
                     tally[1] += 1
         for name, right in (("evaluator_tpr", True), ("evaluator_tnr", False)):
             hits, cases = judged[right]
             assert shares[name] == {"share": hits / cases, "of": cases}
-        first = [(record.calls[0].truth == 1.0, record.score == 1.0) for record in records]
+        first = [(record.calls[0].role_score == 1.0, record.score == 1.0) for record in records]
         wrong = [last for start, last in first if not start]
         assert shares["refinement_recovery"] == {"share": sum(wrong) / len(wrong), "of": len(wrong)}
     else:
@@ -114,7 +114,7 @@ def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
         contested = [
             record.score == 1.0
             for record in records
-            if len({call.truth for call in record.calls if call.role == role}) == 2
+            if len({call.role_score for call in record.calls if call.role == role}) == 2
         ]
         assert shares["aggregator_recovery"] == {
             "share": sum(contested) / len(contested), "of": len(contested)

@@ -15,7 +15,7 @@ from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.envs import Ask, EpisodeRecord, Outcome, Truth, Workflow, make_workflow
+from flowzoo.envs import Ask, EpisodeRecord, Outcome, RoleScore, Workflow, make_workflow
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
@@ -53,7 +53,7 @@ class Pair(Workflow):
             texts = yield [Ask(f"{side}_0", f"{said}", str) for side in ("left", "right")]
             said += [int(reply.text) for reply in texts]
             for reply in texts:
-                yield Truth(reply, int(reply.text) / 100)
+                yield RoleScore(reply, int(reply.text) / 100)
         return Outcome(str(said), sum(said) / (100 * len(said)))
 
 

@@ -25,7 +25,7 @@ from flowzoo.envs import (
     InterimScore,
     Outcome,
     Problem,
-    Truth,
+    RoleScore,
     Workflow,
     WorkflowError,
     make_workflow,
@@ -78,7 +78,7 @@ class Chain(Workflow):
             agent = ("first_0", "second_0")[turn % 2]
             reply = yield Ask(agent, f"{problem.index}: {' '.join(said)}", str)
             said.append(reply.text)
-            yield Truth(reply, value(reply.text))
+            yield RoleScore(reply, value(reply.text))
         return Outcome(" ".join(said), value(said[-1]))
 
 
@@ -94,13 +94,13 @@ class Hidden(Workflow):
         worth = [value(reply.text) for reply in texts]
         yield InterimScore(worth[0] * worth[1] * worth[2])
         choice = yield Ask("judge_0", " ".join(reply.text for reply in texts), str)
-        yield Truth(choice, value(choice.text))
+        yield RoleScore(choice, value(choice.text))
         return Outcome(choice.text, worth[0])
 
 
 @dataclass(frozen=True)
 class Planned(Workflow):
-    """A planner whose own truth is known only after the worker has answered."""
+    """A planner whose role score is known only after the worker has answered."""
 
     name: ClassVar[str] = "planned_v0"
     roles: ClassVar[dict[str, int]] = {"planner": 1, "worker": 1}
@@ -108,8 +108,8 @@ class Planned(Workflow):
     def play(self, problem):
         plan = yield Ask("planner_0", "plan", str)
         work = yield Ask("worker_0", f"do {plan.text}", str)
-        yield Truth(plan, value(plan.text))
-        yield Truth(work, value(work.text))
+        yield RoleScore(plan, value(plan.text))
+        yield RoleScore(work, value(work.text))
         return Outcome(work.text, (value(plan.text) + value(work.text)) / 2)
 
 
@@ -244,7 +244,7 @@ def test_records_are_finished_episodes_whose_calls_are_the_executed_rows():
     for row in sampled.rows:
         assert (row.output_ids, row.logps, row.finish) == ((7, 8), (-0.5, -0.1), "stop")
         assert row.policy == "numbers"
-        assert row.truth == value(row.reply)
+        assert row.role_score == value(row.reply)
         assert row.parts["local"] == pytest.approx(0.2 + 0.8 * value(row.reply))
     json.dumps([record.to_json() for record in sampled.records])
 
@@ -345,7 +345,7 @@ def test_a_rollout_plays_every_candidate_to_its_end_and_counts_what_that_takes()
                 assert len(work) == 2
                 team = (value(row.reply) + sum(work) / 2) / 2
                 assert row.value == pytest.approx(team + 0.2 + 0.8 * value(row.reply))
-    assert all(row.truth is None for row in sampled.rows if not row.executed and not row.phase)
+    assert all(row.role_score is None for row in sampled.rows if not row.executed and not row.phase)
 
 
 def test_value_rollouts_do_not_change_what_is_executed_first():
@@ -367,7 +367,7 @@ def test_the_teams_share_counts_only_if_every_candidate_knows_it():
         def play(self, problem):
             while True:
                 reply = yield Ask("writer_0", "write", str)
-                yield Truth(reply, value(reply.text))
+                yield RoleScore(reply, value(reply.text))
                 if int(reply.text) % 2:
                     return Outcome(reply.text, 1.0)
 
@@ -410,7 +410,7 @@ def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
 
         def play(self, problem):
             reply = yield Ask("writer_0", "write", lambda text: text if int(text) > 50 else None)
-            yield Truth(reply, 0.5)
+            yield RoleScore(reply, 0.5)
             return Outcome(reply.text, 1.0)
 
     sampled = grown(Picky(TASK, format_penalty=0.3, alpha=2.0), candidates=4)
@@ -462,7 +462,7 @@ class Fragile(Workflow):
     def play(self, problem):
         for turn in range(2):
             reply = yield Ask("writer_0", "write", str)
-            yield Truth(reply, value(reply.text))
+            yield RoleScore(reply, value(reply.text))
             if turn and problem.index == 1 and int(reply.text) % 3 == 0:
                 raise ZeroDivisionError("odd")
         return Outcome(reply.text, 1.0)
@@ -563,4 +563,4 @@ def test_a_graded_reply_is_valued_by_its_grade():
     sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=4)).sample(made)
     for row in sampled.rows:
         if row.role == "generator":
-            assert row.value == pytest.approx(0.2 + 0.8 * row.truth)
+            assert row.value == pytest.approx(0.2 + 0.8 * row.role_score)

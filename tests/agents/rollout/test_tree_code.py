@@ -49,7 +49,7 @@ def grown(workflow: Workflow, count: int = 3, **settings: Any) -> dict[str, list
         ("tool_planner_v0", "plan_path"),
     ],
 )
-def test_both_roles_are_valued_at_once_by_team_and_own_truth(name, task):
+def test_both_roles_are_valued_at_once_by_team_and_role_score(name, task):
     workflow = make_workflow(name, task, max_turns=2)
     varied = set()
     for rows in grown(workflow, candidates=3).values():
@@ -58,7 +58,7 @@ def test_both_roles_are_valued_at_once_by_team_and_own_truth(name, task):
             if not row.executed:
                 known = row.parts.get("local", 0.0) + row.parts.get("team", 0.0)
                 assert row.value == pytest.approx(known)
-                assert row.truth is not None
+                assert row.role_score is not None
     assert varied == set(workflow.roles)
 
 
@@ -69,7 +69,7 @@ def test_the_testers_teams_share_is_that_of_the_program_it_was_paired_with():
     coders = {rows[0].problem: rows[0] for rows in by_node.values() if rows[0].role == "coder"}
     for rows in by_node.values():
         if rows[0].role == "tester":
-            passed = coders[rows[0].problem].truth
+            passed = coders[rows[0].problem].role_score
             assert {row.parts["team"] for row in rows if not row.executed} == {passed}
 
 
@@ -82,13 +82,14 @@ def test_hidden_tests_of_all_branches_of_a_turn_are_run_in_one_batch():
     assert SIZES[0] > 20
 
 
-def test_truths_known_early_are_those_known_at_the_end():
+def test_role_scores_known_early_are_those_known_at_the_end():
     for name, task in (("coder_tester_v0", "code"), ("tool_planner_v0", "plan_path")):
         workflow = make_workflow(name, task, max_turns=2)
         policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
         jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(4)]
         records = Rollout(workflow, policy_map).run(jobs)
-        assert all(call.truth is not None for record in records for call in record.calls)
+        assert all(call.role_score is not None for record in records for call in record.calls)
         last = "coder" if task == "code" else "planner"
         for record in records:
-            assert [call.truth for call in record.calls if call.role == last][-1] == record.score
+            scores = [call.role_score for call in record.calls if call.role == last]
+            assert scores[-1] == record.score

@@ -17,7 +17,7 @@ from flowzoo.errors import UsageError
 def make_call(problem: Any, episode: Any, role: Any, turn: Any) -> Call:
     return Call(
         problem=problem, episode=episode, agent=f"{role}_0", role=role, slot=0, turn=turn, phase=0,
-        messages=(), reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+        messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
         state_hash="", prompts="",
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from flowzoo.errors import UsageError
 def make_call(agent: str, turn: int, immediate: float, share: float) -> Call:
     return Call(
         problem="p", episode="e", agent=agent, role=agent[:-2], slot=0, turn=turn, phase=turn,
-        messages=(), reply="", strict=True, lenient=True, truth=None, parts={"team": share},
+        messages=(), reply="", strict=True, lenient=True, role_score=None, parts={"team": share},
         reward=immediate + share, state_hash="", prompts="", immediate=immediate,
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ GOLDEN = [(1.0, "VSVA"), (1.0, "VA"), (1.0, "VSVA"), (0.0, "VSVSVSV"), (0.0, "VS
 def make_call(episode: str, role: str, reward: float, **changes: Any) -> Call:
     call = Call(
         problem="p", episode=episode, agent=f"{role}_0", role=role, slot=0, turn=0, phase=0,
-        messages=(), reply="", strict=True, lenient=True, truth=None, parts={"team": reward},
+        messages=(), reply="", strict=True, lenient=True, role_score=None, parts={"team": reward},
         reward=reward, state_hash="", prompts="", name=f"{role}_0",
     )  # fmt: skip
     return replace(call, **changes)

@@ -140,7 +140,7 @@ def test_what_abstained_is_never_better_than_the_worst_that_was_read(
 def make_call(episode: str, role: str, team: float, *, abstained: bool = False) -> Call:
     return Call(
         problem="p", episode=episode, agent=f"{role}_0", role=role, slot=0, turn=0, phase=0,
-        messages=(), reply="", strict=not abstained, lenient=True, truth=None,
+        messages=(), reply="", strict=not abstained, lenient=True, role_score=None,
         parts={"team": team}, reward=team, state_hash="", prompts="", abstained=abstained,
     )  # fmt: skip
 

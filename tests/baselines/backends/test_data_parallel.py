@@ -34,7 +34,7 @@ def rows_of(count: int = 36) -> list[Call]:
             Call(
                 problem=f"p{number // 6}", episode=f"e{number:03d}", agent=f"{role}_{slot}",
                 role=role, slot=slot, turn=0, phase=0, messages=(), reply="", strict=True,
-                lenient=True, truth=None, parts={}, reward=0.0, state_hash="", prompts="",
+                lenient=True, role_score=None, parts={}, reward=0.0, state_hash="", prompts="",
                 policy="shared", output_ids=output, logps=(-3.0,) * len(output),
                 prompt_ids=tuple(rng.randrange(1, 23) for _ in range(rng.randint(1, 7))),
             )

@@ -53,7 +53,7 @@ def test_donors_are_of_the_finest_situation_that_has_enough() -> None:
         donors.add(one.decisions)
     known = donors.draw((("generator", 0, (), ()), ("generator",)), Random(0))
     assert known is not None
-    assert (known.truth, known.text, known.like) == (1.0, None, True)
+    assert (known.role_score, known.text, known.like) == (1.0, None, True)
     coarse = donors.draw(((0,), (1,), (2,), ("generator",)), Random(0))
     assert coarse is not None
     assert not coarse.like

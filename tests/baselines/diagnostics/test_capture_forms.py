@@ -24,7 +24,7 @@ def call(reply: str, role: str = "generator", slot: int = 0, episode: str = "e")
     """A call that says `reply`."""
     return Call(
         problem="p", episode=episode, agent=f"{role}_{slot}", role=role, slot=slot, turn=0, phase=0,
-        messages=(), reply=reply, strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+        messages=(), reply=reply, strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
         state_hash="", prompts="",
     )  # fmt: skip
 

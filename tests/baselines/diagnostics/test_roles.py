@@ -144,7 +144,9 @@ def test_a_role_that_says_the_same_or_copies_or_is_not_asked_is_found() -> None:
 
 
 def test_a_role_is_compared_with_its_own_best() -> None:
-    evaluations = [{"eval/truth/a": v, "eval/truth/b": 1 - v} for v in (0.2, 0.9, 0.4, 0.1)]
+    evaluations = [
+        {"eval/role_score/a": v, "eval/role_score/b": 1 - v} for v in (0.2, 0.9, 0.4, 0.1)
+    ]
     assert best_steps(evaluations, ["a", "b", "c"]) == {"a": 1, "b": 0}
 
 

@@ -1,4 +1,4 @@
-"""The policy-swap probe: who sits where, and what it costs; scripted truths and a real run."""
+"""The policy-swap probe: who sits where, and what it costs; scripted role scores and a real run."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def play(engines: Any, name: str) -> Any:
 def row_of(reply: Any) -> Call:
     return Call(
         problem="p", episode="e", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
-        reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0, state_hash="",
+        reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0, state_hash="",
         prompts="", prompt_ids=reply.prompt_ids, output_ids=reply.output_ids, logps=reply.logps,
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ def make_calls(count: int = 11, seed: int = 0) -> list[Call]:
         calls.append(
             Call(
                 problem=f"p{number % 3}", episode=f"e{number}", agent="a_0", role="a", slot=0,
-                turn=0, phase=0, messages=(), reply="", strict=True, lenient=True, truth=None,
+                turn=0, phase=0, messages=(), reply="", strict=True, lenient=True, role_score=None,
                 parts={}, reward=0.0, state_hash="", prompts="", prompt_ids=prompt,
                 output_ids=output, logps=tuple(rng.uniform(-4, -2) for _ in output),
             )

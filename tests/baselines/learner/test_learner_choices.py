@@ -194,7 +194,7 @@ def sampled(model: Any, row_logps: Make, sampling: Sampling, count: int = 8) -> 
         calls.append(
             Call(
                 problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-                messages=(), reply="", strict=True, lenient=True, truth=None, parts={},
+                messages=(), reply="", strict=True, lenient=True, role_score=None, parts={},
                 reward=0.0, state_hash="", prompts="", prompt_ids=tuple(ids[:3]),
                 output_ids=tuple(ids[3:]), logps=tuple(logps),
             )

@@ -58,7 +58,7 @@ def calls(case: str) -> list[Call]:
     return [
         Call(
             problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-            messages=(), reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+            messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
             state_hash="", prompts="", prompt_ids=tuple(row["prompt"]),
             output_ids=tuple(row["output"]), logps=tuple(logps),
         )

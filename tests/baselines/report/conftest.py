@@ -129,7 +129,7 @@ def _role_row(
     row: dict[str, float] = {}
     for role, count in _roles(plan).items():
         row |= {
-            f"{start}truth/{role}": float(np.clip(level + rng.normal(0, 0.02), 0, 1)),
+            f"{start}role_score/{role}": float(np.clip(level + rng.normal(0, 0.02), 0, 1)),
             f"{start}reward/{role}": level,
             f"{start}strict/{role}": 1 - plan.unread * _late(plan, place),
             f"{start}lenient/{role}": 1.0,
@@ -225,7 +225,7 @@ def _episode(
         if plan.replies:
             reply = plan.replies[(number + slot) % len(plan.replies)]
         own = {"problem": problem, "episode": f"{problem}#0", "messages": asked, "reply": reply}
-        own |= {"truth": float(right), "strict": not unread, "reward": score}
+        own |= {"role_score": float(right), "strict": not unread, "reward": score}
         calls.append(call | own | {"output_tokens": len(reply.split())})
     own = {"problem": problem, "episode": f"{problem}#0", "text": text, "gold": gold}
     own |= {"score": score, "answer": gold if score >= 1 else None, "calls": calls}
@@ -236,7 +236,7 @@ def _call(role: str, slot: int) -> Call:
     return Call(
         problem="", episode="", agent=f"{role}_{slot}", role=role, slot=slot, turn=0,
         phase=int(role == "aggregator"), messages=(), reply="", strict=True, lenient=True,
-        truth=None, parts={"team": 1.0}, reward=0.0, state_hash="0",
+        role_score=None, parts={"team": 1.0}, reward=0.0, state_hash="0",
         prompts="voting_v0@1:0123abcd", policy="shared", output_ids=(), prompt_ids=(1, 2, 3),
     )  # fmt: skip
 

@@ -59,9 +59,9 @@ def test_failures_are_counted_beside_their_remedies_with_the_moment(root: Path) 
     assert moment["run"] == "bad/seed-0"
     assert moment["steps"] == [30, 40]
     assert moment["before"]["score"] == 1 > moment["after"]["score"]
-    truths = [[call["truth"] for call in moment[side]["calls"] if call["role"] == "generator"]
+    scores = [[call["role_score"] for call in moment[side]["calls"] if call["role"] == "generator"]
               for side in ("before", "after")]  # fmt: skip
-    assert truths == [[1.0] * 3, [0.0] * 3]
+    assert scores == [[1.0] * 3, [0.0] * 3]
 
 
 def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root: Path) -> None:

@@ -78,7 +78,7 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path
     rows = [dict(row) for row in run.rows]
     for row in rows:
         if "eval/scores" in row:
-            row["eval/truth/generator"] = 0.5 if not row["step"] else 0.1
+            row["eval/role_score/generator"] = 0.5 if not row["step"] else 0.1
     facts = role_health(replace(run, rows=rows))
     found = {one.title: one for one in role_health_findings(facts, True)}
     assert "generator lost its skill while the team gained" in found

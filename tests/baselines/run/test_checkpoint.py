@@ -61,7 +61,7 @@ def batch(seed: int) -> tuple[list[Call], list[float]]:
     calls = [
         Call(
             problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-            messages=(), reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0,
+            messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
             state_hash="", prompts="", prompt_ids=(1, 2, number), output_ids=(3, 4 + number, 0),
             logps=(-3.0, -3.0, -3.0),
         )

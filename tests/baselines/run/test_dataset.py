@@ -62,7 +62,7 @@ def test_every_reply_and_every_episode_is_a_row(sources, records, tmp_path):
     for row, call in zip(replies[:12], calls, strict=True):
         assert row["prompt"] == list(call.messages)
         assert row["completion"] == [{"role": "assistant", "content": call.reply}]
-        assert (row["reward"], row["truth"]) == (call.reward, call.truth)
+        assert (row["reward"], row["role_score"]) == (call.reward, call.role_score)
         assert row["team"] == call.parts["team"]
     assert [row["score"] for row in episodes[:3]] == [record.score for record in records]
     assert json.loads(episodes[0]["facts"]) == records[0].facts

@@ -405,8 +405,8 @@ def test_only_replies_that_did_their_job_are_taught() -> None:
     first, second, third, last = one.replies
     replies = (
         first,
-        replace(second, reply="So it is 1.", truth=0.0),
-        replace(third, reply="I do not know.", readable=False, truth=None),
+        replace(second, reply="So it is 1.", role_score=0.0),
+        replace(third, reply="I do not know.", readable=False, role_score=None),
         replace(last, shortened=True),
     )
     found: dict[str, list[str]] = {}

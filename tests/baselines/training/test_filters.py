@@ -145,7 +145,7 @@ def batch(*rows: dict[str, Any]) -> RolloutBatch:
         }  # fmt: skip
         call = Call(
             episode=key, agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(), reply="",
-            strict=True, lenient=True, truth=None, state_hash="", prompts="",
+            strict=True, lenient=True, role_score=None, state_hash="", prompts="",
             **usual | changes,
         )  # fmt: skip
         calls.append(call)

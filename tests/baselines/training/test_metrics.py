@@ -29,8 +29,9 @@ from flowzoo.errors import UsageError
 def make_call(role: str, reward: float = 0.0, tokens: int = 1, **changes: Any) -> Call:
     fields: dict[str, Any] = {
         "problem": "p", "episode": "e", "agent": f"{role}_0", "role": role, "slot": 0, "turn": 0,
-        "phase": 0, "messages": (), "reply": "", "strict": True, "lenient": True, "truth": None,
-        "parts": {"team": reward}, "reward": reward, "state_hash": "", "prompts": "",
+        "phase": 0, "messages": (), "reply": "", "strict": True, "lenient": True,
+        "role_score": None, "parts": {"team": reward}, "reward": reward, "state_hash": "",
+        "prompts": "",
         "output_ids": (0,) * tokens,
     }  # fmt: skip
     return Call(**{**fields, **changes})
@@ -78,10 +79,10 @@ def test_tokens_that_nobody_counted_are_no_metric() -> None:
     assert "tokens/mean" not in role_metrics([make_record(0, calls[:1])])
 
 
-def test_a_role_without_a_truth_reports_none() -> None:
-    row = role_metrics([make_record(0, [make_call("a"), make_call("b", truth=1.0)])])
-    assert "truth/a" not in row
-    assert row["truth/b"] == 1.0
+def test_a_role_without_a_role_score_reports_none() -> None:
+    row = role_metrics([make_record(0, [make_call("a"), make_call("b", role_score=1.0)])])
+    assert "role_score/a" not in row
+    assert row["role_score/b"] == 1.0
 
 
 def test_shares_come_with_the_number_of_their_cases() -> None:

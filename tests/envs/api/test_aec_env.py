@@ -298,7 +298,7 @@ def test_info_while_live_and_at_the_end_is_fresh_and_plain():
     assert kept == before
     assert all(list(info) == keys for info in env.infos.values())
     info = env.infos["aggregator_0"]
-    assert info["truths"] == [1.0]
+    assert info["role_scores"] == [1.0]
     assert info["parts"] == [{"team": 1.0, "local": 1.0}]
     assert info["facts"]["all_correct"] is True
     assert (info["acted"], info["score"], info["return"], info["strict"]) == (

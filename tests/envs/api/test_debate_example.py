@@ -48,7 +48,7 @@ def test_the_example_plays_two_rounds_and_a_verdict(debate):
     assert asked == ["debater_0", "debater_1", "debater_0", "debater_1", "judge_0"]
     finished = record(episode)
     assert (finished.score, finished.answer) == (1.0, problem.gold)
-    assert [call.truth for call in finished.calls] == [0.0, 0.0, 1.0, 1.0, 1.0]
+    assert [call.role_score for call in finished.calls] == [0.0, 0.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.full

@@ -153,12 +153,12 @@ def test_everybody_is_told_the_same_problem_and_generators_what_the_control_is(n
 
 @pytest.mark.parametrize("credit", ["team", "local", "mix"])
 @pairs
-def test_every_call_has_a_truth_and_a_bounded_reward_under_every_credit(name, task, credit):
+def test_every_call_has_a_role_score_and_a_bounded_reward_under_every_credit(name, task, credit):
     workflow = make_workflow(name, task, credit=credit)
     for index in range(2):
         episode = Episode(workflow, testing.problem_at(workflow, index))
         calls = record(testing.play_out(episode, "credit", index)).calls
-        assert all(call.truth is not None for call in calls)
+        assert all(call.role_score is not None for call in calls)
         assert all(0 <= call.reward <= (2 if credit == "mix" else 1) for call in calls)
 
 

@@ -19,7 +19,16 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import make_training_workflow
 from flowzoo.cli import main
-from flowzoo.envs import Ask, Episode, Grade, InterimScore, Outcome, Truth, Workflow, WorkflowError
+from flowzoo.envs import (
+    Ask,
+    Episode,
+    Grade,
+    InterimScore,
+    Outcome,
+    RoleScore,
+    Workflow,
+    WorkflowError,
+)
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.api.registry import make_env, make_workflow
 from flowzoo.envs.api.solo import SoloEnv
@@ -41,7 +50,7 @@ class Endless(Workflow):
             drafts = yield [Ask(f"writer_{slot}", problem.text) for slot in range(2)]
             yield Grade(None)
             yield InterimScore(0.5)
-            yield Truth(drafts[0], 0.0)
+            yield RoleScore(drafts[0], 0.0)
 
 
 @dataclass(frozen=True)
@@ -126,9 +135,9 @@ def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls() -> None
 
 @pytest.mark.parametrize(
     "item",
-    [lambda reply: Grade("3"), lambda reply: [Grade("3")], lambda reply: Truth(reply, 1.0),
+    [lambda reply: Grade("3"), lambda reply: [Grade("3")], lambda reply: RoleScore(reply, 1.0),
      lambda reply: InterimScore(1.0)],
-    ids=["effect", "effects", "truth", "interim"],
+    ids=["effect", "effects", "role_score", "interim"],
 )  # fmt: skip
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_script_that_asks_no_more_is_stopped(item: Callable[[Any], Any], limit: Any) -> None:

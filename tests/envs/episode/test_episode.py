@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Run, Truth, Workflow
+from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, RoleScore, Run, Workflow
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.episode.faults import WorkflowError
 from flowzoo.envs.episode.recording import record, state_hash
@@ -82,7 +82,7 @@ def with_yield(item: Any) -> Callable[..., Any]:
         ("write", "got str"),
         (None, "got NoneType"),
         ((Ask("writer_0", "a"), Ask("writer_1", "b")), "got tuple"),
-        ([Truth(None, 1.0)], "got Truth"),  # type: ignore[arg-type]
+        ([RoleScore(None, 1.0)], "got RoleScore"),  # type: ignore[arg-type]
         (Ask("writer_0", None), "prompt of writer_0 must be a str or a list"),  # type: ignore[arg-type]
         (Ask("writer_0", [{"role": "user"}]), "prompt of writer_0 must be"),
         (Ask("writer_0", ["hello"]), "prompt of writer_0 must be"),  # type: ignore[list-item]
@@ -173,19 +173,19 @@ def test_a_raising_parser_is_a_workflow_error():
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan"), "1"])
-def test_a_truth_is_a_number_from_0_to_1_about_a_reply(value):
+def test_a_role_score_is_a_number_from_0_to_1_about_a_reply(value):
     """Rule 4."""
 
     def play(self, problem):
         reply = yield Ask("writer_0", "write")
-        yield Truth(reply, value)
+        yield RoleScore(reply, value)
         return Outcome(score=1.0)
 
     line = play.__code__.co_firstlineno + 2
     with pytest.raises(WorkflowError, match=rf"line {line}\).*TypeError"):
         start(play).reply("writer_0", "x")
-    with pytest.raises(WorkflowError, match=r"Truth takes a Reply and a number in \[0, 1\]"):
-        start(with_yield(Truth(None, 1.0)))  # type: ignore[arg-type]
+    with pytest.raises(WorkflowError, match=r"RoleScore takes a Reply and a number in \[0, 1\]"):
+        start(with_yield(RoleScore(None, 1.0)))  # type: ignore[arg-type]
 
 
 def test_workflow_errors_survive_pickling():
@@ -275,7 +275,7 @@ def test_resolving_is_checked():
     with pytest.raises(UsageError, match=r"tuple is no result of Grade"):
         episode.resolve([(0, 1)])
     episode.resolve([Graded(1.0, "pinned")])
-    assert episode.truths == {0: 1.0}
+    assert episode.role_scores == {0: 1.0}
     other = start(with_yield(Classes(("1",))))
     with pytest.raises(UsageError, match=r"Graded is no result of Classes"):
         other.resolve([Graded(1.0, "a")])

@@ -1,4 +1,4 @@
-"""What is known while an episode is under way: own truths, and what it would score if it ended."""
+"""What is known while an episode is under way: role scores, and what it would score if it ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowzoo.envs.testing import advance
 from flowzoo.seeding import key_rng
 
 LATE = {"orchestrator"}
-"""Roles whose truth is known only when others have answered."""
+"""Roles whose score is known only when others have answered."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def test_an_impossible_standing_is_the_scripts_error(score):
         ("code_pair_v0", "code"),
     ],
 )
-def test_own_truths_are_known_before_the_next_agent_is_asked(name, task):
+def test_role_scores_are_known_before_the_next_agent_is_asked(name, task):
     """So that tree sampling can value replies at once; and a standing is the score to come."""
     workflow = make_workflow(name, task)
     phases = 0
@@ -85,7 +85,7 @@ def test_own_truths_are_known_before_the_next_agent_is_asked(name, task):
             advance(episode)
             phases += 1
             for turn in episode.turns:
-                known = turn.reply is None or turn.call in episode.truths
+                known = turn.reply is None or turn.call in episode.role_scores
                 late = workflow.agents[turn.agent][0] in LATE
                 assert known or (late and not episode.done), turn.agent
         if episode.interim_score is not None:

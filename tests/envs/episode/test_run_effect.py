@@ -110,7 +110,7 @@ def test_replays_do_not_run_again_and_notice_another_program(
         (Run("", tests=[]), "Run takes a tuple of tests, got list"),  # type: ignore[arg-type]
         (Run("", tests=("x",)), "a test must be a StdinTest, .* got str"),  # type: ignore[arg-type]
         (Run("", limits=2), "takes Limits, got int"),  # type: ignore[arg-type]
-        ([Run(""), Ask("reader_0", "")], "yield an Ask, a Truth, an? InterimScore, an effect"),
+        ([Run(""), Ask("reader_0", "")], "yield an Ask, a RoleScore, an? InterimScore, an effect"),
     ],
 )
 def test_what_is_no_run_is_refused_with_its_line(run: Any, message: str) -> None:

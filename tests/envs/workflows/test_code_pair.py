@@ -49,7 +49,7 @@ def test_a_good_pair_earns_all_of_it(problem):
     assert done.facts["reward"] == pytest.approx(4.0)
     assert done.score == pytest.approx(1.0)
     assert done.returns == {"helper_0": done.score, "main_0": done.score}
-    assert [call.truth for call in done.calls] == pytest.approx([1.0, 1.0])
+    assert [call.role_score for call in done.calls] == pytest.approx([1.0, 1.0])
     assert done.facts["solved"]
     assert done.facts["cooperation"] == 1.5
 

@@ -54,7 +54,7 @@ def test_experts_score_100_percent(name: str, preset: str, level: int) -> None:
             advance(episode)
         found = record(episode)
         assert found.score == 1.0
-        assert all(call.truth in (None, 1.0) for call in found.calls)
+        assert all(call.role_score in (None, 1.0) for call in found.calls)
         assert "boxed" not in "".join(
             message["content"]
             for call in found.calls

@@ -1,4 +1,4 @@
-"""Coder and tester: tests as JSON, mismatches, truths that need a reference, the end."""
+"""Coder and tester: tests as JSON, mismatches, role scores that need a reference, the end."""
 
 import json
 
@@ -67,9 +67,9 @@ def test_mismatches_are_shown_to_both_and_hidden_tests_to_nobody():
         assert "Nothing could be run." in turn.messages[0]["content"]
 
 
-def test_truths_and_local_rewards():
+def test_role_scores_and_local_rewards():
     done = run((WRONG, cases((-1, 8), (1, 17))), (RIGHT, cases((1, 16))))
-    assert [call.truth for call in done.calls] == [0.75, 0.5, 1.0, 1.0]
+    assert [call.role_score for call in done.calls] == [0.75, 0.5, 1.0, 1.0]
     assert done.facts["valid_tests"] == pytest.approx(2 / 3)
     locals_ = [call.parts["local"] for call in done.calls]
     assert locals_ == pytest.approx([0.2 + 0.8 * 0.75, 0.2 + 0.8 * 0.5, 1.0, 1.0])
@@ -78,10 +78,10 @@ def test_truths_and_local_rewards():
         assert failed.calls[0].parts["local"] == pytest.approx(local)
 
 
-def test_without_a_reference_the_tester_has_no_truth_and_local_credit_says_so():
+def test_without_a_reference_the_tester_has_no_role_score_and_local_credit_says_so():
     problem = Problem("code", "train", 0, 1, PROBLEM.text, "", {**META, "solution": ""})
     done = run((RIGHT, cases((1, 16))), problem=problem, credit="team")
-    assert [call.truth for call in done.calls] == [1.0, None]
+    assert [call.role_score for call in done.calls] == [1.0, None]
     assert "valid_tests" not in done.facts
     assert "local" not in done.calls[1].parts
     with pytest.raises(UsageError, match="recorded none for role 'tester'"):

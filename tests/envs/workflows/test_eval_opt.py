@@ -104,7 +104,7 @@ def test_a_malformed_verdict_goes_on_in_strict_and_accepts_in_dr_mas(play):
     strict = play("eval_opt_v0", replies([WRONG, RIGHT], ["hm", ACCEPT]))
     assert (strict.score, strict.facts["abstained"], strict.facts["rounds"]) == (1.0, 1, 2)
     assert [call.reward for call in strict.calls] == [1.0, 0.0, 1.0, 1.0]
-    assert strict.calls[1].truth == 0.0
+    assert strict.calls[1].role_score == 0.0
     lax = play("eval_opt_v0", replies([WRONG], ["hm"]), preset="dr_mas")
     assert (lax.score, lax.facts["abstained"], lax.facts["rounds"]) == (0.0, 1, 1)
 

@@ -130,13 +130,13 @@ def test_the_cascade_is_capped_and_reads_nothing_in_nothing():
     assert read_loosely("<think>all hidden", "STRATEGY", 3) is None
 
 
-def test_subtasks_leave_the_truths_of_plan_and_parts_open(play):
+def test_subtasks_leave_the_role_scores_of_plan_and_parts_open(play):
     texts = replies("SUBTASK 1: multiply", ["\\boxed{12}"], RIGHT)
     finished = play("orch_workers_v0", texts, split_by="subtasks")
     assert finished.calls[1].messages[0]["content"] == (
         "Compute 2+3*4.\n\nDo only this part: multiply\nPut its result in \\boxed{}."
     )
-    assert [call.truth for call in finished.calls] == [None, None, 1.0]
+    assert [call.role_score for call in finished.calls] == [None, None, 1.0]
     assert dict(finished.facts) == {"workers": 1, "abstained": False}
     with pytest.raises(Exception, match=r"none for role 'orchestrator': use credit=\"team\""):
         play("orch_workers_v0", texts, split_by="subtasks", credit="local")

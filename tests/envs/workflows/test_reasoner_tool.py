@@ -83,7 +83,7 @@ def test_the_last_answer_counts_even_if_an_earlier_one_was_right():
         ("\\boxed{14}", program("print(1)")), ("\\boxed{15}", program("print(2)")), max_turns=2
     )
     assert (done.score, done.answer) == (0.0, "15")
-    assert [call.truth for call in done.calls] == [1.0, 0.0, 0.0, 0.0]
+    assert [call.role_score for call in done.calls] == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_what_was_printed():

@@ -1,4 +1,4 @@
-"""The search team: flow, presets, truths, and what may never be graded."""
+"""The search team: flow, presets, role scores, and what may never be graded."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def queries(problem):
     return found
 
 
-def test_a_full_episode_its_truths_and_facts():
+def test_a_full_episode_its_role_scores_and_facts():
     problem = TASK.problem(0)
     first, second = queries(problem)
     episode = run(
@@ -75,8 +75,8 @@ def test_a_full_episode_its_truths_and_facts():
         "true_no": 2,
         "false_no": 0,
     }
-    truths = [(call.role, call.truth) for call in done.calls]
-    assert truths == [
+    role_scores = [(call.role, call.role_score) for call in done.calls]
+    assert role_scores == [
         ("verifier", 1.0),
         ("searcher", 0.5),
         ("verifier", 1.0),
@@ -259,7 +259,7 @@ def test_questions_from_a_file_without_gold_passages(tmp_path):
     done = record(episode)
     assert done.score == 1.0
     assert "recall" not in done.facts
-    assert [call.truth for call in done.calls] == [None, None, None, 1.0]
+    assert [call.role_score for call in done.calls] == [None, None, None, 1.0]
     testing.check_workflow(workflow)
 
 

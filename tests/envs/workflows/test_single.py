@@ -14,7 +14,7 @@ def test_golden_transcript(play):
     assert call.messages == (
         {"role": "user", "content": "Compute 2+3*4.\nPut the final answer in \\boxed{}."},
     )
-    assert (call.reward, call.truth, finished.score, finished.answer) == (1.0, 1.0, 1.0, "14")
+    assert (call.reward, call.role_score, finished.score, finished.answer) == (1.0, 1.0, 1.0, "14")
 
 
 @pytest.mark.parametrize(("preset", "score"), [("strict", 0.0), ("paper", 1.0)])

@@ -117,8 +117,10 @@ def test_local_rewards_are_the_documented_sums():
 
 def test_the_value_of_the_tool_is_of_its_list_where_the_world_then_stood():
     episode = play([code("d"), code("d")], ['["R"]', '["R","D","D"]'])
-    truths = [episode.truths[turn.call] for turn in episode.turns if turn.agent == "tool_0"]
-    assert truths == [1.0, 0.0]
+    role_scores = [
+        episode.role_scores[turn.call] for turn in episode.turns if turn.agent == "tool_0"
+    ]
+    assert role_scores == [1.0, 0.0]
 
 
 def test_paper_reads_words_and_open_blocks():

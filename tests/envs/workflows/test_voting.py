@@ -87,10 +87,10 @@ def test_trajectory_names_are_agents_on_mathematics_and_roles_on_programs(play):
     assert {programs.trajectory(agent) for agent in programs.agents} == {"generator", "aggregator"}
 
 
-def test_truths_are_recorded_under_team_credit_too(play):
+def test_role_scores_are_recorded_under_team_credit_too(play):
     finished = play("voting_v0", replies(*DRAFTS, choice="\\boxed{2}"))
     assert finished.score == 0.0
-    assert [call.truth for call in finished.calls] == [1.0, 0.0, 0.0, 0.0]
+    assert [call.role_score for call in finished.calls] == [1.0, 0.0, 0.0, 0.0]
     assert finished.returns == dict.fromkeys(("aggregator_0", *GENERATORS), 0.0)
 
 
@@ -127,7 +127,7 @@ def test_strict_and_paper_choices(play, choice, strict, paper):
 def test_an_abstaining_aggregator_costs_the_team_and_is_counted(play):
     finished = play("voting_v0", replies(*(["\\boxed{14}"] * 3), choice="all fine"))
     assert (finished.score, finished.answer) == (0.0, None)
-    assert (finished.calls[3].strict, finished.calls[3].truth) == (False, 0.0)
+    assert (finished.calls[3].strict, finished.calls[3].role_score) == (False, 0.0)
     assert finished.facts["all_correct"] is True
     assert finished.facts["contested"] is False
 

@@ -1,4 +1,4 @@
-"""The writing pair: one phase, one reward, the own truths, and the expert of each writer."""
+"""The writing pair: one phase, one reward, the role scores, and the expert of each writer."""
 
 import pytest
 
@@ -29,18 +29,18 @@ def test_both_writers_are_paid_for_the_pair(form):
     assert done.score > 0.7
     assert done.returns == {"writer_0": done.score, "writer_1": done.score}
     assert done.facts["reward"] == pytest.approx(3 * done.score)
-    assert [call.truth for call in done.calls] == [
+    assert [call.role_score for call in done.calls] == [
         done.facts["grounding_0"], done.facts["grounding_1"],
     ]  # fmt: skip
     assert done.calls[0].messages != done.calls[1].messages
     assert split_texts(done.answer) == model_pair(form=form)
 
 
-def test_the_pair_earns_nothing_if_one_writes_nonsense_and_the_truths_say_who():
+def test_the_pair_earns_nothing_if_one_writes_nonsense_and_the_role_scores_say_who():
     first, _ = model_pair()
     done = written(first, "zorp blick fanta wug dax quill morb trask vinto plome " * 6)
     assert done.score == 0.0
-    assert [call.truth for call in done.calls] == [1.0, 0.0]
+    assert [call.role_score for call in done.calls] == [1.0, 0.0]
 
 
 def test_an_empty_text_abstains():
@@ -48,13 +48,13 @@ def test_an_empty_text_abstains():
     done = written(first, "<think>hm")
     assert done.score == 0.0
     assert [call.strict for call in done.calls] == [True, False]
-    assert done.calls[1].truth == 0.0
+    assert done.calls[1].role_score == 0.0
 
 
-def test_under_the_published_reward_the_truth_is_the_pairs():
+def test_under_the_published_reward_the_role_score_is_the_pairs():
     done = written(*model_pair(), reward="published")
     assert done.score > 0.7
-    assert [call.truth for call in done.calls] == [done.score] * 2
+    assert [call.role_score for call in done.calls] == [done.score] * 2
 
 
 def test_the_expert_writes_the_text_that_its_instruction_asks_for():

@@ -122,7 +122,7 @@ def _moment(
 def run_moment(role: str, run: RunData, place: int) -> dict[str, Any] | None:
     """The problem that shows it most: right before and wrong now, by what `role` does.
 
-    Among the problems of both evaluations the first in which the role's own truth fell the most;
+    Among the problems of both evaluations the first in which the role score fell the most;
     a fall of the team's score comes first.
     """
     files, steps = run.transcript_files("eval"), run.steps
@@ -135,7 +135,7 @@ def run_moment(role: str, run: RunData, place: int) -> dict[str, Any] | None:
         earlier = before.get(after["problem"])
         if earlier is None:
             continue
-        loss = _truth(earlier, role) - _truth(after, role)
+        loss = _role_score(earlier, role) - _role_score(after, role)
         fell = (earlier["score"] or 0.0) - (after["score"] or 0.0)
         if loss > 0 and fell >= 0 and (best is None or (fell, loss) > best):
             best, chosen = (fell, loss), (earlier, after)
@@ -150,12 +150,12 @@ def run_moment(role: str, run: RunData, place: int) -> dict[str, Any] | None:
     }
 
 
-def _truth(episode: Mapping[str, Any], role: str) -> float:
-    """Mean own truth of a role's calls."""
+def _role_score(episode: Mapping[str, Any], role: str) -> float:
+    """Mean score of a role's calls."""
     values = [
-        float(call["truth"])
+        float(call["role_score"])
         for call in episode["calls"]
-        if call["role"] == role and isinstance(call.get("truth"), (int, float))
+        if call["role"] == role and isinstance(call.get("role_score"), (int, float))
     ]
     return sum(values) / len(values) if values else 0.0
 
@@ -170,7 +170,7 @@ def _episode(episode: Mapping[str, Any]) -> dict[str, Any]:
                 "agent": str(call["agent"]),
                 "role": str(call["role"]),
                 "reply": shortened(str(call["reply"])),
-                "truth": call.get("truth"),
+                "role_score": call.get("role_score"),
             }
             for call in episode["calls"]
         ],

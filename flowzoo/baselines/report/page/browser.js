@@ -22,7 +22,7 @@ const callView = (index, call, query, colours) => {
   } }, h("summary", null, `What it was asked (${messages.length} ${messages.length === 1 ? "message" : "messages"})`));
   const element = h("article", { class: "call" },
     h("header", null, h("b", null, bdi(call.agent)), h("span", { class: "muted" }, `phase ${call.phase}, turn ${call.turn}, ${known(call.tokens) ? `${number(call.tokens)} tokens, ` : ""}policy `, bdi(call.policy || "–")),
-      known(call.truth) ? badge(`own answer ${number(call.truth)}`, call.truth >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
+      known(call.role_score) ? badge(`own answer ${number(call.role_score)}`, call.role_score >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
       call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
     said(index.texts[call.reply], query), messages.length ? asked : null);
   element.style.borderLeftColor = seriesColour(colours.indexOf(call.role));

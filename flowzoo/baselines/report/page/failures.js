@@ -35,7 +35,7 @@ const failureTable = (failure) => table(`There: ${failure.rule}. Called: the run
 ], failure.cells);
 
 const momentCall = (call, role) => h("div", { class: `said-by${call.role === role ? " culprit" : ""}` },
-  h("small", { class: "muted" }, bdi(call.agent), " ", known(call.truth) ? badge(call.truth >= 1 ? "right" : "wrong", call.truth >= 1 ? "good" : "bad") : null),
+  h("small", { class: "muted" }, bdi(call.agent), " ", known(call.role_score) ? badge(call.role_score >= 1 ? "right" : "wrong", call.role_score >= 1 ? "good" : "bad") : null),
   said(call.reply));
 
 const momentSide = (moment, side, at, role) => {

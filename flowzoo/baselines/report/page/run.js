@@ -113,7 +113,7 @@ const accuracySection = (run) => {
 };
 
 const MEASURES = {
-  truth: "own accuracy", opening: "… in its first reply", strict: "read strictly", lenient: "read leniently", truncated: "cut off", tokens: "tokens a reply",
+  role_score: "own accuracy", opening: "… in its first reply", strict: "read strictly", lenient: "read leniently", truncated: "cut off", tokens: "tokens a reply",
   any_correct: "a candidate was right", picked: "team right where one was", first_correct: "first attempt right", kept: "stayed right", repaired: "became right",
 };
 const measured = (row, value) => (row.measure === "tokens" ? number(value) : percent(value));
@@ -126,7 +126,7 @@ const changed = (row, change) => {
 
 const rolesSection = (run) => {
   const { changes } = run;
-  const own = roleSeries(run, "truth");
+  const own = roleSeries(run, "role_score");
   const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["bare_verdict", "Bare verdicts among verdicts"]];
   const sampled = ofRoles(run, "sampled_entropy/"), trained = ofRoles(run, "trained_entropy/");
   const entropy = trained.length ? trained : below(run, "learn/trained_entropy/");

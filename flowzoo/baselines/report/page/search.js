@@ -3,8 +3,8 @@
 
 const unpack = (packed) => packed.episodes.map(([kind, step, problem, text, gold, answer, score, truncated, facts, calls], place) => ({
   place, kind: packed.texts[kind], step, problem, text, gold, answer, score, truncated, facts,
-  calls: calls.map(([role, agent, phase, turn, reply, strict, lenient, truth, reward, finish, tokens, messages, policy]) => ({
-    role: packed.texts[role], agent: packed.texts[agent], phase, turn, reply, strict, lenient, truth, reward,
+  calls: calls.map(([role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens, messages, policy]) => ({
+    role: packed.texts[role], agent: packed.texts[agent], phase, turn, reply, strict, lenient, role_score, reward,
     cut: packed.texts[finish] === "length", tokens, messages, policy: packed.texts[policy],
   })),
 }));
@@ -13,7 +13,7 @@ const FILTERS = {
   wrong: ["Wrong", "the team's score is below 1", (episode) => !(episode.score >= 1)],
   right: ["Right", "the team's score is 1", (episode) => episode.score >= 1],
   contested: ["Contested", "some candidates were right and some were not", (episode) => episode.facts.contested === true],
-  rolewrong: ["Role wrong", "a role's own reply was wrong", null, (call) => known(call.truth) && call.truth < 1],
+  rolewrong: ["Role wrong", "a role's own reply was wrong", null, (call) => known(call.role_score) && call.role_score < 1],
   parse: ["Parse failure", "the strict parser could not read a reply", null, (call) => !call.strict],
   cut: ["Truncated", "a reply ran into the length limit, or the episode was cut off", (episode, role) => (!role && episode.truncated) || callsOf(episode, role).some((call) => call.cut)],
 };

@@ -221,7 +221,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
 def test_a_rank_tells_which_rows_are_not_finite() -> None:
     call = Call(
         problem="p/1", episode="p/1/0", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
-        reply="", strict=True, lenient=True, truth=None, parts={}, reward=0.0, state_hash="",
+        reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0, state_hash="",
         prompts="", policy="shared",
     )  # fmt: skip
     told = tell("learner worker 1", non_finite("loss", [call]))
