@@ -119,7 +119,7 @@ learning-table: env ## Train the cells of the learning matrix for three seeds ea
 
 pilot: env ## Train the pilot matrix: shared and isolated policies at two scales, and controls (2 to 2.5 hours on 2 cores)
 	@$(BIN)/python -c 'from flowzoo.agents.pocket import pocket_path as p; p("math", "s")' 2>/dev/null \
-	  || $(BIN)/python -m flowzoo.baselines.pocket --task math --scale s
+	  || $(BIN)/python -m tools.pocket --task math --scale s
 	$(BIN)/flowzoo matrix pilot
 	$(BIN)/flowzoo report runs/pilot
 

@@ -31,7 +31,6 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "baselines/matrix": (33, 37, 11, 5, 0),
     #
-    "baselines/pocket": (12, 16, 4, 6, 5),
     #
     "baselines/report": (55, 197, 31, 5, 0),
     #

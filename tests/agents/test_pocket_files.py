@@ -28,9 +28,9 @@ from flowzoo.agents.pocket import (
 )
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.specs import make_policy
-from flowzoo.baselines.pocket.recipes import RECIPES
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
+from tools.pocket.recipes import RECIPES
 
 SIZED = [Pocket(task, scale) for task in SCALED for scale in ("xs",)]
 SHIPPED = [Pocket(task) for task in TASKS] + SIZED
@@ -103,7 +103,7 @@ def test_prompts_and_digits_are_tokenized_as_in_training(task: str) -> None:
 
 def test_the_card_gives_the_command(model: Pocket) -> None:
     card = (shipped_folder(*model) / "README.md").read_text(encoding="utf-8")
-    assert "python -m flowzoo.baselines.pocket --out DIR" in card
+    assert "python -m tools.pocket --out DIR" in card
     assert (f"--scale {model.scale}" in card) is (model.scale != "default")
     assert (f"--task {model.task}" in card) is (model.task != "math")
     assert "| single_v0 | greedy |" in card
@@ -167,7 +167,7 @@ def test_all_scales_of_a_task_were_made_alike(task: str) -> None:
     for name in ("tokenizer_config.json", "chat_template.jinja", OPTIONS_FILE):
         assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
     card = (folders[0] / "README.md").read_text(encoding="utf-8")
-    line = next(line for line in card.splitlines() if "flowzoo.baselines.pocket" in line)
+    line = next(line for line in card.splitlines() if "tools.pocket" in line)
     assert line.endswith("--scale xs"), "nothing but its size differs from the recipe"
 
 
@@ -215,9 +215,9 @@ def test_a_model_too_large_to_ship_is_looked_for_where_its_command_makes_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, task: str, scale: str
 ) -> None:
     monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
-    words = f"python -m flowzoo.baselines.pocket --task {task} --scale {scale}"
+    words = f"python -m tools.pocket --task {task} --scale {scale}"
     long = r" in about \d+ minutes" if scale in ("s", "m") else "; see its --help"
-    with pytest.raises(UsageError, match=rf"{tmp_path}.*`{words}` makes it there{long}"):
+    with pytest.raises(UsageError, match=rf"{tmp_path}.*`{words}` in a clone makes it there{long}"):
         pocket_path(task, scale)
     folder = tmp_path / "pocket" / f"{task}-{scale}"
     folder.mkdir(parents=True)

@@ -90,7 +90,7 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
     minutes = _MINUTES.get((task, scale))
     raise UsageError(
         f"the pocket model of {task} in scale {scale} is not shipped, and there is none in {made}: "
-        f"`python -m flowzoo.baselines.pocket --task {task} --scale {scale}` makes it there"
+        f"`python -m tools.pocket --task {task} --scale {scale}` in a clone makes it there"
         + (f" in about {minutes} minutes, on one CPU core." if minutes else "; see its --help.")
     )
 

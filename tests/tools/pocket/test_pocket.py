@@ -18,17 +18,21 @@ from transformers import AutoTokenizer
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import SCALED, TASKS, PocketScale, made_folder, pocket_path
 from flowzoo.agents.policy import Request, Sampling
-from flowzoo.baselines.pocket import make as making
-from flowzoo.baselines.pocket.config import PocketConfig, command
-from flowzoo.baselines.pocket.data import (
+from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs.tasks.task import split_of
+from flowzoo.errors import UsageError
+from flowzoo.seeding import key_rng
+from tools.pocket import make as making
+from tools.pocket.config import PocketConfig, command
+from tools.pocket.data import (
     Example,
     play_batched,
     play_examples,
     tokenizer_corpus,
     transcripts,
 )
-from flowzoo.baselines.pocket.habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
-from flowzoo.baselines.pocket.make import (
+from tools.pocket.habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
+from tools.pocket.make import (
     TokenizedExample,
     curriculum,
     encode,
@@ -38,8 +42,8 @@ from flowzoo.baselines.pocket.make import (
     reply_loss,
     train,
 )
-from flowzoo.baselines.pocket.optimizer import Muon, orthogonalised
-from flowzoo.baselines.pocket.recipes import (
+from tools.pocket.optimizer import Muon, orthogonalised
+from tools.pocket.recipes import (
     MATH,
     PLAN_PATH,
     RECIPES,
@@ -50,12 +54,8 @@ from flowzoo.baselines.pocket.recipes import (
     levels,
     recipe_of,
 )
-from flowzoo.baselines.pocket.tokenizer import train_tokenizer
-from flowzoo.baselines.pocket.unfinished import Unfinished
-from flowzoo.envs import Workflow, make_workflow
-from flowzoo.envs.tasks.task import split_of
-from flowzoo.errors import UsageError
-from flowzoo.seeding import key_rng
+from tools.pocket.tokenizer import train_tokenizer
+from tools.pocket.unfinished import Unfinished
 
 pytestmark = pytest.mark.xdist_group("pocket")  # they share a model
 
@@ -358,7 +358,7 @@ def test_a_killed_making_goes_on_to_the_same_weights(
     assert kept.spent() > at_once().spent()
     for mine, theirs in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-    other = at_once("python -m flowzoo.baselines.pocket --seed 1")
+    other = at_once("python -m tools.pocket --seed 1")
     with pytest.raises(UsageError, match=r"model of `.*` is there: remove .*unfinished.pt, or"):
         next(train(whole, rows, config, other))
     kept.path.write_bytes(kept.path.read_bytes()[:2000])
@@ -409,12 +409,12 @@ def test_the_card_names_the_command_and_the_figures(made: Path) -> None:
 
 
 def test_the_command_spells_out_what_differs_from_the_defaults() -> None:
-    assert command(PocketConfig(Path("x"))) == "python -m flowzoo.baselines.pocket --out DIR"
+    assert command(PocketConfig(Path("x"))) == "python -m tools.pocket --out DIR"
     config = PocketConfig(Path("x"), steps=999, matrix_lr=0.5, vocab=900)
     assert command(config).endswith("--steps 999 --matrix-lr 0.5 --vocab 900")
     config = PocketConfig(Path("x"), task="code", scale="xs")
     assert command(config).endswith("pocket --out DIR --task code --scale xs")
-    assert command(PocketConfig(scale="m")) == "python -m flowzoo.baselines.pocket --scale m"
+    assert command(PocketConfig(scale="m")) == "python -m tools.pocket --scale m"
 
 
 @pytest.mark.parametrize(

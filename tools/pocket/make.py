@@ -1,4 +1,4 @@
-"""Making a pocket model: `python -m flowzoo.baselines.pocket --task math --scale s --out DIR`.
+"""Making a pocket model: `python -m tools.pocket --task math --scale s --out DIR`.
 
 A small Qwen3 is trained from nothing on scripted transcripts (`pocket_data`) with its own tokenizer
 (`pocket_tokenizer`), saved in Hugging Face layout, read back and measured on held-out problems;
@@ -21,13 +21,13 @@ import numpy as np
 
 from flowzoo.agents.pocket import OPTIONS_FILE
 from flowzoo.baselines.learner.batch import cut
-from flowzoo.baselines.pocket.config import PocketConfig, command
-from flowzoo.baselines.pocket.data import Example, tokenizer_corpus, transcripts
-from flowzoo.baselines.pocket.recipes import recipe_of
-from flowzoo.baselines.pocket.report import PocketScores, measure, model_card, print_figures
 from flowzoo.errors import missing_extra
 from flowzoo.files import write_json
 from flowzoo.seeding import key_int, key_rng
+from tools.pocket.config import PocketConfig, command
+from tools.pocket.data import Example, tokenizer_corpus, transcripts
+from tools.pocket.recipes import recipe_of
+from tools.pocket.report import PocketScores, measure, model_card, print_figures
 
 try:
     import torch
@@ -36,9 +36,9 @@ try:
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from flowzoo.baselines.pocket.optimizer import Muon
-    from flowzoo.baselines.pocket.tokenizer import train_tokenizer
-    from flowzoo.baselines.pocket.unfinished import Unfinished
+    from tools.pocket.optimizer import Muon
+    from tools.pocket.tokenizer import train_tokenizer
+    from tools.pocket.unfinished import Unfinished
 except ImportError as error:
     raise missing_extra(error.name or "torch", "train", "making a pocket model") from error
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowzoo.agents.pocket import PocketScale, made_folder, shipped_folder
-from flowzoo.baselines.pocket.recipes import recipe_of
 from flowzoo.errors import UsageError
+from tools.pocket.recipes import recipe_of
 
 
 class ModelSize(NamedTuple):
@@ -158,7 +158,7 @@ class PocketConfig:
 
 def command(config: PocketConfig) -> str:
     """The command that repeats `config`: settings that differ from the defaults are spelled out."""
-    words = ["python -m flowzoo.baselines.pocket"]
+    words = ["python -m tools.pocket"]
     if config.out is not None:
         words.append("--out DIR")
     for field in fields(config):

@@ -11,8 +11,8 @@ from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.policy import Sampling
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.pocket.recipes import Recipe, option_words
 from flowzoo.envs import make_workflow
+from tools.pocket.recipes import Recipe, option_words
 
 COLUMNS = ("workflow", "decoding", "accuracy", "role", "readable", "own job", "tokens")
 

@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowzoo.baselines.pocket.habits import (
+from flowzoo.envs import Message, Problem, Workflow
+from flowzoo.envs.tasks.math.levels import LEVELS
+from flowzoo.errors import unknown
+from tools.pocket.habits import (
     ONE_ENTRY,
     ONE_MOVE,
     Habit,
@@ -23,9 +26,6 @@ from flowzoo.baselines.pocket.habits import (
     one_step,
     without_search,
 )
-from flowzoo.envs import Message, Problem, Workflow
-from flowzoo.envs.tasks.math.levels import LEVELS
-from flowzoo.errors import unknown
 
 SOLVERS = ("generator", "worker", "synthesizer", "aggregator")
 """Roles whose replies are solutions."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import count, islice, product
 
 from flowzoo.agents.names import role_of
-from flowzoo.baselines.pocket.recipes import Recipe
 from flowzoo.envs import Episode, Message, Workflow, make_workflow
 from flowzoo.envs.episode.effects import PendingEffect, resolve
 from flowzoo.envs.script import EffectResult
 from flowzoo.envs.tasks import Task
 from flowzoo.seeding import key_int, key_rng
+from tools.pocket.recipes import Recipe
 
 SPLIT = "pretrain"
 TOGETHER = 256

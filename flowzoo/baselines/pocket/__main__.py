@@ -1,6 +1,0 @@
-"""`python -m flowzoo.baselines.pocket`: make a pocket model."""
-
-from flowzoo.baselines.pocket.make import main
-
-if __name__ == "__main__":
-    main()
