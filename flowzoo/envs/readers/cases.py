@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from flowzoo.envs.text import visible
-from flowzoo.reward.code.bare import python_tree
+from flowzoo.reward.code.score import python_tree
 from flowzoo.sandbox.program import CallTest, Compare, StdinTest, Test
 
 MOST_CASES = 8

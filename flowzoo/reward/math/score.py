@@ -14,13 +14,12 @@ from typing import Final, Literal, NamedTuple
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean, text_form
-from flowzoo.reward.math.compare import same
-from flowzoo.reward.math.copies.check import is_copied
+from flowzoo.reward.math.compare import ListRule, PercentRule, Rules, UnitRule, same
+from flowzoo.reward.math.copies import is_copied
 from flowzoo.reward.math.extract import AnswerSource, ExtractMode, boxed_percent, extract
 from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
 from flowzoo.reward.math.pairs import ParsedGold, compare, read_gold, sentence_choice
-from flowzoo.reward.math.same.rules import ListRule, PercentRule, Rules, UnitRule
 
 MathStatus = Literal[
     "equal", "different", "copied", "no_answer", "too_big", "timeout", "crashed", "bad_gold"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from flowzoo.reward.math.clean import TEXT_COMMANDS
@@ -16,6 +17,7 @@ from flowzoo.reward.math.tree import AnswerTooLargeError
 
 MAX_DEPTH: Final = 64
 MAX_TOKENS: Final = 1500
+MAX_EXPONENT: Final = 400
 
 _TOKEN = re.compile(
     r"(?P<s>\s+)"
@@ -146,3 +148,21 @@ def _is_ten_to(tokens: Sequence[MathToken]) -> bool:
     exponent = [token.text for token in tokens[2:] if token.text not in ("{", "}", "-", "+")]
     is_power = tokens[0].text == "10" and tokens[1].text in ("^", "**")
     return is_power and len(exponent) == 1 and exponent[0].isdigit()
+
+
+def number_value(text: str) -> Fraction:
+    r"""The value of a number token: digits, separators, `e` notation, `\overline` for a period.
+
+    Raises:
+        AnswerTooLargeError: the exponent is.
+    """
+    if "overline" in text:
+        head, _, period = text.partition("\\overline")
+        period = period.strip("{} ")
+        places = len(head.partition(".")[2])
+        tail = Fraction(int(period), (10 ** len(period) - 1) * 10**places)
+        return Fraction(head.rstrip(".") or "0") + tail
+    digits, _, exponent = text.replace(",", "").replace(" ", "").lower().partition("e")
+    if exponent and abs(int(exponent)) > MAX_EXPONENT:
+        raise AnswerTooLargeError
+    return Fraction(digits.rstrip(".")) * Fraction(10) ** int(exponent or 0)

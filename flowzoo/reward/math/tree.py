@@ -26,8 +26,12 @@ class ExprNode(NamedTuple):
     """Text that is equal exactly for structurally equal trees."""
 
 
+class AnswerSyntaxError(Exception):
+    """The tokens are not an expression of the grammar; caught in the math modules."""
+
+
 class AnswerTooLargeError(Exception):
-    """Inside the math modules: an answer is over one of the bounds."""
+    """An answer exceeds one of the bounds; caught in the math modules."""
 
 
 def num(value: Fraction | int) -> ExprNode:
@@ -224,6 +228,42 @@ def _joined(op: str, sign: str, nodes: list[ExprNode]) -> ExprNode:
         return nodes[0]
     nodes.sort(key=_key)
     return ExprNode(op, tuple(nodes), f"({sign} {' '.join(node.key for node in nodes)})")
+
+
+def key_depth(key: str) -> int:
+    """How deep the parentheses of a key, and so the levels of its tree, are nested at most."""
+    depth = deepest = 0
+    for char in key:
+        depth += (char == "(") - (char == ")")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def exact_log(value: ExprNode, base: ExprNode) -> ExprNode | None:
+    """The logarithm of a power of a rational base, where it is a whole number."""
+    number_, root = rational(value), rational(base)
+    if number_ is None or root is None or number_ <= 0 or root <= 1:
+        return None
+    reached, count = Fraction(1), 0
+    target = number_ if number_ >= 1 else 1 / number_
+    while reached < target and count < 256:
+        reached, count = reached * root, count + 1
+    if reached != target:
+        return None
+    return num(count if number_ >= 1 else -count)
+
+
+def complex_part(value: ExprNode, is_imaginary: bool) -> ExprNode | None:
+    """The real or imaginary part of a sum of numbers and multiples of i."""
+    parts: tuple[list[ExprNode], list[ExprNode]] = ([], [])
+    for term in value.args if value.op == "add" else (value,):
+        factors = [f for f in (term.args if term.op == "mul" else (term,)) if f.key != "#i"]
+        count = (len(term.args) if term.op == "mul" else 1) - len(factors)
+        rest = mul(factors)
+        if count > 1 or rational(rest) is None:
+            return None
+        parts[count].append(rest)
+    return add(parts[is_imaginary])
 
 
 def bits(value: Fraction) -> int:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import table
 from flowzoo.reward.math.tokens import MathToken
-from flowzoo.reward.math.words import number_in_words
+from flowzoo.reward.math.vocabulary import number_in_words
 
 _NAMES: Final = table(
     "centimeter:cm centimetre:cm millimeter:mm millimetre:mm kilometer:km kilometre:km meter:m "

@@ -1,7 +1,8 @@
-"""Words of expressions: functions, constants and letters by name."""
+"""Answers in words: numbers, dates, the real line."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from flowzoo.reward.listed import names
@@ -33,6 +34,22 @@ COMMANDS: Final = (FUNCTIONS | CALLED | GREEK) | names(
 )
 """Commands whose backslash is doubled on some ways; `\\\\x` is the end of a row."""
 CONSTANTS: Final = {"pi": "pi", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf"}
+INVERSE: Final = {
+    "sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
+    "csc": "arccsc", "sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh",
+}  # fmt: skip
+ALWAYS_APPLIED: Final = frozenset("fgh")
+FUNCTION_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
+    "Phi Psi phi varphi psi sigma tau mu pi chi zeta eta Gamma Lambda Theta ell"
+)
+"""Letters that are functions before a bracket, whatever stands in it."""
+ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
+
+NO_OPERAND: Final = names(
+    "ldots dots cdots vdots ddots begin end rightarrow Rightarrow implies iff leq geq neq in "
+    "notin approx equiv sim prime not circ star oplus otimes forall exists cup cap setminus "
+    "subset subseteq perp parallel cong rfloor rceil rangle therefore because quad"
+)
 
 
 def is_name(word: str) -> bool:
@@ -45,3 +62,81 @@ def is_function(word: str) -> bool:
     """Whether a word or command is the name of a function."""
     name = SAME.get(word, word)
     return name in FUNCTIONS or name in CALLED or name == "sqrt"
+
+
+_ONES: Final = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
+    "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19,
+}  # fmt: skip
+_TENS: Final = {
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+    "eighty": 80, "ninety": 90,
+}  # fmt: skip
+_MONTHS: Final = {
+    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9,
+    "oct": 10, "nov": 11, "dec": 12,
+}  # fmt: skip
+_FULL: Final = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "sept",
+    "october", "november", "december",
+)  # fmt: skip
+_NUMBER = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+){0,5}")
+_DATE = re.compile(
+    r"(?:(?P<m>[A-Za-z]{3,9})\.? (?:the )?(?P<d>\d{1,2})(?:st|nd|rd|th)?"
+    r"|(?:the )?(?P<d2>\d{1,2})(?:st|nd|rd|th)? (?:of )?(?P<m2>[A-Za-z]{3,9})\.?)"
+    r"(?:,? (?P<y>\d{4}))?"
+)
+_LINE = re.compile(
+    r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(r"(?:the )?empty set|(?:there are )?no (?:real )?solutions?", re.IGNORECASE)
+REAL_LINE: Final = r"(-\infty ,\infty )"
+
+
+def number_in_words(text: str) -> int | None:
+    """The whole number below a million that a text spells, or None."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    total = part = 0
+    last = 1_000
+    for word in re.split(r"[ -]", text.lower()):
+        if word == "and" and part >= 100:
+            continue
+        if word in _ONES and (last > 90 or (last >= 20 and 0 < _ONES[word] < 10)):
+            part += _ONES[word]
+            last = 1
+        elif word in _TENS and last > 90:
+            part += _TENS[word]
+            last = 20
+        elif word == "hundred" and 0 < part < 10:
+            part, last = 100 * part, 100
+        elif word == "thousand" and 0 < part < 1_000 and not total:
+            total, part, last = 1_000 * part, 0, 1_000
+        else:
+            return None
+    return total + part
+
+
+def spelled_out(cleaned: str) -> str:
+    """A clean text with words for numbers, the real line and no solutions in symbols."""
+    if not cleaned[:1].isalpha():
+        return cleaned
+    number = number_in_words(cleaned)
+    if number is not None:
+        return str(number)
+    if _LINE.fullmatch(cleaned):
+        return REAL_LINE
+    return r"\varnothing " if _NOTHING.fullmatch(cleaned) else cleaned
+
+
+def date_form(cleaned: str) -> str | None:
+    """One spelling of a date with a month in words, or None."""
+    found = _DATE.fullmatch(cleaned)
+    if found is None:
+        return None
+    name = (found["m"] or found["m2"]).lower()
+    month = _MONTHS.get(name[:3]) if len(name) == 3 or name in _FULL else None
+    day = int(found["d"] or found["d2"])
+    return f"{month}/{day}/{found['y'] or ''}" if month and 1 <= day <= 31 else None

@@ -25,17 +25,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flowzoo.errors import missing_extra
-from flowzoo.reward.text.prose import (
+from flowzoo.reward.text.writing import (
     AFTER_ARTICLES,
     ARTICLES,
     FUNCTION_WORDS,
     NEVER_AFTER_PREPOSITIONS,
     PREPOSITIONS,
+    Form,
     content,
     sentences,
     words,
 )
-from flowzoo.reward.text.writing import Form
 
 MOST_WORDS = 1_000
 """Words of a text that are looked at."""

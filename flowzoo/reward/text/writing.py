@@ -15,11 +15,110 @@ of it a text deserves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from flowzoo.reward.text.prose import words
-from flowzoo.reward.text.transitions import transition_score
+from flowzoo.reward.listed import names
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_ENDINGS = ("ing", "ies", "ed", "es", "ly", "s", "e", "y")
+
+ARTICLES = names("a an the my your his our their its")
+"""Words that a noun or an adjective has to follow."""
+
+AFTER_ARTICLES = names(
+    "same other more most few many own very only such two three first last next less least "
+    "once much all both up on down off over out just even still not so"
+)
+"""Function words that may nevertheless stand right after an article."""
+
+PREPOSITIONS = names("of at from with into by for")
+NEVER_AFTER_PREPOSITIONS = names(
+    "of at from with into by for is am are was were be had has have do did will would could should "
+    "i he she we they or but if because"
+)
+"""Words that do not stand right after one of `PREPOSITIONS`."""
+
+FUNCTION_WORDS = (
+    ARTICLES
+    | AFTER_ARTICLES
+    | names(
+        "i me we us you he him she her it they them this that these those who whom whose which "
+        "what when where why how and or but nor yet for of in on at by to from with without "
+        "into onto about after before between under through during against within across toward "
+        "towards than then there here as if because since until while although though unless is "
+        "am are was were be been being do does did done have has had having will would shall "
+        "should can could may might must no any some each every another one also too again now "
+        "already ever never however therefore thus while whether either neither let's it's i'm "
+        "don't didn't can't couldn't wasn't isn't"
+    )
+)
+"""Words that make sentences and say nothing of their subject."""
+
+
+def words(text: str) -> list[str]:
+    """The words of `text` in lower case; numbers count as words."""
+    return _WORD.findall(text.lower())
+
+
+def sentences(text: str) -> list[str]:
+    """The parts of `text` between full stops, question or exclamation marks and line ends."""
+    return [part for part in _SENTENCE.split(text) if part.strip()]
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """`word` without one common English ending: what inflected forms have in common."""
+    word = word.removesuffix("'s").removesuffix("’s")[:64]
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+def content(tokens: list[str]) -> list[str]:
+    """The stems of the words that are no function words, in order."""
+    return [stem(word) for word in tokens if word not in FUNCTION_WORDS]
+
+
+TRANSITIONS: Mapping[str, tuple[str, ...]] = {
+    "addition": ("also", "in addition", "moreover", "furthermore", "besides"),
+    "contrast": ("but", "however", "in contrast", "on the other hand", "yet"),
+    "cause": ("because", "since", "due to", "owing to"),
+    "result": ("therefore", "so", "thus", "as a result", "consequently"),
+    "time": ("then", "after", "before", "meanwhile", "later"),
+    "order": ("first", "second", "next", "finally"),
+    "example": ("for example", "for instance", "such as"),
+    "emphasis": ("indeed", "in fact", "above all", "especially"),
+    "likeness": ("similarly", "likewise", "in the same way"),
+    "condition": ("if", "unless", "provided that", "otherwise"),
+    "concession": ("although", "even though", "despite", "still"),
+    "summary": ("in short", "overall", "in conclusion", "to sum up"),
+}
+_WHOLE = {
+    name: re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b")
+    for name, phrases in TRANSITIONS.items()
+}
+
+
+def transition_score(text: str, whole_words: bool = True) -> float:
+    """0.4 for the first category of transition words in `text`, 0.05 for each further one.
+
+    Args:
+        text: one or several completions.
+        whole_words: a phrase counts only between word boundaries; the published reward also finds
+            "so" in "some".
+    """
+    text = " ".join(text.lower().split())
+    if whole_words:
+        found = sum(pattern.search(text) is not None for pattern in _WHOLE.values())
+    else:
+        found = sum(any(phrase in text for phrase in group) for group in TRANSITIONS.values())
+    return 0.4 + 0.05 * (found - 1) if found else 0.0
+
 
 Form = Literal["tldr", "expansion"]
 HIGHEST = 3.0

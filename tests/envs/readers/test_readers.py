@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowzoo.envs.readers import read_choice, read_plan, read_tests, read_verdict
-from flowzoo.reward.code.bare import bare_program
+from flowzoo.reward.code.score import bare_program
 
 PIECES = (
     "Candidate ", "candidate 2 ", "1", "2 and 3", "is right", "is the correct one", "is wrong",

@@ -5,7 +5,7 @@ import pytest
 from flowzoo.reward import score_batch
 from flowzoo.reward.math.clean import clean
 from flowzoo.reward.math.numeric.probe import proportional, same_function
-from flowzoo.reward.math.parse import AnswerSyntaxError, parse_scalar
+from flowzoo.reward.math.parser import AnswerSyntaxError, parse_scalar
 from flowzoo.reward.math.tokens import tokenize
 from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode
 

@@ -8,8 +8,7 @@ import pytest
 
 from flowzoo.envs.tasks.writing.texts import draw
 from flowzoo.reward.text.grounding import grounding, pair_grounding, read_source
-from flowzoo.reward.text.prose import FUNCTION_WORDS, sentences, stem, words
-from flowzoo.reward.text.writing import structure
+from flowzoo.reward.text.writing import FUNCTION_WORDS, sentences, stem, structure, words
 
 LENGTHS = {"tldr": (28, 64), "expansion": (145, 215)}
 """Words of the two texts of an attack, as a pair of full structure marks has them."""

@@ -4,8 +4,13 @@ import random
 
 import pytest
 
-from flowzoo.reward.text.transitions import TRANSITIONS, transition_score
-from flowzoo.reward.text.writing import REQUIREMENTS, ScoreBand, structure
+from flowzoo.reward.text.writing import (
+    REQUIREMENTS,
+    TRANSITIONS,
+    ScoreBand,
+    structure,
+    transition_score,
+)
 
 
 def text_of(words, start=0, stem="w"):

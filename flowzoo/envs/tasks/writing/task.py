@@ -39,8 +39,7 @@ from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, check_choice, need_module
 from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
-from flowzoo.reward.text.prose import sentences
-from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, structure
+from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, sentences, structure
 from flowzoo.seeding import key_rng
 
 WritingReward = Literal["grounded", "published"]

@@ -7,15 +7,123 @@ doubles cannot hold, or what would need more than a short sum, is left to `preci
 from __future__ import annotations
 
 import cmath
+import functools
 import math
+import random
+import threading
+import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Final, NamedTuple
+from types import TracebackType
+from typing import Any, Final, NamedTuple
 
-from flowzoo.reward.math.numeric.models import modelled
 from flowzoo.reward.math.numeric.points import ProbePoint
-from flowzoo.reward.math.numeric.work import UnreliableValueError, spend
 from flowzoo.reward.math.tree import ExprNode, rational
+
+_BUDGET: Final = 150_000
+"""Nodes in doubles; a node at many digits costs a dozen and more."""
+
+
+class UnreliableValueError(Exception):
+    """A value that cannot be trusted, or that is out of reach."""
+
+
+class _State(threading.local):
+    left: int | None = None
+
+
+_state = _State()
+
+
+class Bounded:
+    """`with Bounded():` gives what is compared inside one budget."""
+
+    def __enter__(self) -> None:
+        """Begin, unless a budget is there already."""
+        self.is_first = _state.left is None
+        if self.is_first:
+            _state.left = _BUDGET
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        if self.is_first:
+            _state.left = None
+
+
+def spend(units: int) -> None:
+    """Count work.
+
+    Raises:
+        UnreliableValueError: the budget is used up.
+    """
+    if _state.left is not None:
+        _state.left -= units
+        if _state.left < 0:
+            raise UnreliableValueError
+
+
+def is_spent() -> bool:
+    """Whether the budget is used up, so that nothing further was looked at."""
+    return _state.left is not None and _state.left < 0
+
+
+_TERMS: Final = 3
+_STEPS: Final = 4096
+
+
+class _Term(tuple[Fraction, ...]):
+    """Weight, slope, shift, width, then one factor for each argument."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _terms(name: str, arity: int) -> tuple[_Term, ...]:
+    rng = random.Random(zlib.crc32(f"{name}/{arity}".encode("utf-8", "surrogatepass")))
+
+    def drawn(low: float, high: float) -> Fraction:
+        return Fraction(round(rng.uniform(low, high) * _STEPS), _STEPS)
+
+    return tuple(
+        _Term(
+            (
+                drawn(0.5, 2), drawn(-1, 1), drawn(-2, 2), drawn(0.7, 2),
+                *(drawn(0.6, 1.6) * rng.choice((-1, 1)) for _ in range(arity)),
+            )
+        )
+        for _ in range(_TERMS)
+    )  # fmt: skip
+
+
+def modelled(name: str, values: list[Any], number: Any) -> Any:
+    """The stand-in's value: a sum of `(w + s u) / ((u - c)^2 + d)`, `u` linear in the arguments.
+
+    Args:
+        name: the function.
+        values: its arguments, numbers of one arithmetic.
+        number: makes such a number of a `Fraction`.
+
+    Raises:
+        ZeroDivisionError: an argument is a pole.
+    """
+    total = number(Fraction(0))
+    for weight, slope, shift, width, *factors in _terms(name, len(values)):
+        inner = number(Fraction(0))
+        for factor, item in zip(factors, values, strict=True):
+            inner = inner + number(factor) * item
+        apart = inner - number(shift)
+        total = total + (number(weight) + number(slope) * inner) / (apart * apart + number(width))
+    return total
+
+
+def sample(name: str, index: int) -> Fraction:
+    """The value of a bound variable at which the body of a sum that is not summed is taken."""
+    rng = random.Random(zlib.crc32(f"sample/{name}/{index}".encode()))
+    return Fraction(round(rng.uniform(0.4, 1.9) * _STEPS), _STEPS)
+
 
 _EPS: Final = 4e-16
 _LARGE: Final = 1e90

@@ -11,14 +11,20 @@ that matters: floors, parities, sums to n, `\cos(\pi n)`. What cannot be compute
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import chain, islice, pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import Any, Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.numeric.doubles import OffRealsError, approximate
-from flowzoo.reward.math.numeric.kinks import edges, kink_points
+from flowzoo.reward.math.numeric.doubles import (
+    Bounded,
+    OffRealsError,
+    UnreliableValueError,
+    approximate,
+    is_spent,
+)
 from flowzoo.reward.math.numeric.points import (
     COMPLEX,
     NEAR,
@@ -28,19 +34,217 @@ from flowzoo.reward.math.numeric.points import (
     whole_points,
 )
 from flowzoo.reward.math.numeric.precise import precise
-from flowzoo.reward.math.numeric.reach import is_nothing, may_reach_far, points_beyond
-from flowzoo.reward.math.numeric.work import Bounded, UnreliableValueError, is_spent
 from flowzoo.reward.math.tree import (
+    ONE,
     ExprNode,
+    add,
     applied_letters,
     mentions,
     mul,
+    neg,
     num,
     rational,
     substitute,
     symbols,
     unapplied,
 )
+
+_STEPS: Final = frozenset({"floor", "ceil", "mod", "sign"})
+_MOST_EDGES: Final = 24
+_MOST_POINTS: Final = 40
+_SCAN: Final = sorted(
+    [0.0] + [sign * scale * 10.0**power for sign in (1, -1) for scale in (1.37, 4.1)
+             for power in range(-3, 16)]
+)  # fmt: skip
+
+
+def edges(node: ExprNode) -> list[ExprNode]:
+    """What changes its sign where `node` passes from one piece to another."""
+    found: dict[str, ExprNode] = {}
+    _collect(node, found)
+    return list(found.values())[:_MOST_EDGES]
+
+
+def _collect(node: ExprNode, found: dict[str, ExprNode]) -> None:
+    new: list[ExprNode] = []
+    if node.op == "call":
+        name, *args = node.args
+        if name in ("max", "min"):
+            new = [add((a, neg(b))) for a, b in combinations(args[:6], 2)]
+        elif name == "abs" or name in _STEPS:
+            new = args[:1]
+            if name in ("floor", "ceil"):
+                new += [add((args[0], sign)) for sign in (ONE, neg(ONE))]
+            if name == "mod":
+                new.append(add((args[0], neg(args[1]))))
+    elif node.op == "pow" and symbols(node.args[0]):
+        exponent = rational(node.args[1])
+        if exponent is None or exponent.denominator != 1:
+            new = [node.args[0]]
+    for edge in new:
+        if symbols(edge):
+            found.setdefault(edge.key, edge)
+    for arg in node.args:
+        if isinstance(arg, ExprNode):
+            _collect(arg, found)
+
+
+def kink_points(found: list[ExprNode], base: ProbePoint) -> Iterator[ProbePoint]:
+    """Points on every piece, along each symbol, the other symbols as at `base`."""
+    names = sorted(frozenset[str]().union(*(symbols(edge) for edge in found)))
+    count = 0
+    for name in names:
+        roots: set[float] = set()
+        for edge in found:
+            if name in symbols(edge):
+                roots.update(_zeros(edge, name, base))
+        for at in _between(sorted(roots)):
+            count += 1
+            if count > _MOST_POINTS:
+                return
+            fixed = {**base.fixed, name: _fraction(at)}
+            yield ProbePoint(base.salt, base.signs, base.size, fixed)
+
+
+def _fraction(value: float) -> Fraction:
+    """A fraction near a point, of few digits where that is near enough."""
+    short = Fraction(value).limit_denominator(1024)
+    return short if abs(float(short) - value) <= 1e-4 * abs(value) else Fraction(value)
+
+
+def _between(roots: list[float]) -> list[float]:
+    """A point in every gap between roots, and two outside, one of them far."""
+    if not roots:
+        return []
+    width = max(roots[-1] - roots[0], abs(roots[0]), abs(roots[-1]), 1.0)
+    inner = [low + 0.43 * (high - low) for low, high in pairwise(roots)]
+    low, high = roots[0], roots[-1]
+    outer = [low - 0.31 * width, low - 7.3 * width, high + 0.31 * width, high + 7.3 * width]
+    return [*outer, *inner]
+
+
+def _zeros(edge: ExprNode, name: str, base: ProbePoint) -> list[float]:
+    """Zeros of `edge` along one symbol, and where it touches zero without crossing."""
+
+    def at(value: float) -> float:
+        point = ProbePoint(base.salt, base.signs, base.size, {**base.fixed, name: Fraction(value)})
+        return approximate(edge, point).value.real
+
+    try:
+        y = [at(float(t)) for t in (-1, 0, 1, 2)]
+    except UnreliableValueError:
+        return _scan(at)
+    second = y[0] - 2 * y[1] + y[2]
+    if abs(second - (y[1] - 2 * y[2] + y[3])) > 1e-9 * max(map(abs, y)):
+        return _scan(at)
+    slope, start = (y[2] - y[0]) / 2, y[1]
+    curve = second / 2
+    if abs(curve) <= 1e-13 * max(map(abs, y)):
+        slope = y[2] - y[1]
+        return [-start / slope] if slope else []
+    vertex = -slope / (2 * curve)
+    spread = slope * slope - 4 * curve * start
+    if spread <= 0:
+        return [vertex]
+    reach = spread**0.5 / (2 * abs(curve))
+    return [vertex - reach, vertex, vertex + reach]
+
+
+def _scan(at: Callable[[float], float]) -> list[float]:
+    """Changes of sign over all magnitudes, by bisection, and the lowest places between them."""
+    values: list[tuple[float, float]] = []
+    for t in _SCAN:
+        try:
+            values.append((t, at(t)))
+        except UnreliableValueError:
+            continue
+    found: list[float] = []
+    for (low, a), (high, b) in pairwise(values):
+        if a == 0 or (a < 0) == (b < 0):
+            continue
+        for _ in range(40):
+            middle = (low + high) / 2
+            try:
+                value = at(middle)
+            except UnreliableValueError:
+                break
+            if (value < 0) == (a < 0):
+                low = middle
+            else:
+                high = middle
+        found.append((low + high) / 2)
+    for (_, a), (middle, b), (_, c) in zip(values, values[1:], values[2:], strict=False):
+        if abs(b) <= abs(a) and abs(b) <= abs(c):
+            found.append(middle)
+    return found[:12]
+
+
+_FAR: Final = 50
+"""Numbers from this size on, or with such a denominator, may move a function out of reach."""
+_NOTABLE = re.compile(r"\d\d|\(\^ 0 ")
+_BENT: Final = names("max min abs floor ceil sign mod binom factorial gamma")
+
+
+def may_reach_far(key: str) -> bool:
+    """Whether a tree with this key may have a number that matters here."""
+    return _NOTABLE.search(key) is not None
+
+
+def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
+    """Points beyond the numbers that bend or step one side and do not occur in the other."""
+    far = max(_far(a, b), _far(b, a))
+    if not far:
+        return []
+    letters = sorted(symbols(a) | symbols(b))
+    whole = [name for name in letters if is_whole(name)]
+    size = min(8 * far, Fraction(10) ** 60)
+    fixed = {name: Fraction(int(size) + 3 + idx) for idx, name in enumerate(whole)}
+    return [ProbePoint(5, sign, float(size), fixed) for sign in ("plus", "minus")]
+
+
+def _far(a: ExprNode, b: ExprNode) -> Fraction:
+    """The largest of the numbers that bend `a` alone; 0 for none."""
+    other = {name for name, _ in _bends(b)}
+    bends = [part for name, part in _bends(a) if name not in other]
+    numbers = {n for part in bends for n in _numbers(part) if _is_far(n)}
+    if numbers:
+        numbers -= set(_numbers(b))
+    return max((max(n, Fraction(n.denominator)) for n in numbers), default=Fraction(0))
+
+
+def is_nothing(a: ExprNode, b: ExprNode) -> bool:
+    """Whether a power of 0, which is 1 at one point only, stands on one side alone."""
+    first, second = ({name for name, _ in _bends(side)} for side in (a, b))
+    return ("0^" in first) != ("0^" in second)
+
+
+def _is_far(number: Fraction) -> bool:
+    return number >= _FAR or number.denominator >= _FAR
+
+
+def _bends(node: ExprNode) -> Iterator[tuple[str, ExprNode]]:
+    """The functions in a tree that have edges or steps, by name; roots and powers of 0 too."""
+    if node.op == "call" and node.args[0] in _BENT and symbols(node):
+        yield node.args[0], node
+    if node.op == "pow":
+        base, exponent = rational(node.args[0]), rational(node.args[1])
+        if base == 0:
+            yield "0^", node
+        if exponent is not None and exponent.denominator != 1 and symbols(node.args[0]):
+            yield "root", node
+    for arg in node.args:
+        if isinstance(arg, ExprNode):
+            yield from _bends(arg)
+
+
+def _numbers(node: ExprNode) -> Iterator[Fraction]:
+    """The sizes of the numbers in a tree."""
+    if node.op == "num":
+        yield abs(node.args[0])
+    for arg in node.args:
+        if isinstance(arg, ExprNode):
+            yield from _numbers(arg)
+
 
 _DIGITS: Final = (20, 50, 120, 450, 900, 1300)
 _SHRINKS: Final = -25

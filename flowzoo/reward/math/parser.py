@@ -1,0 +1,806 @@
+r"""Recursive-descent parser of one scalar expression, LaTeX or plain, to a tree.
+
+Grammar, loosest first: sum, product (also by juxtaposition, `mod`), sign, power and postfix,
+atom. Every call consumes a token or ends, and brackets nest at most 64 deep, so it cannot hang.
+Conventions: `\sin 2x` takes the product that follows, `\log` without a base is decimal, `1/2x` is
+`(1/2)x`, `2\frac{1}{3}` is a mixed number.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from flowzoo.reward.math.matrices import determinant, negative, product, raised, total
+from flowzoo.reward.math.tokens import MathToken, MathTokens, number_value
+from flowzoo.reward.math.tree import (
+    HALF,
+    MINUS_ONE,
+    ONE,
+    AnswerSyntaxError,
+    AnswerTooLargeError,
+    ExprNode,
+    add,
+    bind,
+    call,
+    complex_part,
+    const,
+    divide,
+    exact_log,
+    key_depth,
+    mul,
+    neg,
+    num,
+    power,
+    rational,
+    replace,
+    sym,
+    symbols,
+)
+from flowzoo.reward.math.vocabulary import (
+    ACCENTS,
+    ALWAYS_APPLIED,
+    CALLED,
+    CONSTANTS,
+    FUNCTION_LETTERS,
+    FUNCTIONS,
+    GREEK,
+    INVERSE,
+    KNOWN,
+    NO_OPERAND,
+    SAME,
+    is_function,
+    is_name,
+    number_in_words,
+)
+
+WRITTEN: Final = "="
+"""First character of the symbol that a number is in a tree as written; 0 and 1 stay numbers."""
+_MAX_CELLS: Final = 256
+_ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
+_TIMES: Final = frozenset(("*", "cdot", "times"))
+_NO_ATOM: Final = frozenset(
+    ("bmod", "rfloor", "rceil", "rangle", "end", "pm", "mp", "choose", "over")
+)
+_PRODUCT_LETTERS = re.compile(r"[b-df-hj-np-tv-z]{3,5}|[abcxyz]{3}")
+_MAX_TREE: Final = 130  # functions on trees recurse, and `x!!!` builds deep ones without brackets
+_SHORT_KEY: Final = 300
+
+
+def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> ExprNode:
+    r"""The tree of the tokens from `start` to `end`; `sign` (1 or -1) is what `\pm` stands for.
+
+    Raises:
+        AnswerSyntaxError: they are no expression.
+        AnswerTooLargeError: a number or the nesting is over the bounds.
+    """
+    parser = _Parser(source, start, end, sign)
+    node = parser.sum()
+    if parser.at < end:
+        raise AnswerSyntaxError
+    if len(node.key) > _SHORT_KEY and key_depth(node.key) > _MAX_TREE:
+        raise AnswerTooLargeError
+    return node
+
+
+class _Parser:
+    """Parser of one slice of tokens.
+
+    `at` is the index of the next token, `end` that of the end of the current bracket.
+    """
+
+    def __init__(self, source: MathTokens, start: int, end: int, sign: int) -> None:
+        self.tokens, self.partner = list(source.tokens), source.partner
+        self.as_written = source.as_written
+        self.at, self.end, self.plus_minus = start, end, sign
+        self.bars = self.depth = self.integrals = 0
+        self.bound: tuple[str, ...] = ()
+
+    def number(self, text: str) -> ExprNode:
+        """The node of a number token."""
+        return self.literal(number_value(text))
+
+    def literal(self, value: Fraction) -> ExprNode:
+        """The node of a number that is written: itself, or a symbol in a tree as written."""
+        return sym(f"{WRITTEN}{value}") if self.as_written and value not in (0, 1) else num(value)
+
+    def peek(self, ahead: int = 0) -> MathToken | None:
+        """The token `ahead` of the next one, if the bracket does not end before."""
+        return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
+
+    def next_text(self) -> str:
+        """Text of the next token; empty at the end."""
+        return self.tokens[self.at].text if self.at < self.end else ""
+
+    def accept(self, *texts: str) -> str:
+        """Step over the next token if it is one of `texts`; its text, or an empty string."""
+        if self.at < self.end:
+            token = self.tokens[self.at]
+            if token.kind in "pc" and token.text in texts:
+                self.at += 1
+                return token.text
+        return ""
+
+    def inside(self, close_at: int) -> ExprNode:
+        """Parse from here to the bracket at `close_at`, and step over it."""
+        outer, bars = self.end, self.bars
+        self.end, self.bars = close_at, 0
+        self.depth += 1
+        node = self.sum()
+        if self.at != close_at:
+            raise AnswerSyntaxError
+        self.depth -= 1
+        self.at, self.end, self.bars = close_at + 1, outer, bars
+        return node
+
+    def signum(self, sign: str) -> int:
+        """1 or -1 for a sign, by the reading of `±` that was asked for."""
+        if sign in ("+", "-"):
+            return 1 if sign == "+" else -1
+        return self.plus_minus if sign == "pm" else -self.plus_minus
+
+    def deeper(self) -> None:
+        """Count one more level of nesting.
+
+        Raises:
+            AnswerTooLargeError: there are too many.
+        """
+        self.depth += 1
+        if self.depth > 64:
+            raise AnswerTooLargeError
+
+    def group(self) -> ExprNode:
+        """The bracket that starts here."""
+        close_at = self.partner[self.at]
+        if close_at < 0 or close_at >= self.end:
+            raise AnswerSyntaxError
+        self.at += 1
+        return self.inside(close_at)
+
+    def commas(self, start: int, end: int) -> list[int]:
+        """Indices of the commas between two indices, outside inner brackets."""
+        found, idx = [], start
+        while idx < end:
+            token = self.tokens[idx]
+            if token.kind == "p" and token.text == ",":
+                found.append(idx)
+            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
+        return found
+
+    def single(self, char: str) -> ExprNode:
+        """The symbol or constant that a letter is."""
+        return const(char) if char in "ei" and char not in self.bound else sym(char)
+
+    def letter(self, char: str) -> ExprNode:
+        """A letter with its subscript."""
+        return self.subscripted(self.single(char), char)
+
+    def subscripted(self, node: ExprNode, name: str) -> ExprNode:
+        """`node`, or the symbol that `name` with the subscript that follows is."""
+        if self.next_text() != "_" or self.tokens[self.at].kind != "p":
+            return node
+        self.at += 1
+        below = self.subscript()
+        base = number_in_words(below) if name.isdigit() else None
+        return sym(f"{name}_{below if base is None else base}")
+
+    def subscript(self) -> str:
+        """Text of a subscript: one token or a group, without white space."""
+        if self.at >= self.end:
+            raise AnswerSyntaxError
+        start = self.at
+        is_group = self.tokens[start].text == "{" and self.tokens[start].kind == "p"
+        self.at = (self.partner[start] if is_group else start) + 1
+        if self.at > self.end or self.at <= start:
+            raise AnswerSyntaxError
+        parts = self.tokens[start + 1 : self.at - 1] if is_group else self.tokens[start : self.at]
+        return "".join(token.text for token in parts)
+
+    def binder(self, name: str) -> ExprNode:
+        """A sum, product, integral or limit, whose command was just read."""
+        self.deeper()
+        low = high = None
+        variable = ""
+        while self.next_text() in ("_", "^") and self.tokens[self.at].kind == "p":
+            mark = self.tokens[self.at].text
+            self.at += 1
+            if mark == "^":
+                high = self.script()
+            elif name in ("sum", "prod", "lim"):
+                variable, low = self.index()
+            else:
+                low = self.argument_whole()
+        parts = [part for part in (low, high) if part is not None]
+        is_integral = name.endswith("int")
+        outer, self.bound = self.bound, (*self.bound, variable)
+        self.integrals += is_integral
+        body = self.sum() if is_integral else self.product()
+        self.integrals -= is_integral
+        self.bound = outer
+        self.depth -= 1
+        if is_integral:
+            variable, body = self.integrand(body)
+        return bind(name, variable, [body, *parts])
+
+    def integrand(self, body: ExprNode) -> tuple[str, ExprNode]:
+        """Return the variable of integration and the integrand of a body with `dx` as a factor."""
+        differentials = [name for name in symbols(body) if name.startswith("d:")]
+        if len(differentials) != 1:
+            raise AnswerSyntaxError
+        return differentials[0][2:], replace(body, differentials[0], ONE)
+
+    def index(self) -> tuple[str, ExprNode]:
+        r"""`{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start."""
+        if self.next_text() != "{":
+            raise AnswerSyntaxError
+        close_at = self.partner[self.at]
+        name = self.peek(1)
+        if name is None or name.kind not in "wc":
+            raise AnswerSyntaxError
+        self.at += 2
+        if not self.accept("=", "rightarrow"):
+            raise AnswerSyntaxError
+        return name.text, self.inside(close_at)
+
+    def matrix(self) -> ExprNode:
+        """A matrix; a `vmatrix` is a determinant."""
+        kind, cells = self.cells()
+        if kind == "Vmatrix":  # a norm
+            raise AnswerSyntaxError
+        rows = [call("row", row) for row in cells]
+        if kind == "vmatrix":
+            return determinant(cells) or call("det", rows)
+        return call("matrix", rows)
+
+    def cells(self) -> tuple[str, list[list[ExprNode]]]:
+        r"""Rows of the environment whose `\begin` was just read."""
+        kind = self.subscript()
+        rows: list[list[ExprNode]] = [[]]
+        if kind == "array":
+            self.subscript()
+        while True:
+            if self.accept("end"):
+                break
+            stop = self.cell_end()
+            if stop > self.at:
+                rows[-1].append(self.inside(stop))
+            else:
+                self.at = stop + 1
+            mark = self.tokens[stop]
+            if mark.text == "end":
+                break
+            if mark.text == "\\\\":
+                rows.append([])
+        if self.subscript() != kind:
+            raise AnswerSyntaxError
+        rows = [row for row in rows if row]
+        if not rows or sum(map(len, rows)) > _MAX_CELLS or len({len(row) for row in rows}) > 1:
+            raise AnswerSyntaxError
+        return kind, rows
+
+    def cell_end(self) -> int:
+        """Index of the token that ends the cell that begins here."""
+        idx = self.at
+        while idx < self.end:
+            token = self.tokens[idx]
+            if token.text in ("&", "\\\\") or (token.kind == "c" and token.text == "end"):
+                return idx
+            if token.kind == "c" and token.text == "begin":
+                raise AnswerSyntaxError
+            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
+        raise AnswerSyntaxError
+
+    def derivative(self) -> ExprNode | None:
+        r"""`\frac{d}{dx}`, as a symbol in front of what is differentiated."""
+        start = self.at
+        if self.next_text() != "{" or self.partner[start] < 0:
+            return None
+        middle = self.partner[start] + 1
+        top = "".join(token.text for token in self.tokens[start + 1 : middle - 1])
+        if top not in ("d", "partial") or middle >= self.end or self.partner[middle] < 0:
+            return None
+        close_at = self.partner[middle]
+        bottom = "".join(token.text for token in self.tokens[middle + 1 : close_at])
+        if not bottom.startswith(top) or len(bottom) == len(top):
+            return None
+        self.at = close_at + 1
+        return sym(f"d/{bottom}")
+
+    def root(self) -> ExprNode:
+        """A root: its degree in brackets, then the radicand."""
+        degree: ExprNode | None = None
+        token = self.peek()
+        if token and token.text == "[" and token.kind == "p":
+            degree = self.group()
+        radicand = self.argument_whole()
+        return power(radicand, HALF if degree is None else power(degree, MINUS_ONE))
+
+    def function(self, name: str) -> ExprNode:
+        """A function by name, with its power and its argument."""
+        if name == "sqrt":
+            return self.root()
+        self.deeper()
+        exponent: ExprNode | None = None
+        base: ExprNode | None = None
+        while self.next_text() in ("^", "_") and self.tokens[self.at].kind == "p":
+            self.at += 1
+            if self.tokens[self.at - 1].text == "^":
+                exponent = self.script()
+            else:
+                base = self.argument_whole()
+        if exponent is not None and exponent.key == "-1" and name in INVERSE:
+            name, exponent = INVERSE[name], None
+        node = self.applied(name, self.arguments(), base)
+        self.depth -= 1
+        return node if exponent is None else power(node, exponent)
+
+    def arguments(self) -> list[ExprNode]:
+        """The arguments of a function, in brackets or loose."""
+        token = self.peek()
+        if token is None:
+            raise AnswerSyntaxError
+        if token.kind == "p" and token.text in ("(", "[", "{"):
+            close_at = self.partner[self.at]
+            if close_at < 0 or close_at >= self.end:
+                raise AnswerSyntaxError
+            commas = self.commas(self.at + 1, close_at)
+            self.at += 1
+            return [self.inside(idx) for idx in [*commas, close_at]]
+        return [self.loose_argument()]
+
+    def loose_argument(self) -> ExprNode:
+        r"""The argument of a function without brackets: `2x` in `\sin 2x`."""
+        factors: list[ExprNode] = []
+        while self.at < self.end:
+            token = self.tokens[self.at]
+            if factors and (token.kind != "n" and not self.is_loose(token)):
+                break
+            if token.text in _ATOM_ENDS and token.kind == "p":
+                if token.text == "-" and not factors:
+                    self.at += 1
+                    factors.append(MINUS_ONE)
+                    continue
+                break
+            if not self.starts_atom():
+                break
+            factors.append(self.power())
+        if not factors:
+            raise AnswerSyntaxError
+        return mul(factors)
+
+    def is_loose(self, token: MathToken) -> bool:
+        """Whether a token goes on in the argument of a function without brackets."""
+        name = SAME.get(token.text, token.text)
+        if token.kind == "w":
+            return name not in FUNCTIONS
+        if token.kind == "c":
+            return token.text in GREEK or token.text in ("pi", "sqrt", "frac")
+        return False
+
+    def is_applied(self, node: ExprNode) -> bool:
+        """Whether the bracket that comes next holds the arguments of the letter `node`.
+
+        `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also stands
+        alone, `a(x + 1)` and `C(x - 1)(x - 2)` are products.
+        """
+        symbol = node.args[0] if node.op == "pow" else node
+        if symbol.op != "sym" or (node.op == "pow" and self.tokens[self.at - 1].text == "'"):
+            return False
+        name: str = symbol.args[0]
+        letter = name.partition("_")[0].rstrip("'")
+        close_at = self.partner[self.at]
+        if (
+            letter in self.bound
+            or letter[:1] in ("", WRITTEN)
+            or close_at < 0
+            or close_at >= self.end
+        ):
+            return False
+        if self.commas(self.at + 1, close_at):
+            return True
+        if letter in KNOWN and node.op == "sym" and name == letter:
+            return True
+        inside = self.tokens[self.at + 1 : close_at]
+        is_point = len(inside) == 1 and (inside[0].kind == "n" or len(inside[0].text) == 1)
+        is_point = is_point or (
+            len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n"
+        )
+        if node.op == "pow" and letter not in FUNCTION_LETTERS:
+            return False
+        if letter not in FUNCTION_LETTERS and len(letter) < 3:
+            if not is_point or self.tokens[self.at].spaced:
+                return False
+        elif letter not in ALWAYS_APPLIED and self.is_followed_by_bracket(close_at):
+            return False
+        return not self.stands_alone(letter)
+
+    def is_followed_by_bracket(self, close_at: int) -> bool:
+        """Whether another bracket stands right behind the one that closes here."""
+        return close_at + 1 < self.end and self.tokens[close_at + 1].text == "("
+
+    def stands_alone(self, letter: str) -> bool:
+        """Whether a letter occurs anywhere without arguments."""
+        for idx, token in enumerate(self.tokens):
+            is_here = token.text == letter or (
+                token.kind == "w" and len(token.text) < 4 and letter in token.text
+            )
+            if not is_here or token.kind not in "wct":
+                continue
+            behind = idx + 1
+            while behind < len(self.tokens) and self.tokens[behind].text in ("_", "^", "'"):
+                is_prime = self.tokens[behind].text == "'"
+                behind += 1 if is_prime else 2
+                if not is_prime and behind <= len(self.tokens):
+                    behind = max(self.partner[behind - 1] + 1, behind)
+            if behind >= len(self.tokens) or self.tokens[behind].text != "(":
+                return True
+        return False
+
+    def applied_to(self, node: ExprNode) -> ExprNode:
+        """The value of a letter as a function, at the arguments in the bracket that comes next."""
+        exponent = None
+        if node.op == "pow":
+            node, exponent = node.args
+        name: str = node.args[0]
+        self.deeper()
+        args = self.arguments()
+        self.depth -= 1
+        if exponent is not None:
+            if exponent.key == "-1":
+                return call(f"@{name}^-1", args)
+            return power(call(f"@{name}", args), exponent)
+        if name in KNOWN and len(args) == 1:
+            return call(KNOWN[name], args)
+        return call(f"@{name}", args)
+
+    def applied(self, name: str, args: list[ExprNode], base: ExprNode | None) -> ExprNode:
+        """The function `name` of its arguments; `base` is the subscript of a logarithm."""
+        if name in ("max", "min", "gcd", "lcm"):
+            return call(name, args)
+        if name == "binom" and len(args) == 2:
+            return call(name, args)
+        if name == "det" and args[0].op == "call" and args[0].args[0] == "matrix":
+            rows = args[0].args[1:]
+            return determinant([row.args[1:] for row in rows]) or call("det", rows)
+        if len(args) != 1 and not (name == "log" and len(args) == 2 and base is None):
+            raise AnswerSyntaxError
+        if name == "cis":
+            return add((call("cos", args), mul((const("i"), call("sin", args)))))
+        if name in ("Re", "Im"):
+            return complex_part(args[0], name == "Im") or call(name, args)
+        if name == "exp":
+            return power(const("e"), args[0])
+        if name in ("log", "lg"):
+            base = args[1] if len(args) == 2 else base or num(10)
+            if base.key == "#e":
+                return call("ln", args[:1])
+            return exact_log(args[0], base) or divide(call("ln", args[:1]), call("ln", [base]))
+        return call(name, args)
+
+    def starts_atom(self) -> bool:
+        """Whether the next token begins an operand."""
+        token = self.tokens[self.at]
+        if token.kind in "nwt":
+            return True
+        if token.text == "|":
+            return self.bars == 0
+        if token.kind == "p":
+            return token.text in ("(", "[", "{", "\\{") or ord(token.text[0]) > 127
+        return token.text not in _NO_ATOM
+
+    def atom(self) -> ExprNode:
+        """One operand."""
+        token = self.peek()
+        if token is None:
+            raise AnswerSyntaxError
+        if token.kind == "n":
+            self.at += 1
+            return self.subscripted(self.number(token.text), token.text)
+        if token.kind == "w":
+            return self.word(token.text)
+        if token.kind == "t":
+            return self.text(token.text)
+        if token.kind == "c":
+            self.at += 1
+            return self.command(token.text)
+        if token.text in ("(", "[", "{", "\\{"):
+            return self.choose() or self.group()
+        if token.text == "|":
+            return self.absolute()
+        if ord(token.text[0]) > 127 and token.text.isalpha():
+            self.at += 1
+            return sym(token.text)
+        raise AnswerSyntaxError
+
+    def choose(self) -> ExprNode | None:
+        r"""`{n \choose k}` or `{a \over b}`."""
+        close_at = self.partner[self.at]
+        idx = self.at + 1
+        while idx < close_at:
+            token = self.tokens[idx]
+            if token.kind == "c" and token.text in ("choose", "over"):
+                self.at += 1
+                top = self.inside(idx)
+                bottom = self.inside(close_at)
+                return (
+                    call("binom", [top, bottom]) if token.text == "choose" else divide(top, bottom)
+                )
+            idx = max(self.partner[idx], idx) + 1
+        return None
+
+    def absolute(self) -> ExprNode:
+        """An absolute value, whose bar is next."""
+        self.at += 1
+        self.bars += 1
+        self.deeper()
+        node = self.sum()
+        self.depth -= 1
+        if not self.accept("|"):
+            raise AnswerSyntaxError
+        self.bars -= 1
+        return call("abs", [node])
+
+    def word(self, text: str) -> ExprNode:
+        """A run of letters: a function, a name, or single letters that multiply."""
+        self.at += 1
+        name = SAME.get(text, text)
+        if is_function(name):
+            return self.function(name)
+        if text in CONSTANTS and len(text) > 1:
+            return const(CONSTANTS[text])
+        if self.integrals and text[0] == "d" and (variable := self.differential(text)):
+            return sym(f"d:{variable}")
+        if len(text) == 1:
+            return self.letter(text)
+        if text in GREEK:
+            return self.subscripted(sym(text), text)
+        for head in ("sin", "cos", "tan", "ln", "log"):
+            if text.startswith(head) and len(text) == len(head) + 1:
+                self.at -= 1
+                self.tokens[self.at] = MathToken("w", text[len(head) :], 0)
+                return self.function(head)
+        if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
+            # An exponent belongs to the last letter: `xy^2` is x times y^2.
+            last = self.postfix(self.letter(text[-1]))
+            return mul([*(self.single(char) for char in text[:-1]), last])
+        return self.subscripted(sym(text), text)
+
+    def differential(self, text: str) -> str:
+        r"""The variable of `dx`, `d x` or `d\theta`."""
+        if len(text) == 2:
+            return text[1]
+        token = self.peek()
+        if len(text) > 1 or token is None or token.kind not in "wc":
+            return ""
+        if len(token.text) > 1 and token.text not in GREEK:
+            return ""
+        self.at += 1
+        return token.text
+
+    def text(self, content: str) -> ExprNode:
+        """The content of a text command as a function or a symbol."""
+        self.at += 1
+        name = SAME.get(content, content)
+        if name in FUNCTIONS or name in CALLED:
+            return self.function(name)
+        if len(content) == 1 and content.isalpha():
+            return self.letter(content)
+        if content.isalnum():
+            return self.subscripted(sym(content), content)
+        raise AnswerSyntaxError
+
+    def command(self, name: str) -> ExprNode:
+        """The operand that a command, just read, begins."""
+        same = SAME.get(name, name)
+        if same in FUNCTIONS or same in CALLED or name == "sqrt":
+            return self.fraction("binom") if same == "binom" else self.function(same)
+        special = self.special(name)
+        if special is not None:
+            return special
+        if name in CONSTANTS:
+            return const(CONSTANTS[name])
+        if name in ("e", "i"):
+            return const(name)
+        if name in ACCENTS:
+            return self.accented(name)
+        if name in NO_OPERAND:
+            raise AnswerSyntaxError
+        return self.subscripted(sym(name), name)
+
+    def special(self, name: str) -> ExprNode | None:
+        """The operand of a command with a syntax of its own; None for other commands."""
+        if name == "frac":
+            return self.derivative() or self.fraction("frac")
+        if name in ("lfloor", "lceil", "langle"):
+            return self.enclosed(name)
+        if name in ("sum", "prod", "int", "iint", "oint", "lim"):
+            return self.binder(name)
+        if name == "begin":
+            return self.matrix()
+        if name in ("boxed", "fbox", "underline", "mathrm", "mathbf", "text", "boldsymbol"):
+            return self.argument()
+        return None
+
+    def enclosed(self, name: str) -> ExprNode:
+        r"""What stands between `\lfloor` or `\lceil` and its partner."""
+        close = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}[name]
+        self.deeper()
+        node = self.sum()
+        self.depth -= 1
+        if not self.accept(close):
+            raise AnswerSyntaxError
+        if name == "langle":
+            raise AnswerSyntaxError
+        return call("floor" if name == "lfloor" else "ceil", [node])
+
+    def accented(self, name: str) -> ExprNode:
+        """A letter under an accent, as a symbol of its own."""
+        if name != "angle" and self.next_text() != "{":
+            raise AnswerSyntaxError
+        return self.subscripted(sym(f"{name}({self.subscript()})"), name)
+
+    def argument(self) -> ExprNode:
+        """One argument of a command: a group, one digit of a number, or one atom."""
+        token = self.peek()
+        if token is None:
+            raise AnswerSyntaxError
+        if token.kind == "p" and token.text == "{":
+            return self.choose() or self.group()
+        if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
+            self.tokens[self.at] = MathToken("n", token.text[1:], 0)
+            return self.number(token.text[0])
+        if token.kind == "w" and len(token.text) > 1 and not is_name(token.text):
+            self.tokens[self.at] = MathToken("w", token.text[1:], 0)
+            return self.single(token.text[0])
+        return self.atom()
+
+    def argument_whole(self) -> ExprNode:
+        """One argument, in which a number is not split into digits."""
+        token = self.peek()
+        if token is not None and token.kind == "n":
+            self.at += 1
+            return self.number(token.text)
+        return self.argument()
+
+    def fraction(self, kind: str) -> ExprNode:
+        """A fraction or a binomial of two arguments."""
+        top = self.argument()
+        bottom = self.argument()
+        return divide(top, bottom) if kind == "frac" else call("binom", [top, bottom])
+
+    def sum(self) -> ExprNode:
+        terms = [self.product()]
+        while True:
+            sign = self.accept("+", "-", "pm", "mp")
+            if not sign:
+                return total(terms)
+            term = self.product()
+            terms.append(term if self.signum(sign) > 0 else negative(term))
+
+    def product(self) -> ExprNode:
+        minus = 1
+        while sign := self.accept("+", "-", "pm", "mp"):
+            minus *= self.signum(sign)
+        first = self.at
+        factors = [self.mixed() or self.power()]
+        while self.at < self.end:
+            if self.accept(*_TIMES):
+                factors.append(self.signed())
+            elif self.accept("/", "div"):
+                factors.append(power(self.signed(), MINUS_ONE))
+            elif self.is_mod():
+                divisor = self.signed()
+                factors = [call("mod", [mul(factors), divisor])]
+            elif self.starts_atom() and not self.is_split_number(first):
+                factors.append(self.power())
+            else:
+                break
+        node = product(factors)
+        return node if minus > 0 else negative(node)
+
+    def signed(self) -> ExprNode:
+        """A factor that may have a sign, as after `*` and `^`."""
+        minus = 1
+        while sign := self.accept("+", "-", "pm", "mp"):
+            minus *= self.signum(sign)
+        node = self.mixed() or self.power()
+        return node if minus > 0 else neg(node)
+
+    def is_mod(self) -> bool:
+        if self.accept("bmod"):
+            return True
+        token = self.peek()
+        if token and token.kind == "w" and token.text == "mod":
+            self.at += 1
+            return True
+        return False
+
+    def is_split_number(self, first: int) -> bool:
+        """Two numbers side by side are no product: `4 2` is neither 8 nor 42, but `2^6 3^5` is."""
+        token = self.tokens[self.at]
+        if token.spaced == 2:
+            raise AnswerSyntaxError  # another line
+        if token.kind != "n":
+            return False
+        if self.tokens[self.at - 1].kind == "n" and self.at > first:
+            is_power = self.tokens[self.at - 2].text in ("^", "**") and self.at - 2 > first
+            following = self.peek(1)
+            if not is_power or following is None or following.text not in ("^", "**"):
+                raise AnswerSyntaxError
+        return False
+
+    def mixed(self) -> ExprNode | None:
+        r"""A mixed number: a whole number, then a proper fraction of whole numbers."""
+        whole = self.peek()
+        if whole is None or whole.kind != "n" or not whole.text.isdigit():
+            return None
+        following = self.peek(1)
+        if following is None:
+            return None
+        if following.kind == "c" and following.text == "frac":
+            start = self.at
+            self.at += 1
+            as_written, self.as_written = self.as_written, False
+            part = rational(self.power())
+            self.as_written = as_written
+            literal = all(t.kind == "n" or t.text in "{}frac" for t in self.tokens[start : self.at])
+            if part is not None and literal and 0 < part < 1:
+                return self.literal(int(whole.text) + part)
+            self.at = start
+            return None
+        slash, bottom = self.peek(2), self.peek(3)
+        if not (following.kind == "n" and following.spaced and slash and slash.text == "/"):
+            return None
+        if not (following.text.isdigit() and bottom and bottom.kind == "n"):
+            return None
+        if not bottom.text.isdigit() or not 0 < int(following.text) < int(bottom.text):
+            return None
+        self.at += 4
+        return self.literal(int(whole.text) + Fraction(int(following.text), int(bottom.text)))
+
+    def power(self) -> ExprNode:
+        return self.postfix(self.atom())
+
+    def postfix(self, node: ExprNode) -> ExprNode:
+        while self.at < self.end:
+            token = self.tokens[self.at]
+            if token.kind == "p" and token.text in ("^", "**"):
+                self.at += 1
+                if self.accept("'") or self.next_text() == "prime":
+                    raise AnswerSyntaxError
+                node = raised(node, self.script())
+            elif token.text == "!" and token.kind == "p":
+                self.at += 1
+                node = call("factorial", [node])
+            elif token.text == "%" and token.kind == "p":
+                self.at += 1
+                node = mul((node, num(Fraction(1, 100))))
+            elif token.text == "°":
+                self.at += 1
+                node = mul((node, const("pi"), num(Fraction(1, 180))))
+            elif token.text == "'" and node.op == "sym":
+                self.at += 1
+                node = sym(f"{node.args[0]}'")
+            elif token.text == "(" and node.op in ("sym", "pow") and self.is_applied(node):
+                node = self.applied_to(node)
+            else:
+                return node
+        return node
+
+    def script(self) -> ExprNode:
+        """What stands after `^`: a group, or one signed factor (right to left)."""
+        self.deeper()
+        minus = 1
+        while sign := self.accept("+", "-"):
+            minus *= self.signum(sign)
+        token = self.peek()
+        if token is not None and token.kind == "p" and token.text == "{":
+            node = self.group()
+        else:
+            is_word = token is not None and token.kind == "w"
+            node = self.argument() if is_word else self.atom()
+            if self.next_text() in ("^", "**"):
+                node = self.postfix(node)
+        self.depth -= 1
+        return node if minus > 0 else neg(node)

@@ -1,1 +1,0 @@
-"""Other spellings of one answer, brought to the one that is read."""
