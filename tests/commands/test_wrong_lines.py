@@ -16,7 +16,6 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("wrong_lines")  # one process says all of them
 ROOT = Path(__file__).resolve().parents[2]
-OLD_RUN = ROOT / "tests" / "baselines" / "run" / "old_run" / "run"
 
 SECONDS = 1.5
 """In which a mistake is told, of CPU time, with Python's start."""
@@ -309,7 +308,9 @@ for line in lines:
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the lines name: made once, and not to be changed by any of them."""
     root = tmp_path_factory.mktemp("wrong")
-    shutil.copytree(OLD_RUN, root / "runs" / "old")
+    (root / "runs" / "old").mkdir(parents=True)
+    (root / "runs" / "old" / "run.json").write_text('{"settings": {"workflow": "voting"}}')
+    (root / "runs" / "old" / "metrics.jsonl").write_text('{"step": 0}\n')
     (root / "void").mkdir()
     (root / "file.txt").write_text("not what is wanted\n")
     (root / "nameless.toml").write_text("steps = 3\n")

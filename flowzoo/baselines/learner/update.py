@@ -234,7 +234,7 @@ class Learner:
             raise UsageError("the coherence regulariser was on in the one and off in the other.")
         self.optimizer.load_state_dict(state["optimizer"])
         self.iteration, self.steps = state["iteration"], state["steps"]
-        self.lr_scale = state.get("lr_scale", 1.0)  # versions before callbacks had none
+        self.lr_scale = state["lr_scale"]
         if self._coherence is not None:
             self._coherence.load_state_dict(state["coherence"], self.parameters)
 

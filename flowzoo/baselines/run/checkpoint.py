@@ -26,17 +26,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pickle
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial as partial_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from flowzoo.baselines.backends.backend import LearnersLostError, RunBackend
@@ -53,7 +50,7 @@ from flowzoo.baselines.run.manifest import (
 )
 from flowzoo.baselines.run.random_state import random_state, set_random_state
 from flowzoo.baselines.run.retention import PARTIAL, CheckpointRetention, prune
-from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError
+from flowzoo.errors import DataError, SaveError, UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -152,11 +149,9 @@ def load(
             f"{info.path} holds the policies {sorted(info.policies)}, this run has "
             f"{sorted(learners)}: resume with the policy map it was made with."
         )
-    with _unproven(info):
-        for name, learner in learners.items():
-            folder = info.policy_path(name)
-            learner.apply(load_learner, folder)
-        set_random_state(torch.load(info.path / "random.pt", weights_only=True))
+    for name, learner in learners.items():
+        learner.apply(load_learner, info.policy_path(name))
+    set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
 
@@ -195,22 +190,6 @@ def recover(
                 said, set_aside(path).name, info.step,
             )  # fmt: skip
     return Recovery(info, tuple(said for _, said in damaged))
-
-
-@contextmanager
-def _unproven(info: CheckpointInfo) -> Iterator[None]:
-    """Take what torch and safetensors say of a checkpoint without digests for damage."""
-    try:
-        yield
-    except (FlowzooError, torch.OutOfMemoryError):
-        raise
-    except (
-        SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError,
-        TypeError,
-    ) as error:  # fmt: skip
-        if info.has_digests:
-            raise
-        raise DataError(f"{info.path} is damaged: {str(error).splitlines()[0]}") from error
 
 
 def _check_names(target: Path, learners: Mapping[str, LearnerLike]) -> None:

@@ -238,11 +238,11 @@ def _encodable(text: str) -> str:
 def _count(call: Mapping[str, Any], part: str) -> int | None:
     """Tokens of the prompt or the output: evaluations keep the ids, runs the number.
 
-    None where nobody counted; earlier runs wrote 0 for it.
+    None if tokens were not counted.
     """
     name = f"{part}_tokens"
     if name in call:
-        return call[name] or None
+        return call[name]
     return len(call[f"{part}_ids"]) or (call.get("usage") or {}).get(part)
 
 

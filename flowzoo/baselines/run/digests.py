@@ -67,7 +67,7 @@ class TranscriptDigests:
 
 
 def transcript_digests(root: Path) -> dict[str, str]:
-    """File of transcripts -> SHA-256, in a run's folder; runs of older versions have none.
+    """File of transcripts -> SHA-256, of a run.
 
     A last line that cannot be read is dropped: the process died while writing it.
 

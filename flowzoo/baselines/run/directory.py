@@ -39,7 +39,7 @@ from flowzoo.baselines.run.history import (
 )
 from flowzoo.baselines.run.ledger import Ledger, Mark
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
-from flowzoo.baselines.settings.config import TrainConfig, completed
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, UsageError
@@ -173,11 +173,10 @@ class RunDirectory:
             self._record["provenance"]["hooks"] = dict(hooks)
 
     def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        known = completed(old, type(self.config))
         changed = [
-            f"{name} {known[name]!r} -> {value!r}"
+            f"{name} {old.get(name)!r} -> {value!r}"
             for name, value in settings.items()
-            if name not in _PLACE and known[name] != value
+            if name not in _PLACE and old.get(name) != value
         ]
         if changed:
             raise UsageError(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.baselines.run.aside import Aside
-from flowzoo.baselines.run.ledger import Ledger, content, difference
+from flowzoo.baselines.run.ledger import Ledger
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
 from flowzoo.files import (
@@ -110,29 +110,11 @@ def rewind(
     """
     step = -1 if found is None else found.step
     mark = None if found is None else found.marks.get(METRICS)
-    if found is None or mark is not None:
-        kept = ledger.keep(mark, aside, remedy(root))
-    else:  # of an older version
-        kept = _of_older(root, found, aside, ledger)
+    rows = ledger.keep(mark, aside, remedy(root))
     for written, transcript in _transcripts(root):
         if written > step:
             aside.take(transcript)
-    return [json.loads(line) for line in kept.splitlines()]
-
-
-def _of_older(root: Path, found: CheckpointInfo, aside: Aside, ledger: Ledger) -> bytes:
-    """The rows of a checkpoint that has all of them in it, or no copy."""
-    path = root / METRICS
-    data, damage = content(path)
-    kept = found.metrics()
-    if kept is None:
-        kept, wrong = _first_rows(data, found.step + 1)
-        if damage or wrong:
-            raise DataError(f"{path} is damaged ({damage or wrong}): {remedy(root)}")
-    elif not damage and not data.startswith(kept):
-        damage = difference(data, kept)
-    ledger.replace(kept, data, damage, aside)
-    return kept
+    return [json.loads(line) for line in rows.splitlines()]
 
 
 def clear_summary(root: Path, aside: Aside, step: int) -> None:
@@ -164,21 +146,6 @@ def _newest(root: Path) -> CheckpointInfo | None:
         except DataError:
             continue
     return None
-
-
-def _first_rows(data: bytes, count: int) -> tuple[bytes, str]:
-    """The lines of the first `count` steps, and what is wrong with them."""
-    lines = data.splitlines()[:count]
-    for step, line in enumerate(lines):
-        try:
-            found = json.loads(line)["step"]
-        except (ValueError, TypeError, KeyError):
-            return b"", f"line {step + 1} is not a row of metrics"
-        if found != step:
-            return b"", f"line {step + 1} is of step {found} and not of step {step}"
-    if len(lines) < count:
-        return b"", f"the rows of steps {len(lines)} to {count - 1} are missing"
-    return b"".join(line + b"\n" for line in lines), ""
 
 
 def _transcripts(root: Path) -> list[tuple[int, Path]]:

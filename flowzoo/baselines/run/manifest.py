@@ -1,9 +1,8 @@
 """What a checkpoint says about itself, and whether it is still what was written. Needs no torch.
 
 A folder called `step-*` is *complete* if its manifest is whole and every file has its size (a look
-at the folder), and *intact* if every file has its SHA-256 too (which reads all of it). Checkpoints
-of format 2 have sizes only. What is not intact is never deleted: it is set aside as `torn-step-*`,
-a name under which nothing looks for a checkpoint.
+at the folder), and *intact* if every file has its SHA-256 too (which reads all of it). A damaged
+checkpoint is never deleted: it is renamed to `torn-step-*`, which is not searched for checkpoints.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ class FileRecord(NamedTuple):
     """What a manifest knows of one file."""
 
     size: int
-    sha256: str | None
-    """None: of a checkpoint of format 2."""
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +65,6 @@ class CheckpointInfo:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Files of the run that grow, by their names, as they were when it was written."""
 
-    @property
-    def has_digests(self) -> bool:
-        """Whether changed bytes can be told."""
-        return all(known.sha256 is not None for known in self.files.values())
-
     def policy_path(self, name: str) -> Path:
         """Folder with the weights and tokenizer of a trained policy."""
         if name in self.frozen:
@@ -84,18 +77,13 @@ class CheckpointInfo:
         return self.path / "policies" / name
 
     def check(self) -> None:
-        """Read every file and compare its digest with the manifest's, where that has one.
+        """Read every file and compare its digest with the manifest's.
 
         Raises:
             DataError: a file is not what was written.
             UsageError: a file may not be read.
         """
-        digests = {name: known.sha256 for name, known in self.files.items()}
-        check_digests(self.path, {name: known for name, known in digests.items() if known})
-
-    def metrics(self) -> bytes | None:
-        """The rows of metrics up to its step, which checkpoints of older versions hold."""
-        return (self.path / METRICS).read_bytes() if METRICS in self.files else None
+        check_digests(self.path, {name: file.sha256 for name, file in self.files.items()})
 
 
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -119,22 +107,18 @@ def read(path: Path | str) -> CheckpointInfo:
     """
     path = Path(path)
     manifest = read_sealed(path / MANIFEST)
-    made = manifest.get("format")
-    if made not in (2, _FORMAT):
+    if manifest.get("format") != _FORMAT:
         raise UsageError(
-            f"{path} has checkpoint format {made!r}, and this version of flowzoo reads 2 and "
-            f"{_FORMAT}: use the version that wrote it"
+            f"{path} must have checkpoint format {_FORMAT}, got {manifest.get('format')!r}: use "
+            "the version of flowzoo that wrote it"
         )
     try:
         files = cast("dict[str, Any]", manifest["files"])
         info = CheckpointInfo(
             path, manifest["step"], manifest["score"], manifest["state"],
             tuple(manifest["policies"]), manifest["frozen"],
-            {
-                name: FileRecord(known, None) if made == 2 else FileRecord(**known)
-                for name, known in files.items()
-            },
-            {name: Mark(**mark) for name, mark in manifest.get("marks", {}).items()},
+            {name: FileRecord(**file) for name, file in files.items()},
+            {name: Mark(**mark) for name, mark in manifest["marks"].items()},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a complete checkpoint: {error!r}.") from error

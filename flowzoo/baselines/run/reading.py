@@ -14,20 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.baselines.run.digests import whole_transcripts
-from flowzoo.baselines.settings.config import completed
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
 
 Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
-
-RENAMED_METRICS = {
-    "form/stamp/": "form/bare_verdict/",
-    "time/proof": "time/sync_check",
-    "learn/entropy/": "learn/trained_entropy/",
-    "entropy/": "trained_entropy/",
-}
-"""How metrics began that now have another name, and the present beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +146,7 @@ def read_run(folder: Path, name: str) -> RunData:
     return RunData(
         folder=folder,
         name=name,
-        settings=_present(record["settings"]),
+        settings=record["settings"],
         grading=record.get("grading", {}),
         provenance=record.get("provenance", {}),
         rows=rows,
@@ -173,26 +164,11 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(read_rows(path, _episode, "an episode"))
 
 
-def _present(settings: dict[str, Any]) -> dict[str, Any]:
-    """With what a run does that says nothing of it, so that runs of two versions compare."""
-    return completed(settings) if "algorithm" in settings else settings
-
-
 def _metrics(row: Any) -> dict[str, Any]:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
-    return {present_name(name): value for name, value in row.items()}
-
-
-def present_name(metric: str) -> str:
-    """What this version calls a metric of an older run."""
-    for old, new in RENAMED_METRICS.items():
-        if metric.startswith(old):
-            return new + metric.removeprefix(old)
-    return metric
+    return row
 
 
 def _episode(row: Any) -> dict[str, Any]:
-    # Earlier runs wrote 0 for tokens that nobody counted.
-    calls = [{**call, "output_tokens": call.get("output_tokens") or None} for call in row["calls"]]
-    return row | {"calls": calls, "problem": str(row["problem"])}
+    return row | {"problem": str(row["problem"])}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +47,10 @@ MOST = 1_000_000
 AEC = "aec"
 """What `workflow` is called in the records of a run with `env`."""
 
-BEFORE: Mapping[str, Any] = {
-    "decay": "all", "layout": "packed", "lora_targets": "all", "sync_tolerance": 1e-3,
-    "shard_jobs": 0, "prompts": "short", "examples": 0, "engine_dtype": "float32",
+_CONTINUED: Mapping[str, Any] = {
+    "shard_jobs": None, "prompts": None, "examples": None, "engine_dtype": "auto"
 }  # fmt: skip
-"""What runs did before there was a setting, where that is not its default today."""
+"""Settings whose automatic value a continued run keeps, with the value that means automatic."""
 
 FEWEST_INTERVALS = 5
 """Between the evaluations of a run whose settings do not say how often it is evaluated."""
@@ -149,8 +146,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """These settings with what they leave open: the steps between evaluations and checkpoints,
         and those over which the learning rate falls.
 
-        `before` holds those of the run that is continued: it keeps its own, however long it is now,
-        and what of `BEFORE` and of the estimate of its KL term is left at its default here.
+        `before` holds those of the run that is continued, which keeps its automatic values however
+        long it is now.
 
         Raises:
             UsageError: a run whose learning rate has fallen is to go on, and how is not said.
@@ -165,11 +162,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         if self.shard_jobs is None:
             own["shard_jobs"] = SHARD_JOBS[self.backend]
         if before:
-            defaults, theirs = TrainConfig(), completed(before)
-            own = {
-                name: theirs[name]
-                for name in (*BEFORE, "kl_estimate")
-                if getattr(self, name) == getattr(defaults, name)
+            own |= {
+                name: before[name]
+                for name, automatic in _CONTINUED.items()
+                if getattr(self, name) == automatic and name in before
             }
         return replace(
             self,
@@ -241,22 +237,3 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"
-
-
-def completed(settings: Mapping[str, Any], kind: type[Any] = TrainConfig) -> dict[str, Any]:
-    """The settings of a run of any version, as its run.json has them, with those that came later.
-
-    `kind` is the class that holds them.
-
-
-    What a setting does by default is what an older version did without it, but for those in
-    `BEFORE` and for the estimate of a KL term, which was the plain one.
-    """
-    first = {"kl_estimate": "plain"} if settings.get("kl") or settings.get("role_kl") else {}
-    return {**_defaults(kind), **BEFORE, **first, **settings}
-
-
-@functools.cache
-def _defaults(kind: type[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(asdict(kind())))
-    return found

@@ -58,7 +58,7 @@ class LossOptions:
     """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
     kl_estimate: KlEstimate = "corrected"
     """How `kl` is estimated from sampled tokens: `corrected` weighs k3 by the probability ratio to
-    the sampler, `plain` does not. A run of an older version that is continued stays `plain`."""
+    the sampler, `plain` does not."""
     dual_clip: float | None = None
     """Most that a token with a negative advantage loses, in units of that advantage (dual clip); 0:
     any; None: the algorithm's."""

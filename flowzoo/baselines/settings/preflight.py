@@ -20,7 +20,7 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.checks import check_optimiser, check_splits
-from flowzoo.baselines.settings.config import TrainConfig, completed
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import per_policy, read_policy_map
@@ -136,7 +136,7 @@ def make_training_workflow(config: TrainConfig) -> Workflow:
 
 def kept_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
     """`config` with the prompts of the run that it continues, where it names none."""
-    known, own = completed(before) if before else {}, read_settings(config.options)
+    known, own = before or {}, read_settings(config.options)
     kept: dict[str, Any] = {
         name: known.get(name)
         for name, option in (("prompts", "texts"), ("examples", "examples"))

@@ -22,7 +22,6 @@ from flowzoo.baselines.engines.hf import Engines, load_policies
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
-from flowzoo.baselines.settings.config import BEFORE
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import make_learners, open_engines
@@ -75,7 +74,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
             checkpoint is not that of the last evaluation.
     """
     data = read_finished(folder)
-    config = from_table({**BEFORE, **data.settings}, str(folder / "run.json"))
+    config = from_table(data.settings, str(folder / "run.json"))
     info = find_checkpoint(folder, "last")
     if info.step != data.steps[-1]:
         raise UsageError(

@@ -157,7 +157,7 @@ class RunState:
             self.seconds = found.state["seconds"]
             self.stream.cursor = found.state["cursor"]
             self.means.load_state_dict(found.state["baselines"])
-            self.halted = found.state.get("halted", "")  # callbacks came later
+            self.halted = found.state["halted"]
             sampled = async_rollouts.read(found.path)
 
         def begin() -> list[MetricRow]:

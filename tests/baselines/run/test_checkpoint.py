@@ -367,5 +367,5 @@ def test_mistakes_raise(tmp_path: Path) -> None:
     manifest = json.loads((path / "checkpoint.json").read_text())
     del manifest["sha256"]
     (path / "checkpoint.json").write_text(json.dumps(sealed({**manifest, "format": 99})))
-    with pytest.raises(UsageError, match="format 99"):  # not damage: it is never set aside
+    with pytest.raises(UsageError, match="format 3, got 99"):  # not damage: it is never set aside
         read(path)

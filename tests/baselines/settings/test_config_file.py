@@ -10,7 +10,7 @@ import pytest
 
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
-from flowzoo.baselines.settings.config import BEFORE, TrainConfig
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, from_table, load_config
 from flowzoo.commands.line import parse
 from flowzoo.envs.api.registry import workflow_class
@@ -188,15 +188,6 @@ def test_the_curve_of_a_run_that_goes_on_is_never_shifted() -> None:
         falling(schedule_steps=2)
 
 
-def test_a_run_from_before_a_setting_keeps_what_it_did() -> None:
-    begun = {name: value for name, value in asdict(TrainConfig()).items() if name not in BEFORE}
-    kept = TrainConfig().settled(begun)
-    assert {name: getattr(kept, name) for name in BEFORE} == BEFORE
-    assert TrainConfig().settled(asdict(kept)) == kept, "and goes on keeping it"
-    assert {name: getattr(TrainConfig().settled(), name) for name in BEFORE} != BEFORE
-    assert TrainConfig(layout="padded").settled(begun).layout == "padded"  # which is then refused
-
-
 def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated() -> None:
     configs = [load_config(name + size) for name in config_names() for size in ("", "@pocket")]
     cells = [cell for name in matrix_names() for cell in load_matrix(name).cells]
@@ -231,12 +222,3 @@ def test_without_sharing_the_map_is_what_the_algorithm_is_made_for() -> None:
     assert TrainConfig(algorithm="magrpo").policy_words == ("isolated",)
     assert TrainConfig(algorithm="magrpo", sharing=("shared",)).policy_words == ("shared",)
     assert TrainConfig(algorithm="magrpo").directory.name == "voting-math-magrpo-isolated-s0"
-
-
-def test_the_kl_term_of_an_old_run_stays_the_plain_one_however_often_it_goes_on() -> None:
-    begun = {"algorithm": "grpo", "kl": 0.1, "steps": 8, "eval_every": 2, "checkpoint_every": 2}
-    goes_on = TrainConfig(kl=0.1, steps=8).settled(begun)
-    assert (goes_on.kl_estimate, goes_on.decay, goes_on.layout) == ("plain", "all", "packed")
-    again = TrainConfig(kl=0.1, steps=8).settled(asdict(goes_on))
-    assert again == goes_on
-    assert TrainConfig(steps=8).settled({**begun, "kl": None}).kl_estimate == "corrected"
