@@ -1,11 +1,10 @@
-"""Advantages of a batch, beside a plain Python grouping, NumPy's reference and pandas.
+"""Advantages of a batch, compared with a plain Python grouping and pandas.
 
 The batch is ragged: eight episodes of a problem, of two to six calls by two roles, rewards 0 or 1.
 flowzoo stores such a batch as `CallColumns` while episodes come in (ids as codes, rewards as
 floats). Timed is everything from the columns as stored to advantages, F_k and b_k of Dr. MAS:
 
-* flowzoo: `compute(columns, "dr_mas")`, compiled by numba; nothing is cached from call to call.
-* NumPy: the same with the kernels of `flowzoo.baselines.advantages.reference`.
+* flowzoo: `compute(columns, "dr_mas")`, in NumPy; nothing is cached from call to call.
 * Python: rows appended to the list of their (problem, role), then mean and deviation per list.
 * pandas: a DataFrame of categoricals made of our own codes, the best that pandas can be given; a
   second one is built before the clock starts.
@@ -18,22 +17,16 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from importlib import import_module
-from inspect import signature
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
-from flowzoo.baselines.advantages import columns, grouped_targets, reference, targets
 from flowzoo.baselines.advantages.compute import CallColumns, compute
 from flowzoo.envs.records import Call
 from flowzoo.extras import installed
 
-computing = import_module("flowzoo.baselines.advantages.compute")  # its function has its name
 EPS = 1e-6
 SIZES = (10_000, 100_000)
 
@@ -109,27 +102,6 @@ def python_roles(batch: GroupedBatch) -> list[tuple[float, float]]:
     return found
 
 
-def without_output(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The reference's kernel, which takes no array to write to."""
-    most = len(signature(kernel).parameters)
-    return lambda *arguments: kernel(*arguments[:most])
-
-
-def numpy_work(batch: GroupedBatch) -> Any:
-    """`compute` with the reference's kernels in the places of the compiled ones."""
-    with ExitStack() as stack:
-        for module in (columns, computing, grouped_targets, targets):
-            own: dict[str, Any] = {
-                name: without_output(made)
-                for name, made in vars(reference).items()
-                if callable(made)
-                and made.__module__ == reference.__name__
-                and hasattr(module, name)
-            }
-            stack.enter_context(patch.multiple(module, **own))
-        return compute(batch.columns, "dr_mas")
-
-
 def frame(batch: GroupedBatch) -> Any:
     """The columns as a DataFrame of categoricals."""
     import pandas
@@ -172,10 +144,9 @@ def check(batch: GroupedBatch) -> None:
         AssertionError: they do not.
     """
     close: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-9}
-    ours, plain = compute(batch.columns, "dr_mas"), numpy_work(batch)
+    ours = compute(batch.columns, "dr_mas")
     figures = np.array(python_roles(batch))
     np.testing.assert_allclose(ours.values, python_values(batch), **close)
-    np.testing.assert_allclose(ours.values, plain.values, **close)
     np.testing.assert_allclose(ours.roles.inflation, figures[:, 0], **close)
     np.testing.assert_allclose(ours.roles.shift, figures[:, 1], **close)
     if installed("pandas"):
@@ -208,7 +179,6 @@ def measure(workload: Workload) -> Iterator[Row]:
 
         works: dict[str, Callable[[], Any]] = {
             "flowzoo": lambda batch=batch: compute(batch.columns, "dr_mas"),
-            "NumPy": lambda batch=batch: numpy_work(batch),
             "Python": python,
         }
         absent: dict[str, str] = {}

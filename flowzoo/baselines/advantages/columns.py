@@ -3,7 +3,7 @@
 `CallColumns` takes what advantages read out of the calls once, as episodes come in; every pool of
 an `AdvantageSpec` is then found among small integers. An id becomes the number of its first
 appearance in its column by a dictionary, so two ids share a code exactly when they are equal, and a
-group is a tuple of such codes, compared in full (`advantage_kernels.pair`). No arithmetic is ever
+group is a tuple of such codes, compared in full (`segments.pair`). No arithmetic is ever
 done on ids: two published trainers mixed up their groups that way.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.advantages.kernels import (
+from flowzoo.baselines.advantages.segments import (
     Bools,
     Codes,
     Floats,
@@ -189,7 +189,7 @@ class Groups:
     def _one(self, name: str) -> GroupIndex:
         """Codes of a column are numbered by first appearance already."""
         codes = self.codes(name)
-        return GroupIndex(codes, first_rows(codes, self.columns.kinds(name)))
+        return GroupIndex(codes, first_rows(codes))
 
     def _many(self, names: tuple[str, ...]) -> GroupIndex:
         wide, last = self.by(names[:-1]), self.by(names[-1:])

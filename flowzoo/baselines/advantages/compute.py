@@ -19,18 +19,17 @@ import numpy as np
 
 from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
 from flowzoo.baselines.advantages.grouped_targets import GroupedTargets, GroupedTargetsCache
-from flowzoo.baselines.advantages.kernels import (
+from flowzoo.baselines.advantages.roles import RoleStat, RoleStats, role_stats
+from flowzoo.baselines.advantages.running import RunningMean
+from flowzoo.baselines.advantages.segments import (
     Bools,
     Floats,
     GroupStats,
     baseline_loo,
     constants,
     drop_rounding,
-    normalise,
-    subtract,
+    normalize,
 )
-from flowzoo.baselines.advantages.roles import RoleStat, RoleStats, role_stats
-from flowzoo.baselines.advantages.running import RunningMean
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec, Weight, named_spec
 from flowzoo.baselines.advantages.targets import (
     columns_for,
@@ -124,8 +123,8 @@ def compute(
         single, alone = single | lone, alone | judge.rows(judge.segments.counts < 2)
         freedom = 1 if spec.std == "sample" else 0
         if spec.std_of == "difference":
-            values = subtract(values, judge.codes, judge.segments.mean)
-        values = normalise(values, judge.codes, judge.segments, freedom, spec.eps, values)
+            values = values - judge.segments.mean[judge.codes]
+        values = normalize(values, judge.codes, judge.segments, freedom, spec.eps)
     if alone.any():
         # A group of one has neither baseline nor deviation: what it gets is a choice.
         values = np.where(alone, own - start if spec.singleton == "raw" else 0.0, values)
@@ -155,7 +154,7 @@ def _less_baseline(
         left = own - baseline_loo(pool.codes, counted, pool.segments)
     else:
         best = spec.mean == "max"
-        left = subtract(own, pool.codes, pool.segments.high if best else pool.segments.mean)
+        left = own - (pool.segments.high if best else pool.segments.mean)[pool.codes]
     drop_rounding(left, pool.codes, pool.segments)
     return left
 
@@ -176,7 +175,7 @@ def _less_running(
     pool, keys = pools.of(spec.mean_group, spec.mean_weight), pools.groups.keys(spec.mean_group)
     baselines = state.before(spec.mean_group, keys, start)
     state.update(spec.mean_group, keys, pool.segments.mean, spec.decay)
-    return subtract(own, pool.codes, baselines)
+    return own - baselines[pool.codes]
 
 
 def _counts(pools: GroupedTargetsCache, spec: AdvantageSpec) -> tuple[int, int, int]:

@@ -8,15 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from flowzoo.baselines.advantages.columns import Groups
-from flowzoo.baselines.advantages.kernels import (
+from flowzoo.baselines.advantages.segments import (
     Bools,
     Codes,
     Floats,
     GroupIndex,
     GroupStats,
-    means_of,
     reduce,
-    take,
     widen,
 )
 from flowzoo.baselines.advantages.spec import Weight
@@ -40,7 +38,7 @@ class GroupedTargets(NamedTuple):
         """Which rows are in the `groups`, (rows,)."""
         if not groups.any():
             return np.zeros(len(self.codes), np.bool_)
-        return take(self.codes, groups)
+        return groups[self.codes]
 
 
 class GroupedTargetsCache:
@@ -86,8 +84,6 @@ class GroupedTargetsCache:
 
     def _by_episode(self, grouping: GroupIndex, items: GroupIndex) -> GroupedTargets:
         """Two levels: rows to episodes within a group, episodes to groups."""
-        means = means_of(items.codes, self.targets, len(items.first))
+        means = reduce(items.codes, self.targets, len(items.first)).mean
         segments = reduce(grouping.codes[items.first], means, len(grouping.first))
-        return GroupedTargets(
-            grouping.codes, segments, take(items.codes, means) if self.own else None
-        )
+        return GroupedTargets(grouping.codes, segments, means[items.codes] if self.own else None)

@@ -9,7 +9,7 @@ from typing import overload
 import numpy as np
 
 from flowzoo.baselines.advantages.grouped_targets import GroupedTargetsCache
-from flowzoo.baselines.advantages.kernels import Codes, Floats
+from flowzoo.baselines.advantages.segments import Codes, Floats
 
 ROLE = ("problem", "role")
 

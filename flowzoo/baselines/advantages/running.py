@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flowzoo.baselines.advantages.kernels import Floats
+from flowzoo.baselines.advantages.segments import Floats
 from flowzoo.errors import UsageError
 
 

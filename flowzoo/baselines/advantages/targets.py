@@ -8,7 +8,7 @@ import numpy as np
 
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.grouped_targets import EPISODE
-from flowzoo.baselines.advantages.kernels import Floats, take, to_go
+from flowzoo.baselines.advantages.segments import Floats, to_go
 from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.errors import UsageError
 
@@ -83,7 +83,7 @@ def lowest_read(groups: Groups, spec: AdvantageSpec, values: Floats) -> Floats:
     read = ~groups.columns.flags("abstained")
     found = np.full(len(first), np.inf)
     np.minimum.at(found, codes[read], values[read])
-    return take(codes, found)
+    return found[codes]
 
 
 def team_shares(groups: Groups, spec: AdvantageSpec) -> Floats:
@@ -117,7 +117,7 @@ def given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
     if lost:
         raise UsageError(f"`returns` has no entry for the episodes {lost[:5]} of the calls.")
     values = np.array([returns[episode] for episode in episodes], np.float64)  # type: ignore[index]
-    return take(groups.codes("episode"), values)
+    return values[groups.codes("episode")]
 
 
 def team_returns(groups: Groups) -> Floats:
@@ -139,7 +139,7 @@ def team_returns(groups: Groups) -> Floats:
     else:
         found, known = team[first], np.flatnonzero(~abstained)
         found[codes[known]] = team[known]
-    values = take(codes, found)
+    values = found[codes]
     differs = np.flatnonzero(values[known] != team[known])
     if differs.size:
         row = np.arange(len(team))[known][differs[0]]
@@ -172,8 +172,7 @@ def returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
         raise UsageError(f"two calls have one place in their episode: {where}.")
     immediate = columns.numbers("immediate")
     shares = team_shares(groups, spec)
-    order = np.argsort(turns, kind="stable")
-    return to_go(immediate, shares, turns, order, grouping, spec.gamma)
+    return to_go(immediate, shares, turns, grouping, spec.gamma)
 
 
 def node_values(columns: CallColumns, target: str) -> Floats:

@@ -15,7 +15,7 @@ from flowzoo.baselines.advantages.compute import (
     compute,
     episode_returns,
 )
-from flowzoo.baselines.advantages.kernels import Floats
+from flowzoo.baselines.advantages.segments import Floats
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.rows import learns
 from flowzoo.baselines.settings.hooks import AdvantageFunction

@@ -1,0 +1,150 @@
+"""Statistics of ragged groups, compared with one group at a time in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowzoo.baselines.advantages import segments
+from flowzoo.baselines.advantages.segments import ALIKE, GroupIndex, GroupStats
+
+SEEDS, CASES = 40, 20
+MORE_SEEDS, MORE_CASES = 100, 100  # ten thousand ragged cases in all
+
+
+def numbered(codes: np.ndarray) -> GroupIndex:
+    """Codes renumbered by first appearance."""
+    first: dict[int, int] = {}
+    for row, code in enumerate(codes.tolist()):
+        first.setdefault(code, row)
+    numbers = {code: number for number, code in enumerate(first)}
+    renumbered = [numbers[code] for code in codes.tolist()]
+    return GroupIndex(np.array(renumbered, np.int32), np.array([*first.values()], np.int32))
+
+
+def ragged(rng: np.random.Generator) -> tuple[GroupIndex, GroupIndex, np.ndarray]:
+    """Two groupings and values; groups are very unequal, some of one row, some constant."""
+    rows = int(rng.integers(1, 80))
+    weights = rng.random(int(rng.integers(1, 12))) ** 4 + 1e-3
+    codes = rng.choice(len(weights), rows, p=weights / weights.sum())
+    other = rng.integers(0, rng.integers(1, 40), rows)
+    kinds = [rng.normal(size=rows), rng.integers(0, 2, rows).astype(float), np.full(rows, 0.1)]
+    kinds.append(0.1 + rng.normal(size=rows) * 10.0 ** rng.integers(-17, -7))
+    return numbered(codes), numbered(other), kinds[rng.integers(4)] * 10.0 ** rng.integers(-6, 6)
+
+
+def by_group(codes: np.ndarray) -> list[list[int]]:
+    rows = defaultdict[int, list[int]](list)
+    for row, code in enumerate(codes.tolist()):
+        rows[code].append(row)
+    return [rows[code] for code in sorted(rows)]
+
+
+def plain_stats(values: list[float]) -> tuple[float, float, float, float, float]:
+    """Count, mean, squares, low and high of one group."""
+    low, high, count = min(values), max(values), float(len(values))
+    if high - low <= ALIKE * max(abs(low), abs(high)):
+        return count, low, 0.0, low, low
+    mean = math.fsum(values) / count
+    return count, mean, math.fsum((value - mean) ** 2 for value in values), low, high
+
+
+def check_groups(left: GroupIndex, right: GroupIndex) -> None:
+    rows = list(zip(left.codes.tolist(), right.codes.tolist(), strict=True))
+    pairs = list(dict.fromkeys(rows))
+    both = segments.pair(left, right)
+    assert both.codes.tolist() == [pairs.index(row) for row in rows]
+    assert both.first.tolist() == [rows.index(row) for row in pairs]
+    assert segments.first_rows(left.codes).tolist() == left.first.tolist()
+    assert segments.determines(left, right.codes) == (len(pairs) == len(left.first))
+
+
+def check_statistics(left: GroupIndex, right: GroupIndex, values: np.ndarray) -> None:
+    size, groups = np.abs(values).max() or 1.0, by_group(left.codes)
+    stats = segments.reduce(left.codes, values, len(groups))
+    expected = [plain_stats(values[rows].tolist()) for rows in groups]
+    units = np.array([1.0, size, size**2, size, size])
+    np.testing.assert_allclose(np.array(stats).T / units, expected / units, rtol=1e-9, atol=1e-12)
+    differences = values - stats.mean[left.codes]
+    segments.drop_rounding(differences, left.codes, stats)
+    loo = segments.baseline_loo(left.codes, values, stats)
+    scaled = segments.normalize(values, left.codes, stats, 1, 1e-6 * size)
+    wide = segments.widen(left.codes, stats.counts, right.codes)
+    for rows, (count, mean, squares, low, high) in zip(groups, expected, strict=True):
+        for row in rows:
+            constant = low == high
+            others = [values[other] for other in rows if other != row]
+            mean_of_others = low if constant else math.fsum(others) / len(others)
+            deviation = math.sqrt(squares / max(count - 1, 1)) + 1e-6 * size
+            close = {"rel": 1e-9, "abs": 1e-12 * size}
+            assert loo[row] == pytest.approx(mean_of_others, **close)
+            assert differences[row] == pytest.approx(0 if constant else values[row] - mean, **close)
+            quotient = 0.0 if constant else values[row] / deviation
+            assert scaled[row] == pytest.approx(quotient, rel=1e-9, abs=1e-9)
+            alone = len(rows) == 1
+            assert wide[row] == (len(groups) + right.codes[row] if alone else left.codes[row])
+
+
+def check(seed: int, cases: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(cases):
+        left, right, values = ragged(rng)
+        check_groups(left, right)
+        check_statistics(left, right, values)
+
+
+@settings(max_examples=SEEDS, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_ragged_groups_have_the_statistics_of_each_by_itself(seed: int) -> None:
+    check(seed, CASES)
+
+
+@pytest.mark.full
+@settings(max_examples=MORE_SEEDS, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_ragged_groups_in_ten_thousand_cases(seed: int) -> None:
+    check(seed, MORE_CASES)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 1.0])
+def test_returns_to_go_are_the_discounted_sums(gamma: float) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        left, _, values = ragged(rng)
+        turns = rng.permutation(len(values)) // (1 + rng.integers(3))
+        # A group has each turn at most once.
+        rows = numbered(left.codes * 1000 + turns).first
+        grouping, turns, values = numbered(left.codes[rows]), turns[rows], values[rows]
+        shares = rng.normal(size=len(values))
+        returns = segments.to_go(values, shares, turns, grouping, gamma)
+        for row in range(len(values)):
+            later = (grouping.codes == grouping.codes[row]) & (turns >= turns[row])
+            ahead = turns[later] - turns[row]
+            expected = (gamma**ahead * values[later]).sum() + gamma ** ahead.max() * shares[row]
+            size = 1 + np.abs(values).max()
+            assert returns[row] == pytest.approx(expected, rel=1e-9, abs=1e-9 * size)
+
+
+def test_interleaving_groups_changes_no_bit() -> None:
+    """Sums run in each group's own order, so only that order could change them."""
+    rng = np.random.default_rng(1)
+    codes, values = numbered(rng.integers(0, 30, 500)).codes, rng.normal(size=500)
+    order = np.lexsort((np.arange(500), rng.permutation(30)[codes]))
+    straight = segments.reduce(codes, values, 30)
+    sorted_codes = numbered(codes[order])
+    grouped = segments.reduce(sorted_codes.codes, values[order], 30)
+    index = sorted_codes.codes[np.argsort(order)][numbered(codes).first]
+    for ordered, interleaved in zip(grouped, straight, strict=True):
+        np.testing.assert_array_equal(ordered[index], interleaved)
+
+
+def test_a_constant_group_has_exactly_its_value_as_mean() -> None:
+    codes = np.zeros(3, np.int32)
+    stats: GroupStats = segments.reduce(codes, np.full(3, 0.1), 1)
+    assert (stats.mean[0], stats.squares[0]) == (0.1, 0.0)
+    assert segments.normalize(np.full(3, 7.0), codes, stats, 1, 0.0).tolist() == [0.0, 0.0, 0.0]
