@@ -26,7 +26,8 @@ C = TypeVar("C")
 
 WORKFLOW_GROUP = "flowzoo.workflows"
 TASK_GROUP = "flowzoo.tasks"
-GROUPS = (WORKFLOW_GROUP, TASK_GROUP)
+SANDBOX_GROUP = "flowzoo.sandboxes"
+GROUPS = (WORKFLOW_GROUP, TASK_GROUP, SANDBOX_GROUP)
 
 
 class Plugin(NamedTuple):

@@ -66,7 +66,7 @@ def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         if not request.path.is_relative_to(Path(__file__).parent / "sandbox"):
-            patch.setattr(choose, "AUTO", ("namespaces", "landlock", "docker"))
+            patch.setattr(choose, "PREFERENCE", ("namespaces", "landlock", "docker"))
         yield
 
 

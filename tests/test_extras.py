@@ -161,14 +161,14 @@ def test_an_import_that_fails_anywhere_in_a_command_names_its_extra(
     from flowzoo.commands import doctor
 
     def fail(options: doctor.Options) -> int:
-        import rank_bm25.of_nothing  # type: ignore[import-not-found]  # noqa: F401
+        import bm25s.of_nothing  # type: ignore[import-not-found]  # noqa: F401
 
         return 0
 
     monkeypatch.setattr(doctor, "run", fail)
-    monkeypatch.setitem(sys.modules, "rank_bm25", None)
+    monkeypatch.setitem(sys.modules, "bm25s", None)
     assert cli.main(["doctor"]) == 2
-    assert "`flowzoo doctor` needs the module `rank_bm25`" in capsys.readouterr().err
+    assert "`flowzoo doctor` needs the module `bm25s`" in capsys.readouterr().err
 
 
 def test_a_module_of_somebody_else_is_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,13 +47,7 @@ PROGRAMS, EXECUTED, CONTAINERS = 400, 24, 8
 
 def usable_tiers() -> list[str]:
     """The tiers that work here, strongest first."""
-    tier = probe()
-    found = {
-        "docker": tier.docker.ok,
-        "namespaces": tier.namespaces.ok and tier.seccomp,
-        "landlock": tier.landlock_abi >= 1 and tier.seccomp,
-    }
-    return [name for name, ok in found.items() if ok]
+    return [name for name, check in probe().checks.items() if check.ok]
 
 
 def exec_process() -> None:

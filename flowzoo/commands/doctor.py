@@ -165,38 +165,16 @@ def _plugins() -> list[DoctorRow]:
 
 
 def _sandbox() -> list[DoctorRow]:
-    """The container engine and the tier that `auto` would take."""
-    from flowzoo.sandbox import probe
+    """Backends of the sandbox, and the one that `auto` would take."""
+    from flowzoo.sandbox import BACKENDS, probe
 
     tier = probe()
-    on_linux = platform.system() == "Linux"
-    engine = DoctorRow(
-        "Docker engine",
-        tier.docker.ok,
-        tier.docker.detail,
-        "start the Docker engine, set DOCKER_HOST, or join the group `docker`",
-    )
-    if not on_linux:
-        advice = "start Docker: this system has no other way to confine programs"
-        return [engine, DoctorRow("sandbox", tier.name != "none", tier.trust, advice)]
-    return [
-        engine,
-        DoctorRow(
-            "namespaces", tier.namespaces.ok, tier.namespaces.detail, "run as root, or use Docker"
-        ),
-        DoctorRow(
-            "landlock",
-            tier.landlock_abi > 0,
-            f"ABI {tier.landlock_abi}" if tier.landlock_abi else "the kernel offers none",
-            "Linux 5.13 or newer with Landlock among its security modules",
-        ),
-        DoctorRow(
-            "seccomp",
-            tier.seccomp,
-            "filters accepted" if tier.seccomp else "the kernel offers no filters",
-            "a kernel with CONFIG_SECCOMP_FILTER",
-        ),
-        DoctorRow(
-            "sandbox", tier.name != "none", tier.trust, "start Docker, or see the rows above"
-        ),
+    names = {"docker": "Docker engine"}
+    rows = [
+        DoctorRow(names.get(name, name), check.ok, check.detail, BACKENDS[name].remedy)
+        for name, check in tier.checks.items()
     ]
+    advice = "start Docker, or see the rows above"
+    if platform.system() != "Linux":
+        rows, advice = rows[:1], "start Docker: this system has no other way to confine programs"
+    return [*rows, DoctorRow("sandbox", tier.name != "none", tier.trust, advice)]

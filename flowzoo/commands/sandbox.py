@@ -121,7 +121,7 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
     from rich.table import Table
     from rich.text import Text
 
-    from flowzoo.sandbox.attacks import LIMITS_OF_TIER
+    from flowzoo.sandbox.tier import backend_spec
 
     console = Console()
     console.print(Text(f"sandbox {sandbox.trust}", "bold"))
@@ -134,7 +134,7 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
     console.print(table)
     counts = Counter(_held(finding)[0] for finding in kept)
     console.print(", ".join(f"{count} {word}" for word, count in counts.items()))
-    limits = LIMITS_OF_TIER.get(sandbox.tier, ())
+    limits = backend_spec(sandbox.tier).limitations
     if limits:
         console.print(f"What the tier {sandbox.tier} cannot promise:")
     for limit in limits:

@@ -23,7 +23,7 @@ from flowzoo.sandbox.program import (
     Test,
     Verdict,
 )
-from flowzoo.sandbox.tier import TRUST, SandboxName, Tier, TierCheck, TierName, probe
+from flowzoo.sandbox.tier import BACKENDS, BackendSpec, SandboxName, Tier, TierCheck, probe
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.box.engine import SandboxError
@@ -37,7 +37,8 @@ _LAZY = {
 """Names whose modules bring asyncio, which would cost every worker of a pool memory."""
 
 __all__ = [
-    "TRUST",
+    "BACKENDS",
+    "BackendSpec",
     "CallTest",
     "Case",
     "CheckTest",
@@ -54,7 +55,6 @@ __all__ = [
     "Test",
     "Tier",
     "TierCheck",
-    "TierName",
     "Verdict",
     "WorkerPool",
     "probe",

@@ -1,21 +1,21 @@
-"""Which backend a sandbox takes: the one asked for, or under `auto` the best that works here."""
+"""Opens the backend of a sandbox: the named one, or under `auto` the best that works here."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, get_args
+from importlib import import_module
+from typing import Any
 
-from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.extras import remedy
 from flowzoo.sandbox.backends import Backend
 from flowzoo.sandbox.box.box import Box, start_box
 from flowzoo.sandbox.box.engine import Opener
-from flowzoo.sandbox.local import LocalBackend
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import AUTO, BACKENDS, SandboxName, backend_spec
 
-AUTO: tuple[SandboxName, ...] = ("docker", "namespaces", "landlock")
-"""Best first; `unsafe` is never chosen."""
+PREFERENCE = tuple(spec.name for spec in BACKENDS.values() if spec.auto)
+"""Backends that `auto` tries, best first."""
 REMEDY = (
     f"Start a Docker engine that this user may use ({remedy('docker')}), or allow user "
     "namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` "
@@ -23,34 +23,31 @@ REMEDY = (
 )
 
 _log = logging.getLogger("flowzoo.sandbox")
-_stated: set[str] = set()
+_logged: set[str] = set()
 
 
 def make_backend(
     name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
 ) -> Backend:
-    """The backend of one tier, whose boxes have these packages.
+    """Make the backend of this name, whose boxes have these packages.
 
     Raises:
         FlowzooError: it cannot work here; the message says why.
     """
-    if name == "docker":
-        from flowzoo.sandbox.docker.boxes import DockerBackend
-
-        return DockerBackend(**options, packages=packages)
-    if name == "namespaces" or name == "landlock" or name == "unsafe":
-        return LocalBackend(name, packages)
-    raise unknown("sandbox backend", name, get_args(SandboxName))
+    spec = backend_spec(name)
+    module, _, attribute = spec.target.partition(":")
+    backend_class = getattr(import_module(module), attribute)
+    return backend_class(**spec.arguments, **options, packages=packages)
 
 
 def make_opener(
     name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
 ) -> Opener:
-    """What finds the backend for `name`: a tier works when a box of it has become ready."""
+    """Make the function that opens the backend; it works once a box of it has become ready."""
 
     async def open_backend(boxes: set[Box]) -> tuple[Backend, Box]:
         refusals = []
-        for tier in AUTO if name == "auto" else (name,):
+        for tier in PREFERENCE if name == AUTO else [name]:
             backend = None
             try:
                 backend = make_backend(tier, options, packages)
@@ -62,7 +59,7 @@ def make_opener(
                     raise
                 refusals.append(f"{tier}: {str(error).rstrip('.')}")
                 continue
-            _state(backend, refusals)
+            _log_trust(backend, refusals)
             return backend, box
         raise UsageError(_refused(name, refusals))
 
@@ -70,8 +67,8 @@ def make_opener(
 
 
 def _refused(name: SandboxName, refusals: list[str]) -> str:
-    """The message where nothing works."""
-    if name != "auto":
+    """Message if no backend works."""
+    if name != AUTO:
         return (
             f"the sandbox backend {refusals[0]}. It was asked for by name, so no other is taken; "
             "`flowzoo doctor` shows what works here."
@@ -82,10 +79,11 @@ def _refused(name: SandboxName, refusals: list[str]) -> str:
     )
 
 
-def _state(backend: Backend, refusals: list[str]) -> None:
-    """Say once per process how far programs are confined, and why no further."""
-    if backend.tier not in _stated:
-        _stated.add(backend.tier)
-        level = logging.WARNING if backend.tier == "unsafe" else logging.INFO
-        why = f" (not taken: {'; '.join(refusals)})" if refusals else ""
-        _log.log(level, "sandbox %s%s", backend.trust, why)
+def _log_trust(backend: Backend, refusals: list[str]) -> None:
+    """Log once per process how far programs are confined, and why no further."""
+    if backend.tier not in _logged:
+        _logged.add(backend.tier)
+        spec = backend_spec(backend.tier)
+        level = logging.INFO if spec.confines else logging.WARNING
+        reason = f" (not taken: {'; '.join(refusals)})" if refusals else ""
+        _log.log(level, "sandbox %s%s", backend.trust, reason)

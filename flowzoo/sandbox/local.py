@@ -28,7 +28,7 @@ from flowzoo.sandbox.backends import (
 )
 from flowzoo.sandbox.packages import package_folders
 from flowzoo.sandbox.program import Limits
-from flowzoo.sandbox.tier import TRUST
+from flowzoo.sandbox.tier import backend_spec
 
 EXIT_STATUS_SECONDS = 0.3
 """How long the end of a box's stream waits for the status of its process."""
@@ -53,7 +53,7 @@ class LocalBackend:
         if sys.platform != "linux":
             raise BoxError(f"the {tier} tier needs Linux, this is {sys.platform}: use docker")
         self.tier: str = tier
-        self.trust = TRUST[tier]
+        self.trust = backend_spec(tier).trust
         folders = [str(folder) for folder in package_folders(packages)]
         self._options: dict[str, Any] = {"packages": folders} if folders else {}
 

@@ -39,7 +39,7 @@ from flowzoo.sandbox.box.program_batches import OnError, finish, make_program_jo
 from flowzoo.sandbox.choose import make_opener
 from flowzoo.sandbox.packages import check_packages, package_versions
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import AUTO, BACKENDS, SandboxName, backend_spec
 from flowzoo.sandbox.verdict_cache import VerdictCache
 
 PER_CORE = 4
@@ -75,9 +75,10 @@ class Sandbox:
         packages: Sequence[str] = (),
     ) -> None:
         self.packages = check_packages(packages)
-        check_choice("sandbox backend", backend, SandboxName)
-        if options and backend != "docker":
-            raise UsageError(f"options are for backend='docker', not for {backend!r}")
+        spec = None if backend == AUTO else backend_spec(backend)
+        if options and not (spec and spec.options):
+            names = ", ".join(repr(known.name) for known in BACKENDS.values() if known.options)
+            raise UsageError(f"options are for backend={names}, not for {backend!r}")
         if (workers is not None and workers < 1) or recycle_after < 1 or cache < 0:
             raise UsageError(
                 "workers and recycle_after must be at least 1 and cache at least 0; got "

@@ -1,8 +1,9 @@
-"""Which isolation this machine offers: docker, namespaces, landlock or none.
+"""Sandbox backends, and which of them this machine can run.
 
-Nothing is started, changed or written: the engine is pinged, namespaces are tried in a child that
-exits at once, Landlock and seccomp are asked for their presence. `choose` says which tier the
-sandbox takes under `auto`: the first of the three that works, and none rather than an unsafe one.
+`BACKENDS` is the table of flowzoo's own; installed packages add to it by entry points of the group
+`flowzoo.sandboxes`. `probe` starts, changes and writes nothing: it pings the engine, tries
+namespaces in a child that exits at once, and asks the kernel for Landlock and seccomp. `auto` takes
+the first backend that works, and none rather than an unsafe one.
 """
 
 from __future__ import annotations
@@ -15,33 +16,24 @@ import platform
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from flowzoo.errors import check_choice, errno_of, need_module
+from flowzoo.errors import UsageError, errno_of, need_module, unknown
 from flowzoo.extras import installed, remedy
+from flowzoo.functions import load_named
+from flowzoo.plugins import SANDBOX_GROUP, plugin_named, plugins
 
-TierName = Literal["docker", "namespaces", "landlock", "none"]
-
-SandboxName = Literal["auto", "docker", "namespaces", "landlock", "unsafe"]
-"""What a user may ask for: `auto` is the best tier that works here, never `unsafe`."""
-
-TRUST: dict[str, str] = {
-    "docker": "docker: a container without network, capabilities or writable disk",
-    "namespaces": "namespaces: own mount, process, network and IPC namespaces, seccomp; the "
-    "kernel is shared and no container engine stands between",
-    "landlock": "landlock: no file writes, sockets or forks (Landlock, seccomp); processes and "
-    "limits of the machine are shared",
-    "unsafe": "unsafe: limits of time and memory only; a program can read, write and reach "
-    "whatever this user can",
-    "none": "none: this machine cannot confine programs, so untrusted code is not run",
-}
-"""What each tier protects, in one line: printed by `flowzoo doctor` and kept in run records."""
+SandboxName = str
+"""Name of a backend, or `auto`: the best one that works here, never `unsafe`."""
+AUTO = "auto"
+NO_SANDBOX = "none: this machine cannot confine programs, so untrusted code is not run"
 
 USUAL_HOST = "unix:///var/run/docker.sock"
 PING_TIMEOUT = 2
-"""Seconds the container engine has for its answer; a running one needs milliseconds."""
+"""Seconds to wait for the container engine; a running one needs milliseconds."""
 
 _LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture Python 3.11 runs on
 _LANDLOCK_VERSION_FLAG = 1
@@ -68,70 +60,142 @@ need("mount tmpfs", libc.mount(b"tmpfs", b"/tmp", b"tmpfs", ctypes.c_ulong(0), N
 
 @dataclass(frozen=True, slots=True)
 class TierCheck:
-    """Whether one thing works, and in a few words why or why not."""
+    """Result of checking one backend, with the reason in a few words."""
 
     ok: bool
     detail: str
 
 
+class Limitation(NamedTuple):
+    """An attack that a backend cannot stop; a probe that shows it is no broken promise."""
+
+    text: str
+    names: frozenset[str] = frozenset()
+    """Probes that show it."""
+    categories: frozenset[str] = frozenset()
+    """Categories of probes that show it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSpec:
+    """Facts about a sandbox backend that are known before it starts a box."""
+
+    name: str
+    trust: str
+    """One line about what it protects: printed by `flowzoo doctor` and kept in run records."""
+    target: str
+    """`module:Class` of a `flowzoo.sandbox.backends.Backend`, called with `arguments`, the options
+    of the sandbox and `packages`."""
+    check: Callable[[], TierCheck]
+    """Check whether the backend works on this machine; starts nothing and never raises."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    auto: bool = False
+    """True if `auto` may take it."""
+    confines: bool = True
+    """False if harmful probes must not run on it."""
+    options: bool = False
+    """True if it takes options of its own."""
+    module: str = ""
+    """Optional module that it needs."""
+    remedy: str = ""
+    """Advice if it does not work."""
+    limitations: tuple[Limitation, ...] = ()
+
+    def promises(self, name: str, category: str) -> bool:
+        """True if the backend promises to stop the probe of this name and category."""
+        return not any(
+            name in limit.names or category in limit.categories for limit in self.limitations
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What the probe found."""
+    """Backends that work on this machine."""
 
-    name: TierName
-    """The tier that `auto` takes."""
-    docker: TierCheck
-    namespaces: TierCheck
-    landlock_abi: int
-    """Version of the kernel's Landlock interface; 0 where there is none."""
-    seccomp: bool
-    """The kernel accepts seccomp filters."""
+    name: str
+    """Backend that `auto` takes, or `none`."""
+    checks: Mapping[str, TierCheck]
+    """Result by backend, in the order of preference."""
 
     @property
     def trust(self) -> str:
-        """One line about how far a program run under this tier is confined."""
-        return TRUST[self.name]
-
-
-def choose(docker: bool, namespaces: bool, landlock_abi: int, seccomp: bool) -> TierName:
-    """The best tier that works; the two without a container engine need seccomp besides."""
-    if docker:
-        return "docker"
-    if namespaces and seccomp:
-        return "namespaces"
-    if landlock_abi >= 1 and seccomp:
-        return "landlock"
-    return "none"
+        """One line about how far programs are confined under `auto`."""
+        return BACKENDS[self.name].trust if self.name in BACKENDS else NO_SANDBOX
 
 
 def probe() -> Tier:
-    """Look at this machine; takes a few hundredths of a second when no engine hangs. Never raises.
+    """Check the backends that `auto` may take; takes a few hundredths of a second."""
+    checks = {name: spec.check() for name, spec in BACKENDS.items() if spec.auto}
+    return Tier(next((name for name, check in checks.items() if check.ok), "none"), checks)
 
-    Off Linux only docker is looked for: the other tiers are kernel interfaces of Linux.
+
+def backend_names() -> list[str]:
+    """Names that a sandbox accepts: `auto`, flowzoo's backends and those of installed packages."""
+    return [AUTO, *BACKENDS, *(plugin.name for plugin in plugins(SANDBOX_GROUP))]
+
+
+def backend_spec(name: str) -> BackendSpec:
+    """Return the facts about a backend, of flowzoo or of an installed package.
+
+    Raises:
+        UsageError: no backend has this name, or a package offers something else under it.
     """
-    docker = probe_docker()
-    if platform.system() != "Linux":
-        absent = TierCheck(False, f"needs Linux, this is {platform.system()}")
-        return Tier(choose(docker.ok, False, 0, False), docker, absent, 0, False)
-    namespaces = probe_namespaces()
-    abi, seccomp = landlock_abi(), has_seccomp()
-    return Tier(choose(docker.ok, namespaces.ok, abi, seccomp), docker, namespaces, abi, seccomp)
+    if name in BACKENDS:
+        return BACKENDS[name]
+    plugin = plugin_named(SANDBOX_GROUP, name)
+    if plugin is None:
+        raise unknown("sandbox backend", name, backend_names())
+    setting = f"sandbox backend {plugin.name} of {plugin.package}:"
+    spec, _ = load_named(setting, plugin.target, "SPEC")
+    if not isinstance(spec, BackendSpec) or spec.name != name:
+        raise UsageError(
+            f"{setting} {plugin.target} must be a BackendSpec with the name {name!r}, got {spec!r}"
+        )
+    return spec
 
 
 def check_sandbox(name: SandboxName) -> None:
-    """Refuse an unknown sandbox, and one whose Python module is not installed.
+    """Check the name of a sandbox backend, and that its module is installed.
 
     Raises:
-        UsageError: there is no such sandbox.
-        MissingExtraError: the Docker sandbox without the extra `docker`.
+        UsageError: no backend has this name.
+        MissingExtraError: its Python module is not installed.
     """
-    check_choice("sandbox", name, SandboxName)
-    if name == "docker":
-        need_module("docker", "the Docker sandbox")
+    spec = None if name == AUTO else backend_spec(name)
+    if spec is not None and spec.module:
+        need_module(spec.module, f"the {name} sandbox")
+
+
+def _check_namespaces_tier() -> TierCheck:
+    """Namespaces, and seccomp in place of a container engine."""
+    return _on_linux(lambda: probe_namespaces() if has_seccomp() else _NO_SECCOMP)
+
+
+def _check_landlock_tier() -> TierCheck:
+    def check() -> TierCheck:
+        abi = landlock_abi()
+        if not abi:
+            return TierCheck(False, "the kernel offers no Landlock")
+        return TierCheck(True, f"ABI {abi}") if has_seccomp() else _NO_SECCOMP
+
+    return _on_linux(check)
+
+
+def _check_unsafe() -> TierCheck:
+    return TierCheck(os.name == "posix", f"limits only, on {os.name}")
+
+
+_NO_SECCOMP = TierCheck(False, "the kernel offers no seccomp filters")
+
+
+def _on_linux(check: Callable[[], TierCheck]) -> TierCheck:
+    if platform.system() != "Linux":
+        return TierCheck(False, f"needs Linux, this is {platform.system()}")
+    return check()
 
 
 def engine_host() -> str:
-    """Address of the engine: `DOCKER_HOST`, else the usual socket."""
+    """Address of the Docker engine: `DOCKER_HOST`, or the usual socket."""
     return os.environ.get("DOCKER_HOST") or USUAL_HOST
 
 
@@ -141,11 +205,11 @@ def probe_docker() -> TierCheck:
     An engine that answers is not enough: the sandbox drives it through the Python module `docker`.
     """
     if not installed("docker"):
-        found = ping_engine(engine_host())
-        if not found.ok:
-            return found
+        check = ping_engine(engine_host())
+        if not check.ok:
+            return check
         missing = f"the module `docker` is missing: {remedy('docker')}"
-        return TierCheck(False, f"{found.detail}, but {missing}")
+        return TierCheck(False, f"{check.detail}, but {missing}")
     import docker
 
     try:
@@ -188,7 +252,7 @@ def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> TierCheck:
 def probe_namespaces() -> TierCheck:
     """Try new mount, process, network, IPC, host name and cgroup namespaces in a child process.
 
-    Root tries without a user namespace first, and then, like everybody else, with one.
+    Root tries without a user namespace first, then with one; other users only with one.
     """
     modes = ("root", "user") if os.geteuid() == 0 else ("user",)
     refusal = ""
@@ -205,7 +269,7 @@ def probe_namespaces() -> TierCheck:
 
 
 def landlock_abi() -> int:
-    """Version of the kernel's Landlock interface, 0 where it is absent or switched off."""
+    """Version of the kernel's Landlock interface; 0 if it is absent or disabled."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     version = libc.syscall(
@@ -218,7 +282,7 @@ def landlock_abi() -> int:
 
 
 def has_seccomp() -> bool:
-    """Whether the kernel takes seccomp filters (the line is there since Linux 5.9)."""
+    """True if the kernel accepts seccomp filters (since Linux 5.9, `status` has the line)."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             return any(line.startswith("Seccomp_filters:") for line in status)
@@ -227,7 +291,97 @@ def has_seccomp() -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    """The error as one short line; the bare name of the class where it says nothing."""
+    """Error as one short line, or the name of its class if it has no message."""
     if isinstance(error, OSError) and error.errno in errno.errorcode:
         return os.strerror(error.errno or 0)
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+_KERNEL = Limitation(
+    "a hole in the kernel itself: programs share it with the host (docker: "
+    'options={"runtime": "runsc"} puts another kernel in between)'
+)
+_TIMING = Limitation("programs can measure how busy the machine is")
+_MEMORY = Limitation("memory is bounded per process and by watching, not by a cgroup of its own")
+_LOCAL = "flowzoo.sandbox.local:LocalBackend"
+
+BACKENDS: dict[str, BackendSpec] = {
+    spec.name: spec
+    for spec in (
+        BackendSpec(
+            name="docker",
+            trust="docker: a container without network, capabilities or writable disk",
+            target="flowzoo.sandbox.docker.boxes:DockerBackend",
+            check=lambda: probe_docker(),  # looked up when called, so that tests can replace it
+            auto=True,
+            options=True,
+            module="docker",
+            remedy="start the Docker engine, set DOCKER_HOST, or join the group `docker`",
+            limitations=(_KERNEL, _TIMING),
+        ),
+        BackendSpec(
+            name="namespaces",
+            trust="namespaces: own mount, process, network and IPC namespaces, seccomp; the "
+            "kernel is shared and no container engine stands between",
+            target=_LOCAL,
+            check=_check_namespaces_tier,
+            arguments={"tier": "namespaces"},
+            auto=True,
+            remedy="run as root, or use Docker",
+            limitations=(_KERNEL, _TIMING, _MEMORY),
+        ),
+        BackendSpec(
+            name="landlock",
+            trust="landlock: no file writes, sockets or forks (Landlock, seccomp); processes and "
+            "limits of the machine are shared",
+            target=_LOCAL,
+            check=_check_landlock_tier,
+            arguments={"tier": "landlock"},
+            auto=True,
+            remedy="Linux 5.13 or newer with Landlock among its security modules",
+            limitations=(
+                _KERNEL,
+                _TIMING,
+                _MEMORY,
+                Limitation(
+                    "Landlock does not hide the names, sizes and times of files from programs "
+                    "that know their paths",
+                    names=frozenset({"size of a file of the host"}),
+                ),
+            ),
+        ),
+        BackendSpec(
+            name="unsafe",
+            trust="unsafe: limits of time and memory only; a program can read, write and reach "
+            "whatever this user can",
+            target=_LOCAL,
+            check=_check_unsafe,
+            arguments={"tier": "unsafe"},
+            confines=False,
+            limitations=(
+                Limitation(
+                    "nothing stands between a program and the files, processes, network and "
+                    "kernel that its user may reach; probes that would harm the machine are not "
+                    "run",
+                    categories=frozenset({"escape", "network", "signals", "state"}),
+                ),
+                Limitation(
+                    "processes, files and memory outside the address space are not bounded",
+                    names=frozenset(
+                        {
+                            "fork bomb",
+                            "thread bomb",
+                            "memory files outside the address space",
+                            "pipes filled",
+                            "fills /tmp",
+                            "endless files",
+                            "truncate to 1 TB",
+                            "child that keeps stdout open",
+                        }
+                    ),
+                ),
+            ),
+        ),
+    )
+}
+"""Backends by name, the one that `auto` prefers first."""

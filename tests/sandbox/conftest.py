@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -88,14 +87,9 @@ def machine() -> Tier:
 
 def refusal(backend: str) -> str:
     """Why this machine cannot run a backend of the sandbox; empty if it can."""
-    found = machine()
-    if backend == "docker":
-        return "" if found.docker.ok else f"no Docker engine: {found.docker.detail}"
-    if backend == "namespaces":
-        return "" if found.namespaces.ok and found.seccomp else f"{found.namespaces.detail}"
-    if backend == "landlock":
-        return "" if found.landlock_abi and found.seccomp else "no Landlock or no seccomp"
-    return "" if os.name == "posix" else "no POSIX system"
+    checks = machine().checks
+    check = checks[backend] if backend in checks else tier.BACKENDS[backend].check()
+    return "" if check.ok else f"{backend}: {check.detail}"
 
 
 @cache

@@ -13,15 +13,8 @@ from typing import Any
 
 import pytest
 
-from flowzoo.sandbox.attacks import (
-    CATEGORIES,
-    LIMITS_OF_TIER,
-    PROBES,
-    ProbeResult,
-    run_control,
-    run_suite,
-    suite,
-)
+from flowzoo.sandbox.attacks import CATEGORIES, ProbeResult, run_control, run_suite, suite
+from flowzoo.sandbox.attacks import PROBES as SELF_CHECK
 from flowzoo.sandbox.attacks.canaries import (
     Canaries,
     ResourceCounts,
@@ -30,9 +23,9 @@ from flowzoo.sandbox.attacks.canaries import (
 )
 from flowzoo.sandbox.attacks.probe import AttackProbe
 from flowzoo.sandbox.attacks.suite import compare_resources
-from flowzoo.sandbox.attacks.tiers import is_promised
 from flowzoo.sandbox.sandbox import Sandbox
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.tier import BACKENDS, SandboxName
+from tests.sandbox.probes import PROBES
 
 FIRST_TIER_ONLY = True
 
@@ -123,9 +116,18 @@ def findings(
     with contextlib.ExitStack() as stack:
         sandboxes = [stack.enter_context(Sandbox(backend, workers=1)) for _ in range(LANES)]
         promised, rest = Lanes(sandboxes), Lanes(sandboxes[:1])
-        promised.run([probe for probe in chosen if is_promised(backend, probe)])
+        promises = {
+            probe.name: BACKENDS[backend].promises(probe.name, probe.category) for probe in chosen
+        }
+        promised.run([probe for probe in chosen if promises[probe.name]])
         # They may touch the canaries, which would be blamed on whoever looks next.
-        rest.run([probe for probe in chosen if not is_promised(backend, probe)])
+        rest.run(
+            [
+                probe
+                for probe in chosen
+                if not BACKENDS[backend].promises(probe.name, probe.category)
+            ]
+        )
         # Each has a box for programs and one for the code of tests.
         load = compare_resources(before, settled_resources(before), 2 * LANES)
     load += compare_resources(before, settled_resources(before), 0)
@@ -170,6 +172,8 @@ def test_a_controlled_probe_leaks_outside_of_any_box(probe):
 def test_the_suite_is_as_large_as_it_says():
     names = Counter(probe.name for probe in PROBES)
     assert len(PROBES) >= 260
+    assert len(SELF_CHECK) >= 30
+    assert {probe.category for probe in SELF_CHECK} == set(CATEGORIES)
     assert names.most_common(1)[0][1] == 1
     assert {probe.category for probe in PROBES} == set(CATEGORIES)
     assert all(probe.allowed for probe in PROBES)
@@ -177,9 +181,9 @@ def test_the_suite_is_as_large_as_it_says():
 
 def test_limitations_name_existing_probes():
     names = {probe.name for probe in PROBES}
-    for limitations in LIMITS_OF_TIER.values():
-        assert limitations
-        for limitation in limitations:
+    for spec in BACKENDS.values():
+        assert spec.limitations
+        for limitation in spec.limitations:
             assert limitation.names <= names
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
 from flowzoo.sandbox import tier
 
@@ -71,8 +72,21 @@ def engine(tmp_path: Path) -> Iterator[str]:
         (False, False, 0, True, "none"),
     ],
 )
-def test_the_best_working_tier_is_chosen(docker, namespaces, landlock, seccomp, expected):
-    assert tier.choose(docker, namespaces, landlock, seccomp) == expected
+def test_the_best_working_tier_is_chosen(
+    monkeypatch, docker, namespaces, landlock, seccomp, expected
+):
+    monkeypatch.setattr(tier.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(docker, ""))
+    monkeypatch.setattr(tier, "probe_namespaces", lambda: tier.TierCheck(namespaces, ""))
+    monkeypatch.setattr(tier, "landlock_abi", lambda: landlock)
+    monkeypatch.setattr(tier, "has_seccomp", lambda: seccomp)
+    assert tier.probe().name == expected
+
+
+def test_an_unknown_backend_is_refused_with_near_matches():
+    with pytest.raises(UsageError, match="Did you mean 'namespaces'"):
+        tier.check_sandbox("namespace")
+    assert tier.backend_names()[0] == "auto"
 
 
 def test_an_engine_on_a_unix_socket_answers(engine):
@@ -131,12 +145,10 @@ def test_probe_agrees_with_its_parts_and_leaves_this_process_where_it_was():
     namespaces = [(path.name, path.readlink()) for path in Path("/proc/self/ns").iterdir()]
     found = tier.probe()
     assert [(path.name, path.readlink()) for path in Path("/proc/self/ns").iterdir()] == namespaces
-    assert found.name == tier.choose(
-        found.docker.ok, found.namespaces.ok, found.landlock_abi, found.seccomp
-    )
+    assert found.name == next((name for name, check in found.checks.items() if check.ok), "none")
     assert found.trust.startswith(f"{found.name}: ")
     assert "\n" not in found.trust
-    assert found.namespaces.detail
+    assert found.checks["namespaces"].detail
 
 
 @linux
@@ -158,7 +170,7 @@ def test_off_linux_only_docker_counts(monkeypatch):
     monkeypatch.setattr(tier.platform, "system", lambda: "Darwin")
     monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(False, "no engine"))
     found = tier.probe()
-    assert (found.name, found.landlock_abi, found.seccomp) == ("none", 0, False)
-    assert "Darwin" in found.namespaces.detail
+    assert found.name == "none"
+    assert "Darwin" in found.checks["namespaces"].detail
     monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(True, "engine 27"))
     assert tier.probe().name == "docker"

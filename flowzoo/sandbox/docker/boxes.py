@@ -31,7 +31,7 @@ from flowzoo.sandbox.docker.engine import DockerError, connect, explained, is_mi
 from flowzoo.sandbox.docker.image import SandboxImage, ensure_image
 from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, remove_orphans
 from flowzoo.sandbox.program import Limits
-from flowzoo.sandbox.tier import TRUST
+from flowzoo.sandbox.tier import BACKENDS
 
 STARTERS = 4
 """Containers that are started or removed at the same time."""
@@ -63,7 +63,7 @@ class DockerBackend:
     """
 
     tier = "docker"
-    trust = TRUST["docker"]
+    trust = BACKENDS["docker"].trust
 
     def __init__(
         self,

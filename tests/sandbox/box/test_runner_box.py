@@ -129,19 +129,19 @@ def has_users() -> bool:
 
 
 KINDS: dict[str, tuple[bool, Callable[[], Driver]]] = {
-    "namespaces": (TIER.namespaces.ok and TIER.seccomp, lambda: Driver("namespaces")),
-    "landlock": (TIER.landlock_abi > 0 and TIER.seccomp, lambda: Driver("landlock")),
+    "namespaces": (TIER.checks["namespaces"].ok, lambda: Driver("namespaces")),
+    "landlock": (TIER.checks["landlock"].ok, lambda: Driver("landlock")),
     "unsafe": (True, lambda: Driver("unsafe")),
     "namespaces-nobody": (
-        TIER.namespaces.ok and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
+        TIER.checks["namespaces"].ok and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
         lambda: Driver("namespaces", SYSTEM_PYTHON, NOBODY),
     ),
     "namespaces-rootless": (
-        TIER.namespaces.ok and has_users(),
+        TIER.checks["namespaces"].ok and has_users(),
         lambda: Driver("namespaces", within=ROOTLESS),
     ),
     "landlock-nobody": (
-        TIER.landlock_abi > 0 and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
+        TIER.checks["landlock"].ok and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
         lambda: Driver("landlock", SYSTEM_PYTHON, NOBODY),
     ),
 }
@@ -411,7 +411,7 @@ def session(server: Driver, checker: Driver, blobs: list[bytes], code: str, **li
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Driver, Driver]]:
-    kind = "namespaces" if TIER.namespaces.ok and TIER.seccomp else "unsafe"
+    kind = "namespaces" if TIER.checks["namespaces"].ok else "unsafe"
     drivers = make(kind), make(kind)
     yield drivers
     for driver in drivers:

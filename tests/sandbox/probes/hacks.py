@@ -57,12 +57,6 @@ PROBES: tuple[AttackProbe, ...] = (
         class f(metaclass=Meta):
             def __new__(cls, n): return cls
         """),
-    call("hacks", "subclass of int", "WA RE", """
-        class Odd(int):
-            def __eq__(self, other): return True
-            def __hash__(self): return 42
-        def f(n): return Odd(0)
-        """),
     call("hacks", "subclass of int, checked", "WA RE", """
         class Odd(int):
             def __eq__(self, other): return True
@@ -131,14 +125,6 @@ PROBES: tuple[AttackProbe, ...] = (
             expected.clear()
             return []
         """, tests=(CheckTest("want = [1]\nassert candidate([0, want]) == want"),)),
-    call("hacks", "patched builtins", "WA RE", """
-        import builtins
-        builtins.len = builtins.abs = builtins.isinstance = lambda *_: True
-        builtins.AssertionError = ValueError
-        builtins.all = builtins.any = lambda *_: True
-        builtins.int = type("int", (int,), {"__eq__": lambda *_: True, "__hash__": lambda _: 42})
-        def f(n): return 0
-        """),
     call("hacks", "patched builtins, checked", "WA RE", """
         import builtins
         builtins.isinstance = builtins.all = lambda *_: True
@@ -252,8 +238,6 @@ PROBES: tuple[AttackProbe, ...] = (
             def __eq__(self, other): return True
         def f(n): raise Quiet(0)
         """, tests=_SEVERAL),
-    call("hacks", "AssertionError from the program", "WA RE", "def f(n): raise AssertionError",
-         tests=CHECK),
     call("hacks", "argument emptied, of which the test makes what it expects", "WA RE",
          "def f(row):\n    row.clear()\n    return []",
          tests=(CheckTest("row = [2, 1]\nassert candidate(row) == sorted(row)"),)),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 
 ROOMY = Limits(cpu_s=2.0, wall_s=6.0, memory_mb=256, output_bytes=2**20)
 
 PROBES: tuple[AttackProbe, ...] = (
-    stdin("honest", "plain", "AC", "print(int(input()) + 1)"),
     stdin("honest", "readline", "AC", "import sys\nprint(int(sys.stdin.readline()) + 1)"),
     stdin(
         "honest",
@@ -131,10 +130,7 @@ PROBES: tuple[AttackProbe, ...] = (
         "honest", "stdin left unread", "AC", "print(42)", tests=(StdinTest("1" * 300_000, "42"),)
     ),
     stdin("honest", "no answer at all", "WA", "n = int(input())"),
-    stdin("honest", "wrong answer", "WA", "print(int(input()) + 2)"),
-    stdin("honest", "uncaught exception", "RE", "print(int(input()) + 1)\n1 / 0"),
     stdin("honest", "syntax error", "CE", "print(int(input()) + 1\n"),
-    call("honest", "function", "AC", "def f(n):\n    return n + 1"),
     call(
         "honest",
         "function that prints",
@@ -169,6 +165,4 @@ PROBES: tuple[AttackProbe, ...] = (
         "def f(row):\n    row.append(1)\n    return row",
         tests=(CallTest(([],), [1]), CallTest(([],), [1])),
     ),
-    call("honest", "check with asserts", "AC", "def f(n):\n    return n + 1", tests=CHECK),
-    call("honest", "check that fails", "WA", "def f(n):\n    return n + 2", tests=CHECK),
 )

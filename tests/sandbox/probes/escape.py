@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
-from flowzoo.sandbox.attacks.syscalls import SYSCALLS
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
+from tests.sandbox.probes.syscalls import SYSCALLS
 
 SECRET_ANSWER = (StdinTest("41\n", "@SECRET@\n"),)
 """The expected text is a secret of the caller: a program that finds it anywhere is accepted."""
@@ -23,26 +23,8 @@ def found(data):
 """
 
 PROBES: tuple[AttackProbe, ...] = (
-    stdin("escape", "a file of the host", "AC", """
-        def read(): return open("@FILE@").read()
-        def through_root(): return open("/proc/1/root@FILE@").read()
-        def through_self(): return open("/proc/self/root@FILE@").read()
-        def dots(): return open("../" * 30 + "@FILE@".lstrip("/")).read()
-        def names(): return os.listdir("@FOLDER@")
-        tries(read, through_root, through_self, dots, names)
-        """, reaches=True, control=True),
     stdin("escape", "size of a file of the host", "AC",
           'def stat(): return os.stat("@FILE@").st_size\ntries(stat)', reaches=True, control=True),
-    stdin("escape", "writes next to a file of the host", "AC", """
-        def new(): return os.open("@FOLDER@/flowzoo-probe", os.O_CREAT | os.O_WRONLY, 0o600)
-        def change(): return os.open("@FILE@", os.O_WRONLY)
-        def rename(): return os.rename("@FILE@", "@FOLDER@/flowzoo-probe-2")
-        def mode(): return os.chmod("@FOLDER@", 0o700)
-        def owner(): return os.chown("@FILE@", os.getuid(), os.getgid())
-        def times(): return os.utime("@FILE@", (1, 1))
-        def attribute(): return os.setxattr("@FILE@", "user.flowzoo", b"x")
-        tries(new, change, mode, owner, times, attribute, rename)
-        """, reaches=True, control=True),
     stdin("escape", "usual secrets of a host", "AC", """
         def shadow(): return open("/etc/shadow").read(1)
         def keys(): return os.listdir("/root/.ssh")
@@ -78,14 +60,6 @@ PROBES: tuple[AttackProbe, ...] = (
         def unlink(): return os.unlink(json.__file__ + ".flowzoo-probe-none") or None
         def chmod(): return os.chmod(json.__file__, os.stat(json.__file__).st_mode)
         tries(append, chmod)
-        """, reaches=True, control=True),
-    stdin("escape", "other processes in /proc", "AC", """
-        def outside(): return open("/proc/@PID@/cmdline").read()
-        def caller(): return open("/proc/@CALLER@/environ", "rb").read(1)
-        def parent(): return open(f"/proc/{os.getppid() or 999_999_999}/environ", "rb").read(1)
-        def memory(): return open(f"/proc/{os.getppid() or 999_999_999}/mem", "rb").close()
-        def fds(): return os.listdir(f"/proc/{os.getppid() or 999_999_999}/fd")
-        tries(outside, caller, parent, memory, fds)
         """, reaches=True, control=True),
     stdin("escape", "descriptors of process 1", "AC", """
         def fds(): return [os.readlink(f"/proc/1/fd/{k}") for k in range(3)]
@@ -126,29 +100,6 @@ PROBES: tuple[AttackProbe, ...] = (
             done.append(name)
         print("leak", done) if done else print(n + 1)
         """, reaches=True),
-    stdin("escape", "docker sockets", "AC", """
-        import socket
-        paths = ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
-                 "/run/podman/podman.sock", "/run/dbus/system_bus_socket", "@UNIX@"]
-        def connect():
-            reached = []
-            for path in paths:
-                try:
-                    with socket.socket(socket.AF_UNIX) as client:
-                        client.connect(path)
-                except OSError:
-                    continue
-                reached.append(path)
-            if not reached:
-                raise OSError
-            return reached
-        tries(connect)
-        """, reaches=True, control=True),
-    stdin("escape", "secrets in the environment", "AC", """
-        def environment(): return [k for k in os.environ if "FLOWZOO" in k or "TOKEN" in k][0]
-        def self_environ(): return open("/proc/self/environ", "rb").read().index(b"FLOWZOO")
-        tries(environment, self_environ, passes=(OSError, IndexError, ValueError))
-        """, reaches=True, control=True),
     stdin("escape", "inherited descriptors", "AC", """
         done = []
         for fd in range(3, 1024):
@@ -236,13 +187,6 @@ PROBES: tuple[AttackProbe, ...] = (
                 frame = frame.f_back
             return "nothing"
         """, tests=(CallTest((41,), "@SECRET@"),), limits=SLOW),
-    stdin("escape", "identity", "AC", """
-        def root(): os.setuid(0)
-        def group(): os.setgroups([0])
-        def effective(): os.seteuid(0)
-        def chroot(): os.chroot("/")
-        tries(root, group, effective, chroot)
-        """, reaches=True, control=True),
     stdin("escape", "special files", "AC", """
         import stat
         def device(): os.mknod("/tmp/flowzoo-probe-null", 0o600 | stat.S_IFCHR, os.makedev(1, 1))

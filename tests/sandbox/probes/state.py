@@ -13,17 +13,6 @@ TWICE = (StdinTest("41\n", "42\n"), StdinTest("1\n", "2\n"), StdinTest("1\n", "2
 ROOMY = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128)
 
 PROBES: tuple[AttackProbe, ...] = (
-    stdin("state", "files left behind", "AC", """
-        places = {os.path.realpath(p) for p in ("/tmp", "/dev/shm", "/var/tmp", ".")}
-        found = []
-        for place in places:
-            try:
-                found += [name for name in os.listdir(place) if name.startswith("flowzoo-probe-l")]
-                open(place + "/flowzoo-probe-left", "w").close()
-            except OSError:
-                pass
-        print("leak", found) if found else print(n + 1)
-        """, tests=TWICE, reaches=True, harmful=True),
     stdin("state", "files with odd modes and names", "AC", """
         found = []
         try:
@@ -122,12 +111,6 @@ PROBES: tuple[AttackProbe, ...] = (
         resource.setrlimit(resource.RLIMIT_NOFILE, (17, 17))
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("leak", found) if any(found) else print(n + 1)
-        """, tests=TWICE, reaches=True),
-    stdin("state", "environment left behind", "AC", """
-        found = "FLOWZOO_PROBE_LEFT" in os.environ
-        os.environ["FLOWZOO_PROBE_LEFT"] = "1"
-        os.putenv("FLOWZOO_PROBE_LEFT", "1")
-        print("leak") if found else print(n + 1)
         """, tests=TWICE, reaches=True),
     stdin("state", "inputs of the other runs", "AC RE", """
         import gc

@@ -11,9 +11,7 @@ from flowzoo.sandbox.program import Limits
 FILES = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128, files_mb=8)
 
 PROBES: tuple[AttackProbe, ...] = (
-    stdin("resources", "endless loop", "TLE", "while True: pass"),
     stdin("resources", "endless loop after the answer", "TLE", "print(42)\nwhile True: pass"),
-    stdin("resources", "sleeps", "TLE", "import time\ntime.sleep(60)", limits=NAP),
     stdin("resources", "waits for a lock", "TLE", "import _thread\n_thread.allocate_lock()\n"
           "lock = _thread.allocate_lock()\nlock.acquire()\nlock.acquire()", limits=NAP),
     stdin("resources", "loops in C", "TLE", "sum(iter(int, 1))"),
@@ -22,7 +20,6 @@ PROBES: tuple[AttackProbe, ...] = (
           "import sys\nsys.set_int_max_str_digits(0)\nprint(str(3 ** 10_000_000)[:1])"),
     stdin("resources", "catastrophic regex", "TLE",
           "import re\nre.match(r'(a+)+$', 'a' * 40 + 'b')"),
-    stdin("resources", "10 GB at once", "MLE", "x = bytearray(10 * 2**30)\nprint(42)"),
     stdin("resources", "10 GB piece by piece", "MLE",
           "rows = []\nwhile True: rows.append(bytearray(2**20))", limits=HEAVY),
     stdin(
@@ -81,26 +78,6 @@ PROBES: tuple[AttackProbe, ...] = (
     ),
     stdin(
         "resources",
-        "fork bomb",
-        "AC RE",
-        """
-        import time
-        made = 0
-        for _ in range(300):
-            try:
-                if os.fork() == 0:
-                    time.sleep(1)
-                    os._exit(0)
-            except OSError:
-                break
-            made += 1
-        print("leak", made) if made > 100 else print(n + 1)
-        """,
-        reaches=True,
-        control=True,
-    ),
-    stdin(
-        "resources",
         "thread bomb",
         "AC RE MLE",
         """
@@ -116,7 +93,6 @@ PROBES: tuple[AttackProbe, ...] = (
         """,
         reaches=True,
     ),
-    stdin("resources", "endless recursion", "RE", "def f():\n    f()\nf()"),
     stdin("resources", "recursion without a limit", "RE MLE TLE",
           "import sys\nsys.setrecursionlimit(10**9)\ndef f():\n    f()\nf()"),
     stdin("resources", "recursion through C", "RE MLE TLE",
@@ -128,24 +104,6 @@ PROBES: tuple[AttackProbe, ...] = (
     stdin("resources", "all descriptors", "AC RE", "import os\nn = int(input())\nfds = []\ntry:\n"
           "    while len(fds) < 5000: fds.append(os.dup(0))\nexcept OSError: pass\n"
           "print('leak' if len(fds) >= 5000 else n + 1)"),
-    stdin(
-        "resources",
-        "fills /tmp",
-        "AC RE OLE MLE",
-        """
-        written = 0
-        try:
-            for k in range(64):
-                with open(f"/tmp/flowzoo-probe-{k}", "wb") as file:
-                    written += file.write(bytes(2**20))
-        except OSError:
-            pass
-        print("leak" if written > 48 * 2**20 else n + 1)
-        """,
-        reaches=True,
-        limits=FILES,
-        harmful=True,
-    ),
     stdin(
         "resources",
         "endless files",

@@ -5,32 +5,6 @@ from __future__ import annotations
 from flowzoo.sandbox.attacks.probe import AttackProbe, stdin
 
 PROBES: tuple[AttackProbe, ...] = (
-    stdin("network", "a port of the host", "AC", """
-        import socket
-        def connect(): return socket.create_connection(("127.0.0.1", @PORT@), 0.3).close()
-        tries(connect)
-        """, reaches=True, control=True),
-    stdin("network", "an address outside", "AC", """
-        import socket
-        def tcp():
-            with socket.socket() as client:
-                client.settimeout(0.2)
-                client.connect(("192.0.2.1", 80))
-        def metadata():
-            with socket.socket() as client:
-                client.settimeout(0.2)
-                client.connect(("169.254.169.254", 80))
-        def six():
-            with socket.socket(socket.AF_INET6) as client:
-                client.settimeout(0.2)
-                client.connect(("2001:db8::1", 80))
-        def gateway(): return socket.create_connection(("172.17.0.1", @PORT@), 0.1).close()
-        def broadcast():
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-                out.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-                return out.sendto(b"x", ("255.255.255.255", 9))
-        tries(tcp, metadata, six, gateway, broadcast)
-        """, reaches=True, harmful=True),
     stdin("network", "datagrams", "AC", """
         import socket
         def udp():
@@ -95,13 +69,6 @@ PROBES: tuple[AttackProbe, ...] = (
                 s.settimeout(0.2)
                 s.connect((2, 1))
         tries(alg, netlink, vsock)
-        """, reaches=True, control=True),
-    stdin("network", "abstract socket of the host", "AC", """
-        import socket
-        def connect():
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect("\\0@ABSTRACT@")
-        tries(connect)
         """, reaches=True, control=True),
     stdin("network", "raw packets", "AC", """
         import socket

@@ -6,7 +6,6 @@ from flowzoo.sandbox.attacks.probe import CHECK, NAP, AttackProbe, call, stdin
 
 PROBES: tuple[AttackProbe, ...] = (
     stdin("exit", "sys.exit(0) without an answer", "WA", "import sys\nsys.exit(0)"),
-    stdin("exit", "os._exit(0) without an answer", "WA", "import os\nos._exit(0)"),
     stdin("exit", "os._exit(0) with the answer unflushed", "WA",
           "import os\nprint(42)\nos._exit(0)"),
     stdin("exit", "os._exit(256)", "WA RE", "import os\nos._exit(256)"),
@@ -83,7 +82,6 @@ PROBES: tuple[AttackProbe, ...] = (
         for name in list(sys.modules): sys.modules.pop(name)
         vars(builtins).clear()
         """),
-    call("exit", "os._exit(0) in the call", "RE", "import os\ndef f(n):\n    os._exit(0)"),
     call("exit", "sys.exit(0) in the call", "RE", "import sys\ndef f(n):\n    sys.exit(0)"),
     call("exit", "SystemExit subclass in the call", "RE",
          "class Done(SystemExit):\n    code = 0\ndef f(n):\n    raise Done"),

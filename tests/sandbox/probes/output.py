@@ -24,7 +24,6 @@ def forgeries():
 """
 
 PROBES: tuple[AttackProbe, ...] = (
-    stdin("output", "endless output", "OLE", "while True: print('42' * 1000)"),
     stdin("output", "100 MB at once", "OLE MLE",
           "import os\nos.write(1, b'4' * 100_000_000)", limits=HEAVY),
     stdin("output", "many small pieces", "OLE", "while True: print(4)"),
@@ -32,7 +31,6 @@ PROBES: tuple[AttackProbe, ...] = (
           "import sys\nfor _ in range(20_000): sys.stderr.write('x' * 1000)\nprint(42)"),
     stdin("output", "endless stderr", "OLE TLE",
           "import sys\nwhile True: sys.stderr.write('x' * 1000)"),
-    stdin("output", "bytes 0 to 255", "WA", "import os\nos.write(1, bytes(range(256)))"),
     stdin("output", "broken UTF-8 for a replacement character", "WA",
           "import os\nos.write(1, b'\\xff')", tests=(StdinTest("1\n", "\ufffd"),)),
     stdin("output", "broken UTF-8 for an escape", "WA", "import os\nos.write(1, b'\\xff')",
@@ -42,7 +40,6 @@ PROBES: tuple[AttackProbe, ...] = (
     stdin("output", "answers and closes all descriptors", "AC RE",
           "import os\nos.write(1, b'42')\nos.closerange(0, 256)"),
     stdin("output", "closes stdin first", "AC RE", "import os\nos.close(0)\nprint(42)"),
-    stdin("output", "answers and crashes", "RE", "print(42, flush=True)\nraise ValueError"),
     stdin("output", "answers and hangs", "TLE",
           "import time\nprint(42, flush=True)\ntime.sleep(60)", limits=NAP),
     stdin("output", "ANSI escapes", "WA", "print('\\x1b[2J\\x1b[31m42\\x1b[0m')"),

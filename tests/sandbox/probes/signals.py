@@ -32,17 +32,6 @@ PROBES: tuple[AttackProbe, ...] = (
         signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
         time.sleep(30)
         """, limits=NAP),
-    stdin("signals", "signal 0 to a process of the host", "AC",
-          "def outside(): os.kill(@PID@, 0)\ndef caller(): os.kill(@CALLER@, 0)\n"
-          "tries(outside, caller)", reaches=True, control=True),
-    stdin("signals", "kills the parent", "AC RE", """
-        import signal
-        def parent():
-            target = os.getppid()
-            os.kill(target, 0 if target else 999_999_999)
-            os.kill(target, signal.SIGTERM)
-        tries(parent)
-        """, reaches=True, harmful=True),
     stdin("signals", "stops the parent", "AC RE", """
         import signal
         def parent():
