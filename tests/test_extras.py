@@ -14,7 +14,7 @@ import pytest
 
 from flowzoo import cli, extras
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import MissingExtraError, missing_extra
 
@@ -212,6 +212,6 @@ RAY: dict[str, Any] = {
 def test_a_driver_of_rollout_workers_needs_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="workers need flowzoo[scale]")
     monkeypatch.setitem(sys.modules, "vllm", None)
-    check_early(TrainConfig(**RAY))
+    preflight(TrainConfig(**RAY))
     with pytest.raises(MissingExtraError, match="vllm"):
-        check_early(TrainConfig(engine="vllm"))
+        preflight(TrainConfig(engine="vllm"))

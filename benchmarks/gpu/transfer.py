@@ -78,7 +78,7 @@ def opened(way: Way, folder: Path) -> Iterator[tuple[Any, Any]]:
     from flowzoo.baselines.learner.config import LearnerConfig
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.settings.scale_checks import check_scale
+    from flowzoo.baselines.settings.rules import check, scale_rules
     from flowzoo.envs import make_workflow
 
     dtype = "bfloat16" if device_name() == "cuda" else "float32"
@@ -87,7 +87,7 @@ def opened(way: Way, folder: Path) -> Iterator[tuple[Any, Any]]:
         engine_devices=second_gpu() if way == "nccl" else "", engine_dtype=dtype, compute=dtype,
         max_batch=64, max_prompt=1024, max_tokens=64, engine_restarts=1,
     )  # fmt: skip
-    check_scale(config)
+    check(scale_rules(config))
     policies = load_policies(config, ["shared"], "math")
     learner = Learner(policies["shared"].weights, LearnerConfig(compute=dtype))
     task = make_workflow("voting", "math").task

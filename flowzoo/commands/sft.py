@@ -81,15 +81,15 @@ def check_settings(config: SftConfig) -> None:
     """Refuse settings, and numbers of problems, that no model is needed to refuse.
 
     Raises:
-        UsageError: see `check_early`; the splits have fewer problems than asked for, or a source
+        UsageError: see `preflight`; the splits have fewer problems than asked for, or a source
             has no files.
     """
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.baselines.settings.preflight import check_early, check_held_out
+    from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.sft.sources import is_scripted, source_files
 
     settings = config.run_settings()
-    task = check_early(settings, algorithm=False).task
+    task = preflight(settings, warm_start=True).workflow.task
     if config.eval_problems != 0:
         check_held_out(replace(settings, eval_problems=config.eval_problems), task)
     for word in (*config.source, *config.validation):

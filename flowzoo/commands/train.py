@@ -94,13 +94,13 @@ def check_settings(config: TrainConfig) -> None:
     """Refuse settings and problems that no model is needed to refuse.
 
     Raises:
-        UsageError: see `check_early`; fewer held-out problems than asked for, or pass rates that
+        UsageError: see `preflight`; fewer held-out problems than asked for, or pass rates that
             leave none to train on.
     """
-    from flowzoo.baselines.settings.preflight import check_early, check_held_out
+    from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.training.difficulty import training_indices
 
-    task = check_early(config).task
+    task = preflight(config).workflow.task
     check_held_out(config, task)
     if config.difficulty:
         training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.settings.scale import BackendName
 from flowzoo.commands.line import parse
 
@@ -44,7 +44,7 @@ def config_of(words: list[str], monkeypatch: pytest.MonkeyPatch, ranks: int) -> 
     if config.backend == "torchrun" and not config.ranks:  # torchrun has started this one
         for name, value in {"RANK": 0, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": 8}.items():
             monkeypatch.setenv(name, str(value))
-    check_early(config)
+    preflight(config)
     return config
 
 

@@ -26,7 +26,7 @@ from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
-from flowzoo.baselines.settings.transfer_checks import check_transfer_device
+from flowzoo.baselines.settings.rules import check, transfer_device_rules
 from flowzoo.errors import UsageError, unknown
 
 MetricRow = dict[str, Any]
@@ -105,7 +105,7 @@ def load_policies(
     """
     models = policy_models(config, names, task, frozen)
     device = learner_device(config.device)
-    check_transfer_device(config, device)
+    check(transfer_device_rules(config, device))
     shared: dict[str, tuple[LoraBase, Any]] = {}
     found: dict[str, LoadedPolicy] = {}
     for name, (path, adapter, still) in models.items():

@@ -1,12 +1,13 @@
-"""What can be refused of a run before a library of models is loaded: names, forms and places.
+"""Settings resolved without a library of models: workflow, algorithm, policies, learner groups.
 
-The rest is `flowzoo.baselines.training.plan`'s, which needs the learner.
+`outline_run` is the first stage of `flowzoo.baselines.training.plan.resolve`. Commands call
+`preflight` before they load anything: the same stage, with checks of libraries and models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,65 +19,139 @@ from flowzoo.agents.lengths import read_lengths
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
-from flowzoo.baselines.settings.algorithms import algorithm_named
-from flowzoo.baselines.settings.checks import check_optimiser, check_splits
+from flowzoo.baselines.advantages.spec import by_agent, with_words
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_groups import plan_learner_groups
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import per_policy, read_policy_map
-from flowzoo.baselines.settings.scale_checks import check_scale, check_worker_gpus
+from flowzoo.baselines.settings.rules import (
+    algorithm_rules,
+    check,
+    credit_rules,
+    run_rules,
+    scale_rules,
+    worker_gpu_rules,
+)
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import add_setting, add_wording, read_settings
 from flowzoo.envs.tasks.task import check_split
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, need_module, unknown
 
 
-def check_early(config: TrainConfig, *, algorithm: bool = True) -> Workflow:
-    """Refuse what needs no model to be refused.
+@dataclass(frozen=True, slots=True)
+class RunOutline:
+    """Settings of a run, resolved as far as names go."""
+
+    config: TrainConfig
+    """The settings, with the prompts that the models are given."""
+    workflow: Workflow
+    roles: Roles
+    policies: Mapping[str, str]
+    """Policy by role or agent."""
+    models: Mapping[str, str]
+    """Starting model by policy, in the order of their names."""
+    algorithm: Algorithm | None
+    """The algorithm with the settings' own choices; None for a warm start."""
+    learner_groups: tuple[LearnerGroupPlan, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the policies, frozen ones included."""
+        return list(self.models)
+
+
+def outline_run(
+    config: TrainConfig, before: Mapping[str, Any] | None = None, *, warm_start: bool = False
+) -> RunOutline:
+    """Resolve names and check every rule that needs no model.
 
     Args:
         config: the settings of a run.
-        algorithm: whether they name one.
-
-    Returns:
-        The workflow.
+        before: settings of the run that is continued, whose prompts are kept.
+        warm_start: the settings are those of a warm start, which has no algorithm.
 
     Raises:
-        UsageError: an unknown algorithm, workflow, task, role or policy, a word of the wrong form,
-            or a model that there is not.
-        MissingExtraError: a library that they need is not installed.
+        UsageError: an unknown name, a word of the wrong form, or settings that a rule refuses.
     """
     check_split(config.split)
     check_split(config.eval_split)
     check_selection(config.eval_split)
-    check_splits(config)
-    check_optimiser(config)
-    if algorithm:
-        algorithm_named(config.algorithm)
-        check_scale(config)
-    need_modules(config)
-    workflow = make_training_workflow(config)
+    check(run_rules(config))
+    if not warm_start:
+        algorithm_named(config.algorithm)  # an unknown name is refused before its consequences
+        check(scale_rules(config))
+    workflow, config = with_prompts(_with_earlier_prompts(config, before))
+    algorithm = None if warm_start else choose_algorithm(config, workflow)
     roles = workflow.role_counts()
-    policies = sorted(set(read_policy_map(config.policy_words, roles).values()))
+    policies = read_policy_map(config.policy_words, roles)
+    names = sorted(set(policies.values()))
     read_lengths(config.lengths, roles)
-    read_thinking(config.thinking, policies)
+    read_thinking(config.thinking, names)
     for name in config.frozen:
-        if name not in policies:
-            raise unknown("policy", name, policies)
-    models = per_policy(config.models, policies, "models")
-    begun = (Path(config.directory) / "run.json").exists()  # it goes on from what it has
-    starts = {name: models.get(name, config.model) for name in policies}
-    if algorithm:
-        check_worker_gpus(config, starts)
-        plan_learner_groups(config, starts)
-    for model in set(starts.values()):
+        if name not in names:
+            raise unknown("policy", name, names)
+    named = per_policy(config.models, names, "models")
+    models = {name: named.get(name, config.model) for name in names}
+    groups: tuple[LearnerGroupPlan, ...] = ()
+    if not warm_start:
+        check(worker_gpu_rules(config, models))
+        groups = plan_learner_groups(config, models)
+    return RunOutline(config, workflow, roles, policies, models, algorithm, groups)
+
+
+def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
+    """Outline a run, and check that its libraries and models are there.
+
+    Raises:
+        UsageError: see `outline_run`; or a model that does not exist.
+        MissingExtraError: a library that the settings need is not installed.
+    """
+    need_modules(config)
+    outline = outline_run(config, warm_start=warm_start)
+    continued = (Path(config.directory) / "run.json").exists()  # its models were found before
+    for model in set(outline.models.values()):
         kind, _, rest = model.partition(":")
         if kind == "pocket":
-            pocket_path(*read_pocket(rest, workflow.task.name))
-        elif not begun:
+            pocket_path(*read_pocket(rest, outline.workflow.task.name))
+        elif not continued:
             check_model(model)
-    return workflow
+    return outline
+
+
+def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
+    """Return the named algorithm with the settings' own choices in it.
+
+    Raises:
+        UsageError: an unknown name or choice; reward settings that the algorithm would not look
+            at; or settings of one way of sampling with an algorithm of another.
+    """
+    algorithm = algorithm_named(config.algorithm)
+    if config.candidates is not None and algorithm.sampling == "episodes":
+        branching = [row.name for row in ALGORITHMS.values() if row.sampling != "episodes"]
+        raise UsageError(
+            f"{algorithm.name} plays whole episodes and samples no candidates: leave out "
+            f"`candidates`, or use one of {', '.join(branching)}"
+        )
+    choices = read_settings(config.advantage)
+    spec = with_words(algorithm.advantage, choices)
+    if spec.target == "return_to_go" and "gamma" not in choices:
+        spec = replace(spec, gamma=config.gamma)
+    loss = {
+        name: getattr(config, name)
+        for name in ("clip_low", "clip_high", "aggregation")
+        if getattr(config, name) is not None
+    }
+    if config.dual_clip is not None:
+        loss["dual_clip"] = config.dual_clip or None
+    algorithm = replace(algorithm, advantage=spec, **loss)
+    check(algorithm_rules(config, algorithm))
+    if workflow.pays_agents:
+        algorithm = replace(algorithm, advantage=by_agent(spec))
+    check(credit_rules(workflow, algorithm))
+    return algorithm
 
 
 def check_held_out(config: TrainConfig, task: Task) -> None:
@@ -95,7 +170,7 @@ def check_held_out(config: TrainConfig, task: Task) -> None:
 
 
 def named_models(config: TrainConfig) -> list[str]:
-    """Models that the settings name; the default only if they name no other."""
+    """List the models that the settings name; the default only if they name no other."""
     models = [word.partition("=")[2] for word in config.models]
     return models if models and config.model == "pocket" else [*models, config.model]
 
@@ -103,10 +178,10 @@ def named_models(config: TrainConfig) -> list[str]:
 def need_modules(config: TrainConfig) -> None:
     """Refuse settings whose library is not installed, before models are loaded for them.
 
-    A driver of Ray's rollout workers needs no vLLM: they have it.
+    With rollout workers of Ray this process needs no vLLM: the workers have it.
 
     Raises:
-        MissingExtraError: as said.
+        MissingExtraError: a library is not installed.
     """
     need_module("torch", "training")
     needs = {
@@ -126,7 +201,7 @@ def need_modules(config: TrainConfig) -> None:
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:
-    """The workflow of a run, or the one around the environment that is to be played.
+    """Make the workflow of a run, or the one around the environment that is played.
 
     Raises:
         UsageError: settings of tasks together with an environment, or what either refuses.
@@ -134,22 +209,22 @@ def make_training_workflow(config: TrainConfig) -> Workflow:
     return with_prompts(config)[0]
 
 
-def kept_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
-    """`config` with the prompts of the run that it continues, where it names none."""
-    known, own = before or {}, read_settings(config.options)
-    kept: dict[str, Any] = {
-        name: known.get(name)
+def _with_earlier_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
+    """Add the prompts of the run that `config` continues, where it names none."""
+    earlier, options = before or {}, read_settings(config.options)
+    prompts: dict[str, Any] = {
+        name: earlier.get(name)
         for name, option in (("prompts", "texts"), ("examples", "examples"))
-        if getattr(config, name) is None and option not in own
+        if getattr(config, name) is None and option not in options
     }
-    return replace(config, **kept)
+    return replace(config, **prompts)
 
 
 def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
-    """The workflow of a run, and its settings with the prompts that its models are given.
+    """Make the workflow of a run, and its settings with the prompts that its models are given.
 
     Raises:
-        UsageError: as `make_training_workflow`.
+        UsageError: see `make_training_workflow`.
     """
     settings: dict[str, Any] = dict(read_settings(config.options))
     add_setting(settings, "max_calls", config.max_calls)
@@ -170,7 +245,7 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
     add_setting(settings, "sandbox", config.sandbox)
     make = partial(make_workflow, config.workflow, config.task)
     workflow, style = make_styled(make, settings, named_models(config))
-    own = read_settings(config.options)
-    prompts = config.prompts if "texts" in own else style.texts
-    examples = config.examples if "examples" in own else style.examples
+    options = read_settings(config.options)
+    prompts = config.prompts if "texts" in options else style.texts
+    examples = config.examples if "examples" in options else style.examples
     return workflow, replace(config, prompts=prompts, examples=examples)

@@ -30,8 +30,7 @@ from flowzoo.baselines.run.random_state import seed_random
 from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.baselines.run.save_clock import SaveClock
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import read_policy_map
-from flowzoo.baselines.settings.preflight import with_prompts
+from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts
 from flowzoo.baselines.sft.learners import sft_learner_config
@@ -69,11 +68,10 @@ class SupervisedTrainer:
         if config.threads:
             torch.set_num_threads(config.threads)
         settings = replace(config.run_settings(), examples=config.examples or 0)
-        self.workflow, settings = with_prompts(settings)
-        task, self.roles = self.workflow.task, self.workflow.role_counts()
-        self.policies = read_policy_map(settings.policy_words, self.roles)
-        names = sorted(set(self.policies.values()))
-        settings = settle(settings, names, task.reply_tokens).config
+        outline = outline_run(settings, warm_start=True)
+        self.workflow, self.roles = outline.workflow, outline.roles
+        self.policies, names, task = outline.policies, outline.names, outline.workflow.task
+        settings = settle(outline.config, names, task.reply_tokens).config
         self.config = config = replace(
             config,
             prompts=settings.prompts,

@@ -14,8 +14,8 @@ from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.baselines.settings.rules import check, sharding_rules
 from flowzoo.baselines.settings.scale import Sharding
-from flowzoo.baselines.settings.scale_checks import check_sharded
 from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.baselines.sizing.activations import Activations, count_activations
 from flowzoo.baselines.sizing.engines import EngineBytes, gpus_of_each, with_cache
@@ -121,7 +121,7 @@ class RunSizes:
     def unsharded(self) -> str:
         """Why a run refuses `shard` full with these settings; empty: it does not."""
         try:
-            check_sharded(self.config)
+            check(sharding_rules(self.config))
         except UsageError as error:
             return str(error)
         return ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import make_training_workflow
-from flowzoo.baselines.settings.scale_checks import in_one_process
+from flowzoo.baselines.settings.rules import BACKEND_OPTIONS
 from flowzoo.baselines.sizing.source import has_tokenizer, model_folder, with_tokenizer
 
 _OF_DATA = ("data", "layout", "columns", "digest", "corpus", "column")
@@ -62,6 +63,17 @@ def place_run(config: TrainConfig, room: Path) -> PlacedRun:
     )
     tokens = None if alone.options == config.options else _ON_DATA
     return PlacedRun(placed, folders, frozenset(lent), tokens)
+
+
+def in_one_process(config: TrainConfig) -> TrainConfig:
+    """Settings of a run that does the same in this process alone."""
+    defaults: dict[str, Any] = {
+        name: value for options in BACKEND_OPTIONS.values() for name, value in options.items()
+    }
+    return replace(
+        config, **defaults, backend="local", shard="none", max_staleness=0, engine_devices="",
+        weight_transfer="file",
+    )  # fmt: skip
 
 
 def without_data(config: TrainConfig) -> TrainConfig:

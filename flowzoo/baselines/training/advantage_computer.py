@@ -1,4 +1,4 @@
-"""What the rows of a step are judged by, and which of them that leaves something to learn from."""
+"""Advantages of the rows of a step, and the jobs that leave something to learn from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LengthShaping:
     """
 
     limits: Mapping[str, int]
-    """Role or agent -> most tokens of a reply; an agent's own goes before its role's."""
+    """Most tokens of a reply by role or agent; an agent's entry wins over its role's."""
     cache: int = 0
     """C; 0: a fifth of the limit, as in the paper (4,096 of 20,480)."""
     penalty: float = 1.0
@@ -52,29 +52,29 @@ class LengthShaping:
                 )
 
     def of(self, calls: Sequence[Call]) -> Floats:
-        """What is added to the reward of each call, (rows,)."""
-        found = np.zeros(len(calls))
+        """Amount that is added to the reward of each call, (rows,)."""
+        amounts = np.zeros(len(calls))
         for row, call in enumerate(calls):
             limit = self.limits.get(call.agent, self.limits.get(call.role, 0))
             cache = self.cache or max(1, limit // 5)
             over = len(call.output_ids) - (limit - cache)
-            found[row] = -self.penalty * min(max(over / cache, 0.0), 1.0)
-        return found
+            amounts[row] = -self.penalty * min(max(over / cache, 0.0), 1.0)
+        return amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """How the rows of a run are judged."""
+class AdvantageComputer:
+    """Computes the advantages of a run's rows."""
 
     spec: AdvantageSpec
     shaping: LengthShaping | None = None
     function: AdvantageFunction | None = None
-    """Has the last word: see `flowzoo.baselines.settings.hooks`."""
+    """Function that has the last word: see `flowzoo.baselines.settings.hooks`."""
     origin: float | None = 0.0
-    """What rewards without a baseline count from; see `compute`."""
+    """Zero of rewards without a baseline; see `compute`."""
 
     def __call__(self, sampled: RolloutBatch, state: RunningMean) -> Advantages:
-        """Advantages of the rows of `sampled`; a running mean in `state` moves.
+        """Return the advantages of the rows of `sampled`; a running mean in `state` moves.
 
         Raises:
             UsageError: rewards or settings that `compute` refuses, or a function that does not
@@ -82,10 +82,11 @@ class Judge:
         """
         calls, returns = sampled.rows, episode_returns(sampled.records)
         extra = None if self.shaping is None else self.shaping.of(calls)
-        found = compute(calls, self.spec, returns, state, extra, self.origin)
+        advantages = compute(calls, self.spec, returns, state, extra, self.origin)
         if self.function is None:
-            return found
-        return replace(found, values=self.function(calls, found.values.copy(), returns))
+            return advantages
+        values = self.function(calls, advantages.values.copy(), returns)
+        return replace(advantages, values=values)
 
 
 def informative_jobs(
@@ -93,9 +94,8 @@ def informative_jobs(
 ) -> set[str]:
     """Keys of the jobs with a row that its advantage makes its policy learn from.
 
-    That is a row of a policy that is trained, with tokens, a weight and an advantage other than 0
-    after the rule for truncated replies: what a KL term or an entropy bonus does with any row does
-    not count.
+    Such a row is of a trained policy and has tokens, a weight and, after the rule for truncated
+    replies, an advantage other than 0. KL terms and entropy bonuses do not count.
     """
     return {
         job_of(call.episode)

@@ -56,7 +56,7 @@ class StepDraws:
 
     def informative(self, sampled: RolloutBatch, means: RunningMean) -> set[str]:
         """Keys of the jobs that some policy would learn from; `means` stay as they are."""
-        values = self._plan.judge(sampled, means.copy()).values
+        values = self._plan.compute_advantages(sampled, means.copy()).values
         return informative_jobs(sampled.rows, values, self._plan.learners)
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:

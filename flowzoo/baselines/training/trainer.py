@@ -138,7 +138,7 @@ class Trainer:
         if config.max_staleness:
             now = self.state.versions
             row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
-        advantages = plan.judge(sampled, self.state.means)
+        advantages = plan.compute_advantages(sampled, self.state.means)
         # Not before: what is drawn may depend on the running means.
         self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
         played = [call for record in sampled.records for call in record.calls]

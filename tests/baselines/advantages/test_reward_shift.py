@@ -21,7 +21,7 @@ from flowzoo.baselines.advantages.compute import AdvantageSpec, RunningMean, com
 from flowzoo.baselines.advantages.spec import PRESETS
 from flowzoo.baselines.advantages.targets import own_rewards
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
-from flowzoo.baselines.training.advantage_computer import Judge
+from flowzoo.baselines.training.advantage_computer import AdvantageComputer
 from flowzoo.envs import Ask, Call, Outcome, Problem, Script, Workflow, make_workflow
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.workflow import FinishedEpisode
@@ -80,7 +80,7 @@ def pay(algorithm: Algorithm) -> tuple[str, float]:
 def judged(algorithm: Algorithm, reward: Any, origin: float | None) -> np.ndarray:
     """The advantages of two batches, one after the other."""
     batch, state = played(algorithm.sampling, reward, *pay(algorithm)), RunningMean()
-    judge = Judge(algorithm.advantage, origin=origin)
+    judge = AdvantageComputer(algorithm.advantage, origin=origin)
     return np.concatenate([judge(batch, state).values for _ in range(2)])
 
 
@@ -98,7 +98,7 @@ def test_a_constant_in_the_reward_changes_no_advantage(name: str) -> None:
 def test_a_factor_of_the_reward_is_a_factor_of_advantages_without_a_scale(name: str) -> None:
     """Where it is the whole reward; with a scale it cancels, up to eps over the deviation."""
     algorithm = ALGORITHMS[name]
-    spec, judge = algorithm.advantage, Judge(algorithm.advantage, origin=None)
+    spec, judge = algorithm.advantage, AdvantageComputer(algorithm.advantage, origin=None)
     plain = judge(played(algorithm.sampling, None), RunningMean()).values
     lone = judge(played(algorithm.sampling, None), RunningMean()).singleton
     for scale in SCALES:
@@ -126,7 +126,7 @@ def test_what_abstained_is_never_better_than_the_worst_that_was_read(
 ) -> None:
     algorithm = ALGORITHMS[name]
     spec, batch = algorithm.advantage, played(algorithm.sampling, reward)
-    values = Judge(spec, origin=None)(batch, RunningMean()).values
+    values = AdvantageComputer(spec, origin=None)(batch, RunningMean()).values
     groups = Groups(CallColumns(batch.rows)).by((*spec.mean_group, *spec.std_group)).codes
     silent, some = np.array([call.abstained for call in batch.rows]), 0
     for group in range(groups.max() + 1):
@@ -192,6 +192,6 @@ def test_a_script_that_scores_below_zero_teaches_the_same() -> None:
         batch = Rollout(workflow, policy_map).sample(jobs)
         assert any(call.abstained and record.score for record in batch.records
                    for call in record.calls)  # fmt: skip
-        found.append(Judge(PRESETS["dr_mas"])(batch, RunningMean()).values)
+        found.append(AdvantageComputer(PRESETS["dr_mas"])(batch, RunningMean()).values)
     np.testing.assert_array_equal(*found)
     assert np.abs(found[0]).max() > 0.4

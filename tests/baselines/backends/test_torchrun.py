@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import UsageError
 
@@ -203,7 +203,7 @@ def test_what_ranks_cannot_do_is_refused_before_anything_is_started(
 ) -> None:
     config = TrainConfig(**{**SMALL, "backend": "torchrun", "ranks": 2, **changes})
     with pytest.raises(UsageError, match=said):
-        check_early(config)
+        preflight(config)
 
 
 def test_a_process_that_is_no_rank_is_told_how_to_start(
@@ -216,4 +216,4 @@ def test_a_process_that_is_no_rank_is_told_how_to_start(
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UsageError, match="torchrun has started 4 ranks, and `ranks` is 2"):
-        check_early(config)
+        preflight(config)

@@ -14,7 +14,7 @@ from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
-from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.errors import UsageError
 
@@ -84,7 +84,7 @@ def test_adapters_that_share_a_learner_group_are_told_so() -> None:
 )  # fmt: skip
 def test_what_is_refused_before_anything_is_loaded(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        check_early(TrainConfig(**RAY | changes))
+        preflight(TrainConfig(**RAY | changes))
 
 
 def test_a_number_below_zero_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_a_number_below_zero_is_refused() -> None:
 
 def test_one_alone_in_its_learner_group_may_share_a_gpu() -> None:
     words = ("generator=1", "aggregator=1")
-    check_early(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))
+    preflight(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))
 
 
 def test_a_file_has_a_number_or_words() -> None:

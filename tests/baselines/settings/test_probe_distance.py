@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowzoo.baselines.settings.checks import check_probes
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.rules import check, run_rules
 from flowzoo.errors import UsageError
 
 
@@ -22,8 +22,8 @@ def test_rows_stand_in_for_probes_only_where_they_prove_something(
 ) -> None:
     config = TrainConfig(engine="vllm", **changes)
     assert config.probe_distance == distance
-    check_probes(config)
+    check(run_rules(config))
     if distance == 1:
-        check_probes(replace(config, sync_check_every=1))
+        check(run_rules(replace(config, sync_check_every=1)))
         with pytest.raises(UsageError, match="leaves out probes"):
-            check_probes(replace(config, sync_check_every=2))
+            check(run_rules(replace(config, sync_check_every=2)))

@@ -210,7 +210,7 @@ def test_every_algorithm_of_whole_episodes_learns_from_every_call(
     """Their runs sample alike, and differ in what every call is worth."""
     plan = resolve(TrainConfig(**SMALL, algorithm=algorithm))
     assert plan.samples == SMALL["samples"]
-    values = plan.judge(gathered.sampled, RunningMean()).values
+    values = plan.compute_advantages(gathered.sampled, RunningMean()).values
     assert len(values) == sum(map(gathered.trains, gathered.sampled.rows)) == 2 * 4 * 4
     assert values.any()
 

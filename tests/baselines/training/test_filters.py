@@ -19,7 +19,11 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.compute import PRESETS, RunningMean
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import LossConfig
-from flowzoo.baselines.training.advantage_computer import Judge, LengthShaping, informative_jobs
+from flowzoo.baselines.training.advantage_computer import (
+    AdvantageComputer,
+    LengthShaping,
+    informative_jobs,
+)
 from flowzoo.baselines.training.filters import FilterConfig, gather, job_of, needed
 from flowzoo.envs import Call, EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
@@ -51,7 +55,7 @@ def informative(
     played: RolloutBatch, algorithm: str = "grpo", state: RunningMean | None = None, **settings: Any
 ) -> set[str]:
     """The jobs that the algorithm's advantages say something about."""
-    values = Judge(PRESETS[algorithm])(played, state or RunningMean()).values
+    values = AdvantageComputer(PRESETS[algorithm])(played, state or RunningMean()).values
     return informative_jobs(played.rows, values, {"shared": LearnerConfig(**settings)})
 
 
@@ -227,7 +231,7 @@ def test_a_running_mean_is_not_moved_by_the_question() -> None:
     state = RunningMean()
     state.load_state_dict({"columns": ["role"], "means": [[["a"], 0.25]]})
     before = state.state_dict()
-    judge = Judge(PRESETS["reinforce_role"])
+    judge = AdvantageComputer(PRESETS["reinforce_role"])
     assert judge(batch(*ALIKE), state.copy()).values.tolist() == [0.75, 0.75]
     assert state.state_dict() == before
     judge(batch(*ALIKE), state)
@@ -244,7 +248,9 @@ def test_length_shaping_is_that_of_the_paper() -> None:
         assert shaping.of(played.rows).tolist() == pytest.approx(list(lengths.values()))
     half = LengthShaping({"a": 1000, "a_0": 100}, 20, penalty=0.5)
     assert half.of(played.rows).tolist() == pytest.approx([v / 2 for v in lengths.values()])
-    judged = Judge(PRESETS["dr_grpo"], LengthShaping({"a": 100}))(played, RunningMean()).values
+    judged = AdvantageComputer(PRESETS["dr_grpo"], LengthShaping({"a": 100}))(
+        played, RunningMean()
+    ).values
     mean = sum(lengths.values()) / 7
     assert judged.tolist() == pytest.approx([value - mean for value in lengths.values()])
     with pytest.raises(UsageError, match="length_cache"):

@@ -39,7 +39,7 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.rows import non_finite
 from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import check_early
+from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.build import GRADING_WORKER
 from flowzoo.baselines.workers.grading import RunGrader
 from flowzoo.baselines.workers.rollout import RunPlayer
@@ -296,13 +296,13 @@ def test_what_workers_cannot_do_is_refused_before_anything_is_started(
     changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        check_early(TrainConfig(**{**RAY, **changes}))
+        preflight(TrainConfig(**{**RAY, **changes}))
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install \"flowzoo\[scale\]\""):
-        check_early(TrainConfig(**RAY))
+        preflight(TrainConfig(**RAY))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_what_learners_can_do_is_not_refused(changes: dict[str, Any]) -> None:
     """Rollout workers have engines of their own, so a learner's module may be in parts."""
-    check_early(TrainConfig(**{**RAY, **changes}))
+    preflight(TrainConfig(**{**RAY, **changes}))
 
 
 def test_staleness_needs_a_ratio() -> None:

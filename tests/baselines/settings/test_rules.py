@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.scale_checks import check_scale
-from flowzoo.baselines.settings.transfer_checks import check_transfer, check_transfer_device
+from flowzoo.baselines.settings.rules import (
+    check,
+    scale_rules,
+    transfer_device_rules,
+    transfer_rules,
+)
 from flowzoo.errors import UsageError
 
 SPLIT: dict[str, Any] = {"engine": "vllm", "placement": "split"}
@@ -42,7 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_scale(TrainConfig(**settings))
+        check(scale_rules(TrainConfig(**settings)))
 
 
 @pytest.mark.parametrize(
@@ -55,18 +59,18 @@ def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: st
     ],
 )  # fmt: skip
 def test_ways_that_may_work_are_not(settings: dict[str, Any]) -> None:
-    check_transfer(TrainConfig(**settings))
+    check(transfer_rules(TrainConfig(**settings)))
 
 
 def test_gpus_have_the_names_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    check_transfer(TrainConfig(**IPC))
-    check_transfer(TrainConfig(**IPC, device="cuda:1", engine_devices="5"))
-    check_transfer(TrainConfig(**NCCL, engine_devices="5"))
+    check(transfer_rules(TrainConfig(**IPC)))
+    check(transfer_rules(TrainConfig(**IPC, device="cuda:1", engine_devices="5")))
+    check(transfer_rules(TrainConfig(**NCCL, engine_devices="5")))
     with pytest.raises(UsageError, match="engine is to be on GPU 0 while the learner is on GPU 4"):
-        check_transfer(TrainConfig(**IPC, engine_devices="0"))
+        check(transfer_rules(TrainConfig(**IPC, engine_devices="0")))
     with pytest.raises(UsageError, match="are to be on GPU 5"):
-        check_transfer(TrainConfig(**NCCL, device="cuda:1", engine_devices="5"))
+        check(transfer_rules(TrainConfig(**NCCL, device="cuda:1", engine_devices="5")))
 
 
 def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -> None:
@@ -76,7 +80,7 @@ def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -
     from flowzoo.baselines.engines.hf import load_policies
 
     config = TrainConfig(**IPC, model="/nowhere")
-    check_transfer_device(config, "cuda:0")
+    check(transfer_device_rules(config, "cuda:0"))
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(UsageError, match="learner is on cpu: leave it at file"):
