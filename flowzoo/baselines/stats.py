@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import bdtrc
 
 from flowzoo.errors import UsageError
 
@@ -41,6 +42,11 @@ def paired_gain(
     )
     low, high = np.quantile(means, (0.025, 0.975))
     return Gain(float(difference.mean()), float(low), float(high), int(difference.size))
+
+
+def at_least(count: int, trials: int, chance: float) -> float:
+    """Probability of `count` or more successes of `trials`."""
+    return float(bdtrc(count - 1, trials, chance)) if count > 0 else 1.0
 
 
 def _chunks(total: int, most: int) -> list[int]:

@@ -21,7 +21,7 @@ the role is not blamed.
 the expert's of the same role score: where role scores do not decide a workflow's score it is low,
 and below `FAITHFUL` nobody is blamed.
 
-How often the blame is right: `benchmarks/diagnostics_truth.py`, part `blame`.
+How often the blame is right: `studies/truth_tables.py`, part `blame`.
 """
 
 from __future__ import annotations

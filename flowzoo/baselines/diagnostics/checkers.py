@@ -14,7 +14,7 @@ stays when it no longer pays. Two kinds of role:
   an interval of the change that excludes 0. One that always chose so has `always`.
 
 An episode's verdicts resemble one another, so a share counts as of no more cases than there are
-problems. How often this errs: `benchmarks/diagnostics_truth.py`, part `checkers`.
+problems. How often this errs: `studies/truth_tables.py`, part `checkers`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ t for their small number. Every seed has a peak of its own.
   have been missed `not enough items` or `not enough seeds`. A fall that is found needs no power.
 
 The threshold of the paper whose question this is (arXiv 2605.24202) is not public; this one is
-ours. How often it is wrong: `benchmarks/diagnostics_truth.py`, parts `cliff` and `falls`, with
+ours. How often it is wrong: `studies/truth_tables.py`, parts `cliff` and `falls`, with
 their tables in docs/diagnostics.md.
 """
 

@@ -15,7 +15,7 @@ must agree, and what they show must be `Z_LOOKS` standard errors from an earlier
 * `form`: the share of a role's replies that the strict parser reads is half or less of what it was,
   and has fallen by `LOST`.
 
-How often it errs: `benchmarks/diagnostics_truth.py`, parts `falls` and `checkers`, column `online`.
+How often it errs: `studies/truth_tables.py`, parts `falls` and `checkers`, column `online`.
 """
 
 from __future__ import annotations

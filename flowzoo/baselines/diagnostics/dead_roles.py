@@ -15,7 +15,7 @@ more. Every role is therefore compared with itself, at its own best evaluation a
   training half of that or less: the team has become a single agent, that of its last reply.
 
 The last three ask for an interval that begins above `SAME_BOUND`. How often this errs:
-`benchmarks/diagnostics_truth.py`, part `dead`.
+`studies/truth_tables.py`, part `dead`.
 """
 
 from __future__ import annotations

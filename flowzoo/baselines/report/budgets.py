@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowzoo.baselines.matrix.parity import budget_ratio, training_cost
 from flowzoo.baselines.report.cells import CellData
+from flowzoo.baselines.report.comparisons import sharing_pairs
 from flowzoo.baselines.run.reading import RunData
 
 
@@ -38,3 +39,24 @@ def budgets(
         "ratios": [found.tokens, found.updates],
         "flags": found.flags,
     }
+
+
+def compared_budgets(
+    cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The budgets of every two cells that are compared: `one`, `other`, and those of `budgets`.
+
+    Args:
+        cells: all cells; those that differ in the sharing of policies alone are pairs.
+        controls: rows of `against_controls`.
+    """
+    rows: list[dict[str, Any]] = []
+    for shared, isolated in sharing_pairs(cells):
+        ends = [(left, right, -1) for left, right in by_seed(shared, isolated)]
+        costs = budgets(shared.name, isolated.name, ends)
+        if costs is not None:
+            rows.append({"one": shared.name, "other": isolated.name} | costs)
+    for row in controls:
+        if row["parity"] is not None:
+            rows.append({"one": row["one"], "other": row["other"]} | row["parity"])
+    return rows

@@ -1,4 +1,4 @@
-"""Amplification of parallel agents over the probes of a run, of part of it, or of several seeds.
+"""Amplification of parallel agents over the probes of a run, or of part of it.
 
 A probe logs the Gram matrix of its block gradients as `gram/ROLE/POLICY`. One probe alone is noisy;
 probes are therefore pooled, the matrices and not the values (`diagnostics.amplification`): those of
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowzoo.baselines.diagnostics.amplification import amplification
-from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.run.reading import Floats, RunData
 
 CURVE_FROM = 3
@@ -34,24 +33,6 @@ class GradientProbe(NamedTuple):
         """One of the two, None where it is missing or nothing but zeros."""
         found = self.applied if applied else self.products
         return found if found is not None and np.einsum("sbsb->", found) > 0 else None
-
-
-class CellAmplification(NamedTuple):
-    """One parallel role of one cell, its probes of all seeds together."""
-
-    cell: str
-    role: str
-    applied: bool
-    slots: int
-    value: float
-    low: float
-    high: float
-    over: float
-    over_low: float
-    over_high: float
-    effective: float
-    naive: float
-    probes: int
 
 
 def probes(run: RunData) -> dict[str, list[GradientProbe]]:
@@ -76,7 +57,7 @@ def probes(run: RunData) -> dict[str, list[GradientProbe]]:
     found: dict[str, list[GradientProbe]] = {}
     for name, seen in named.items():
         role, _, policy = name.partition("/")
-        slots = _commonest(len(probe.products) for probe in seen)
+        slots = commonest(len(probe.products) for probe in seen)
         title = role if roles[role] == 1 else f"{role} under {policy}"
         found[title] = [probe for probe in seen if len(probe.products) == slots]
     return found
@@ -101,7 +82,7 @@ def amplification_facts(run: RunData) -> list[dict[str, Any]]:
             }
             for part, chosen in parts.items():
                 if chosen and (part == "whole" or len(chosen) >= CURVE_FROM):
-                    facts = asdict(amplification(_grams(chosen, applied)))
+                    facts = asdict(amplification(grams_of(chosen, applied)))
                     rows.append(
                         {"role": role, "applied": applied, "part": part, "probes": len(chosen),
                          "from": chosen[0].step, "to": chosen[-1].step} | facts
@@ -109,41 +90,12 @@ def amplification_facts(run: RunData) -> list[dict[str, Any]]:
     return rows
 
 
-def cell_amplification(cells: Sequence[CellData]) -> list[CellAmplification]:
-    """Every parallel role of every cell; intervals of one kind hold together with 95 %."""
-    grams: dict[tuple[str, str, bool], list[tuple[int, Floats]]] = {}
-    for cell in cells:
-        for number, run in enumerate(cell.runs):
-            for role, seen in probes(run).items():
-                for applied in (False, True):
-                    mine = grams.setdefault((cell.name, role, applied), [])
-                    mine += [(number, gram) for gram in _grams(seen, applied)]
-    found: list[CellAmplification] = []
-    for applied in (False, True):
-        mine = {key: value for key, value in grams.items() if key[2] == applied and value}
-        confidence = 1 - 0.05 / max(1, len(mine))
-        for (cell, role, _), values in mine.items():
-            slots = _commonest(len(gram) for _, gram in values)
-            chosen = [(run, gram) for run, gram in values if len(gram) == slots]
-            one = amplification(
-                [gram for _, gram in chosen],
-                runs=[run for run, _ in chosen],
-                confidence=confidence,
-                shuffles=0,
-            )
-            found.append(
-                CellAmplification(
-                    cell, role, applied, one.slots, one.value, one.low, one.high, one.over,
-                    one.over_low, one.over_high, one.effective, one.naive, len(chosen),
-                )
-            )  # fmt: skip
-    return found
-
-
-def _commonest(numbers: Iterable[int]) -> int:
+def commonest(numbers: Iterable[int]) -> int:
+    """Most frequent number; the first of several."""
     return Counter(numbers).most_common(1)[0][0]
 
 
-def _grams(found: Sequence[GradientProbe], applied: bool) -> list[Floats]:
+def grams_of(found: Sequence[GradientProbe], applied: bool) -> list[Floats]:
+    """Gram matrices of the probes that have one."""
     grams = [probe.gram(applied) for probe in found]
     return [gram for gram in grams if gram is not None]

@@ -19,9 +19,8 @@ from flowzoo.baselines.report.accuracy import (
     more_evaluations,
     over_seeds,
 )
-from flowzoo.baselines.report.claim_tests import at_least
 from flowzoo.baselines.run.reading import Floats, RunData, cell_label, sharing_words
-from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.stats import at_least, paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
 _PLACE = ("seed", "out", "threads")

@@ -1,4 +1,4 @@
-"""Cells beside cells: shared against isolated policies, and what any comparison rests on.
+"""Differences of two cells, and the pairs of cells that differ in the sharing of policies alone.
 
 Items are the same for all runs of a task, so differences are paired over items (bootstrap, these
 seeds held fixed) where the problems' ids agree. That interval says what other *problems* would
@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS, student
-from flowzoo.baselines.report.cells import CellData, same_problems
-from flowzoo.baselines.report.levels import Pair, cell_samples
+from flowzoo.baselines.report.accuracy import student
+from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.run.reading import Floats
 from flowzoo.baselines.stats import paired_gain
 
@@ -33,15 +32,6 @@ def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
         if cell.axis("sharing") == "shared" and other.axis("sharing") == "isolated"
         and cell.runs and other.runs and _only_sharing(cell, other)
     ]  # fmt: skip
-
-
-def claimable_pairs(cells: Sequence[CellData]) -> list[Pair]:
-    """Those pairs of which something may be claimed: seeds, evaluations and problems enough."""
-    return [
-        Pair(one, two, (cell_samples(one), cell_samples(two)))
-        for one, two in sharing_pairs(cells)
-        if not _too_few(one, two)
-    ]
 
 
 class Side(NamedTuple):
@@ -99,18 +89,6 @@ def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, f
     below = sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
     half = student(max(1.0, sum(parts) ** 2 / below)) * error
     return mean - half, mean + half
-
-
-def _too_few(one: CellData, two: CellData) -> bool:
-    """Whether a pair is too small for claims, or was not evaluated on the same problems."""
-    runs = [*one.runs, *two.runs]
-    return (
-        min(len(one.runs), len(two.runs)) < FEWEST
-        or not same_problems(one, two)
-        or len({run.scores.shape[1] for run in runs}) > 1
-        or min(len(run.steps) for run in runs) < ENOUGH
-        or runs[0].scores.shape[1] < FEWEST_ITEMS
-    )
 
 
 def _only_sharing(one: CellData, other: CellData) -> bool:

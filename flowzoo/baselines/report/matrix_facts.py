@@ -7,7 +7,7 @@ from typing import Any
 
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.matrix.failures import FailureMode
-from flowzoo.baselines.report.cell_amplification import cell_amplification
+from flowzoo.baselines.report.budgets import compared_budgets
 from flowzoo.baselines.report.cells import (
     FALSE_FALLS,
     JUDGED,
@@ -18,16 +18,9 @@ from flowzoo.baselines.report.cells import (
     group_cells,
     mark_discoveries,
 )
-from flowzoo.baselines.report.claims import paper_claims
-from flowzoo.baselines.report.comparisons import (
-    FEWEST,
-    claimable_pairs,
-)
 from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.findings import Finding, counted, points
-from flowzoo.baselines.report.sharing import sharing_rows
-from flowzoo.baselines.report.team_map import team_findings, team_map
 from flowzoo.baselines.run.reading import RunData
 
 MOST_NAMED = 5
@@ -53,28 +46,21 @@ def matrix_facts(
             for run in (*cell.runs, *cell.unfinished)
         }
     judged = mark_discoveries(facts)
-    pairs = claimable_pairs(cells) if len(cells) > 1 else []
-    controls, sharing = against_controls(cells), sharing_rows(cells, pairs, notes)
-    amplified = cell_amplification(cells)
-    claims = paper_claims(pairs, cells, notes, amplified) if len(cells) > 1 else []
-    shown, teams = failure_facts(failures, cells, notes), team_map(controls)
+    controls = against_controls(cells)
+    shown = failure_facts(failures, cells, notes)
     return {
         "cells": facts,
         "failures": shown,
         "judged": judged,
         "rate": RATE,
-        "claims": [claim._asdict() for claim in claims],
-        "amplified": [role._asdict() for role in amplified],
         "controls": controls,
-        "teams": teams,
-        "sharing": sharing,
-        "fewest": FEWEST,
+        "budgets": compared_budgets(cells, controls),
         "protocols": _protocols(cells),
         "findings": [
             finding._asdict()
             for finding in (
-                *_shown(shown), *team_findings(teams), _gains(facts), _cliffs(facts, judged),
-                _captures(facts), _sharing(sharing), *_unfinished(facts),
+                *_shown(shown), _gains(facts), _cliffs(facts, judged), _captures(facts),
+                *_unfinished(facts),
             )
         ],
     }  # fmt: skip
@@ -194,30 +180,6 @@ def _captures(cells: Sequence[dict[str, Any]]) -> Finding:
         "5 % and without control over pairs."
     )
     return Finding("bad", "Captured roles", text)
-
-
-def _sharing(pairs: Sequence[dict[str, Any]]) -> Finding:
-    if not pairs:
-        text = "No two cells differ in the sharing of policies alone."
-        return Finding("unknown", "Shared and isolated policies were not compared", text)
-    claims = [pair for pair in pairs if not pair["claim"].startswith("no claim")]
-    if not claims:
-        text = (
-            f"{counted(len(pairs), 'pair')} of cells in which only the sharing differs, but none "
-            f"has {FEWEST} seeds on both sides, so nothing is claimed."
-        )
-        return Finding("unknown", "Shared against isolated: too few seeds for a claim", text)
-    counts = {
-        word: sum(pair["claim"] == word for pair in claims)
-        for word in ("higher", "lower", "cannot be told apart")
-    }
-    text = (
-        f"Of {counted(len(claims), 'pair')} with {FEWEST} seeds or more on both sides, isolated "
-        f"policies end higher in {counts['higher']}, lower in {counts['lower']}, and cannot be "
-        f"told from shared ones in {counts['cannot be told apart']} (95 % t interval over seeds, "
-        "pair by pair)."
-    )
-    return Finding("result", "Shared against isolated policies", text)
 
 
 def _unfinished(cells: Sequence[dict[str, Any]]) -> list[Finding]:

@@ -14,11 +14,9 @@ import numpy as np
 
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.parity import NEAR, training_cost
-from flowzoo.baselines.report.budgets import budgets, by_seed
-from flowzoo.baselines.report.cells import CellData, group_cells
-from flowzoo.baselines.report.comparisons import sharing_pairs
+from flowzoo.baselines.report.budgets import compared_budgets
+from flowzoo.baselines.report.cells import group_cells
 from flowzoo.baselines.report.control_comparison import against_controls
-from flowzoo.baselines.report.team_map import EQUAL, team_map
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.errors import DataError
@@ -79,7 +77,7 @@ def tables(runs: Sequence[TrainingJob]) -> Tables:
     return Tables(
         cells=[cell_row(cell.name, cell.runs) for cell in cells],
         controls=controls,
-        parity=_parities(cells, controls),
+        parity=compared_budgets(cells, controls),
         runs=len(found),
         minutes=sum(_minutes(data) for data in found),
     )
@@ -116,7 +114,6 @@ def as_text(found: Tables) -> str:
     parts = [_cell_lines(found.cells)]
     if found.controls:
         parts.append(_control_lines(found.controls))
-        parts.append(team_lines(team_map(found.controls)))
     if found.parity:
         parts.append(parity_lines(found.parity))
     parts.append([f"{found.runs} finished runs took {found.minutes:.0f} minutes in all."])
@@ -126,21 +123,6 @@ def as_text(found: Tables) -> str:
 def as_json(found: Tables) -> dict[str, Any]:
     """The tables as plain values; a number that is not finite becomes None."""
     return _plain(asdict(found))
-
-
-def team_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where a team pays, as Markdown: differences with their intervals over seeds."""
-    lines = [
-        "Where a team pays: the workflow less the single agent, in points (95 % over seeds):",
-        "",
-        f"| cell | {' | '.join(f'equal {equal}' for equal in EQUAL)} | the team |",
-        f"|---|{'---|' * len(EQUAL)}---|",
-    ]
-    for cell in cells:
-        rows = {row["equal"]: row for row in cell["rows"]}
-        said = [_over_seeds(rows[equal]) if equal in rows else "" for equal in EQUAL]
-        lines.append(f"| {cell['cell']} | {' | '.join(said)} | {cell['verdict']} |")
-    return lines
 
 
 def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -160,21 +142,6 @@ def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{updates[1]:.1f} | {row['ratios'][1]:.3f}{marks[1]} |"
         )
     return lines
-
-
-def _parities(
-    cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for one, other in sharing_pairs(cells):
-        ends = [(left, right, -1) for left, right in by_seed(one, other)]
-        found = budgets(one.name, other.name, ends)
-        if found is not None:
-            rows.append({"one": one.name, "other": other.name} | found)
-    for row in controls:
-        if row["parity"] is not None:
-            rows.append({"one": row["one"], "other": row["other"]} | row["parity"])
-    return rows
 
 
 def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
@@ -209,12 +176,6 @@ def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{interval} | {votes} |"
         )
     return lines
-
-
-def _over_seeds(row: Mapping[str, Any]) -> str:
-    low, high = row["seed_low"], row["seed_high"]
-    interval = "one seed" if low is None else _interval(low, high)
-    return f"{100 * row['mean']:+.1f} ({interval})"
 
 
 def _interval(low: float, high: float) -> str:

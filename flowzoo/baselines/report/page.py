@@ -29,9 +29,21 @@ def as_json(value: Any) -> str:
     return re.sub("[<>&]", lambda match: _ESCAPES[match.group()], text)
 
 
-def render(title: str, facts: Mapping[str, Any], episodes: Mapping[str, Any] | None) -> str:
-    """The page. `facts` needs `kind`, `run` or `matrix`; `episodes` is what `pack` returns."""
-    script, style = _script(), _part("page.css")
+def render(
+    title: str,
+    facts: Mapping[str, Any],
+    episodes: Mapping[str, Any] | None,
+    extra_script: str = "",
+) -> str:
+    """Build the page.
+
+    Args:
+        title: of the page.
+        facts: `run` or `matrix`, and what the head and foot of the page show.
+        episodes: the value of `pack`, or None.
+        extra_script: JavaScript that adds sections to `extraSections`, for studies.
+    """
+    script, style = _script(extra_script), _part("page.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -54,11 +66,11 @@ def _part(name: str) -> str:
 
 
 @lru_cache
-def _script() -> str:
-    """All scripts as one; the library's pointer to its source map would be a request."""
-    library, *own = (_part(name) for name in SCRIPTS)
+def _script(extra: str) -> str:
+    """All scripts as one; Chart.js's link to its source map would be a request."""
+    library, *parts, main = (_part(name) for name in SCRIPTS)
     library = re.sub(r"(?m)^//# sourceMappingURL=.*$", "", library)
-    return f'{library}\n(() => {{\n"use strict";\n{"".join(own)}}})();\n'
+    return f'{library}\n(() => {{\n"use strict";\n{"".join(parts)}{extra}{main}}})();\n'
 
 
 def _hash(text: str) -> str:

@@ -71,7 +71,7 @@ def write_report(
         notes[run.name] = write_run(run, folder / names[place], most, f"../{quote(out.name)}")
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
     shown = matrix_facts(runs, links, notes, read_failure_modes(paths))
-    facts = _stamped(title, matrix=shown)
+    facts = stamped(title, matrix=shown)
     replace_text(out, render(title, facts, None))
     return [out, *(folder / name for name in names)]
 
@@ -79,7 +79,7 @@ def write_report(
 def write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:
     """Write the page of one run and return its facts; `index` is the page that lists it."""
     facts = run_facts(run)
-    page = _stamped(run.name, run=facts, index=index)
+    page = stamped(run.name, run=facts, index=index)
     replace_text(out, render(run.name, page, pack(run, episodes)))
     return facts
 
@@ -94,6 +94,7 @@ def page_names(names: Sequence[str]) -> list[str]:
     return [f"{stem}.html" for stem in found]
 
 
-def _stamped(title: str, **parts: Any) -> dict[str, Any]:
+def stamped(title: str, **parts: Any) -> dict[str, Any]:
+    """Facts of a page with its title, flowzoo's version and the time."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return {"title": title, "version": __version__, "made": made, **parts}

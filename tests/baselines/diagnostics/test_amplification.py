@@ -13,8 +13,8 @@ from flowzoo.baselines.diagnostics.amplification import (
     amplification,
     cross_products,
 )
-from flowzoo.baselines.diagnostics.simulation import simulate_gram
 from flowzoo.errors import UsageError
+from studies.truth.simulation import simulate_gram
 
 SIZE, SLOTS, BLOCKS = 200, 3, 8
 

@@ -9,8 +9,8 @@ import pytest
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import find_blame
 from flowzoo.baselines.diagnostics.counterfactual import Choice, Donors, from_transcript, play
-from flowzoo.baselines.diagnostics.scripted_runs import judge_skill, scripted_episodes
 from flowzoo.envs.api.registry import make_workflow
+from studies.truth.scripted_runs import judge_skill, scripted_episodes
 
 LOOP = make_workflow("eval_opt", "math", level=1)
 VOTE = make_workflow("voting", "math", level=1)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.cliff import FELL, change_point, discoveries, find_cliff
-from flowzoo.baselines.diagnostics.simulation import power, simulate, simulate_seeds
 from flowzoo.errors import UsageError
+from studies.truth.simulation import power, simulate, simulate_seeds
 
 STEPS = list(range(0, 100, 5))
 

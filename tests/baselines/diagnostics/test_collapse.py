@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.collapse import find_collapse
-from flowzoo.baselines.diagnostics.simulation import simulate
+from studies.truth.simulation import simulate
 
 
 def rows_of(accuracy: list[float], items: int = 200, seed: int = 0, **shares: Any) -> list[dict]:

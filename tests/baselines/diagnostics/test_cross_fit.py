@@ -12,7 +12,7 @@ from flowzoo.baselines.diagnostics.cross_fit import (
     item_drops,
     peak_and_terminal,
 )
-from flowzoo.baselines.diagnostics.simulation import course, simulate_seeds
+from studies.truth.simulation import course, simulate_seeds
 
 LAST = 3
 

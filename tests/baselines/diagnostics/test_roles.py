@@ -18,7 +18,7 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     no_longer_asked,
 )
 from flowzoo.baselines.diagnostics.shares import findable, share_change
-from flowzoo.baselines.diagnostics.simulation import simulate_team
+from studies.truth.simulation import simulate_team
 
 
 def rows(tpr: list[float], tnr: list[float], items: int = 160, role: str = "evaluator") -> list:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.simulation import simulate
 from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs.records import Call, EpisodeRecord
+from studies.truth.simulation import simulate
 
 STEADY = (0.45, 0.52, 0.58, 0.62, 0.64, 0.65, 0.65, 0.65)
 FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)

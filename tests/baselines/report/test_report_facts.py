@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.simulation import simulate
 from flowzoo.baselines.report.accuracy import (
     accuracy_table,
     cliff_facts,
@@ -40,6 +39,7 @@ from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import course, run_facts, shares, swaps
 from flowzoo.baselines.run.reading import RunData
+from studies.truth.simulation import simulate
 
 pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
 

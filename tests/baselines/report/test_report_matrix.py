@@ -4,20 +4,16 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries, same_problems
-from flowzoo.baselines.report.comparisons import Side, claimable_pairs, difference, welch
+from flowzoo.baselines.report.comparisons import Side, difference, welch
 from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.matrix_facts import matrix_facts
-from flowzoo.baselines.report.matrix_table import team_lines
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
-from flowzoo.baselines.report.sharing import sharing_rows
-from flowzoo.baselines.report.team_map import EQUAL, team_findings, team_map
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import DataError
 
@@ -39,15 +35,6 @@ def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[Ru
         weak = (0.3,) * 6
         make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
     return read_runs([root])
-
-
-def without(runs: list[RunData], name: str) -> list[RunData]:
-    return [run for run in runs if run.name != name]
-
-
-def shared_rows(runs: list[RunData]) -> list[dict[str, Any]]:
-    cells = group_cells(runs)
-    return sharing_rows(cells, claimable_pairs(cells), {})
 
 
 def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
@@ -96,29 +83,6 @@ def test_a_weak_cliff_does_not_survive_many_cells() -> None:
     assert "discovery" not in untold["cliff"]
 
 
-def test_two_seeds_allow_no_claim(runs: list[RunData]) -> None:
-    pair = shared_rows(without(runs, "voting-shared/seed-2"))[0]
-    assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
-    findings = matrix_facts(without(runs, "voting-shared/seed-2"), pages(runs), {})["findings"]
-    assert "Shared against isolated: too few seeds for a claim" in [f["title"] for f in findings]
-
-
-def test_three_seeds_allow_a_claim_about_seeds(runs: list[RunData]) -> None:
-    pair = shared_rows(runs)[0]
-    assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
-    assert pair["claim"] == "lower"
-    assert pair["seed_high"] < 0
-    assert pair["high"] < 0
-
-
-def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs: list[RunData]) -> None:
-    changed = [
-        replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
-        for run in runs
-    ]
-    assert shared_rows(changed) == []
-
-
 def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData]) -> None:
     found = against_controls(group_cells(runs))
     assert [(row["one"], row["other"]) for row in found] == [
@@ -129,7 +93,12 @@ def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData
     assert (found[1]["paired"], found[1]["items"]) == (True, 150)
     assert [row["equal"] for row in found] == ["nothing", "nothing"]  # the control had too few
     facts = matrix_facts(runs, pages(runs), {})
-    assert [team["verdict"] for team in facts["teams"]] == ["undecided", "undecided"]
+    budgets = [(row["one"], row["other"]) for row in facts["budgets"]]
+    assert budgets == [
+        ("voting-shared", "voting-isolated"),
+        ("single", "voting-isolated"),
+        ("single", "voting-shared"),
+    ]
     assert found[1]["parity"]["tokens"] == [900 * 50, 900 * 70]
 
 
@@ -190,37 +159,6 @@ def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
         against_controls(group_cells(runs))
 
 
-@pytest.mark.parametrize(
-    ("claims", "verdict"),
-    [
-        (("higher", "higher", "higher"), "pays"),
-        (("cannot be told apart", "lower", "lower"), "does not"),
-        (("higher", "lower", "higher"), "mixed"),
-        (("higher", "cannot be told apart", "higher"), "mixed"),
-        (("cannot be told apart",) * 3, "undecided"),
-        (("higher", "higher"), "undecided"),
-        (("lower", "lower", "no claim: 2 and 2 seeds, fewer than 3"), "undecided"),
-    ],
-)
-def test_a_team_pays_where_it_is_better_whatever_is_made_equal(
-    claims: tuple[str, ...], verdict: str
-) -> None:
-    low, high = {"pays": (0.1, 0.3), "does not": (-0.3, -0.1)}.get(verdict, (-0.1, 0.1))
-    rows = [
-        {
-            "other": "team", "one": "single", "equal": equal, "claim": claim,
-            "mean": (low + high) / 2, "seed_low": low, "seed_high": high,
-        }
-        for equal, claim in zip(EQUAL, claims, strict=False)
-    ]  # fmt: skip
-    [cell] = team_map([*rows])
-    assert (cell["cell"], cell["control"], cell["verdict"]) == ("team", "single", verdict)
-    assert team_lines([cell])[-1].endswith(f" | {verdict} |")
-    [finding] = team_findings([cell])
-    assert "1 cell" in finding.text
-    assert "team" in finding.text
-
-
 def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs: list[RunData]) -> None:
     changed = [with_budget(run, 900 + number) for number, run in enumerate(runs[:3])]
     assert [cell.seeds for cell in group_cells(changed)] == [[0, 1, 2]]
@@ -242,15 +180,6 @@ def test_labelled_cells_that_differ_in_the_budget_alone_stay_two(
     assert [cell.seeds for cell in group_cells([*some, *others])] == [[0, 1, 2]] * 2
 
 
-def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs: list[RunData]) -> None:
-    changed = [replace(run, settings={**run.settings, "algorithm": "magrpo"}) for run in runs[3:]]
-    changed[:3] = [replace(run, settings={**run.settings, "sharing": []}) for run in changed[:3]]
-    assert [cell.axis("sharing") for cell in group_cells(changed)] == ["isolated", "shared"]
-    assert [row["other"] for row in shared_rows(changed)] == ["voting-isolated"]
-    page = run_facts(changed[0])
-    assert page["sharing"] == ["isolated"]
-
-
 def test_cells_without_a_verdict_say_why(runs: list[RunData]) -> None:
     late = [{**row, "step": row["step"] + 1} for row in runs[3].rows]
     changed = [replace(run, rows=late) if run is runs[3] else run for run in runs]
@@ -268,18 +197,3 @@ def test_cells_without_a_verdict_say_why(runs: list[RunData]) -> None:
 def cliffs(runs: list[RunData]) -> str:
     findings = matrix_facts(runs, pages(runs), {})["findings"]
     return next(one["text"] for one in findings if "cliff" in one["title"].lower())
-
-
-@pytest.mark.full
-def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -> None:
-    facts = matrix_facts(runs, pages(runs), {run.name: run_facts(run) for run in runs})
-    verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}
-    assert set(verdicts) == {"peak", "cliff", "amplification", "applied", "capture"}
-    # One pair of cells, three seeds each: even 3 of 3 cliffs against none is p = 0.1.
-    assert verdicts["cliff"] == "undecided"
-    assert verdicts["amplification"] == "shown"
-    row = facts["sharing"][0]
-    assert row["cliffs"] == [[0, 3], [3, 3]]
-    assert row["captures"] == [0, 3]
-    assert row["peak"]["low"] < row["peak"]["mean"] < row["peak"]["high"]
-    assert row["parity"]["ratios"] == [1.0, 1.0]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.cliff import find_cliff
-from flowzoo.baselines.diagnostics.simulation import simulate, simulate_team
 from flowzoo.baselines.report.accuracy import cliff_facts
 from flowzoo.baselines.report.changes import role_changes
 from flowzoo.baselines.report.course_findings import distance_moved, distances, missed_peak
@@ -24,6 +23,7 @@ from flowzoo.baselines.report.roles.role_health import role_health, role_health_
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import UsageError
+from studies.truth.simulation import simulate, simulate_team
 
 pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
 

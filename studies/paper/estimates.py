@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import bdtrc, betaincinv
+from scipy.special import betaincinv
 
 from flowzoo.baselines.report.accuracy import student
 from flowzoo.baselines.run.reading import Floats
@@ -102,11 +102,6 @@ def least_findable(tested: Sequence[tuple[int, int]]) -> int | None:
         if exact_p(strata)[0] <= LEVEL / 2:
             return total
     return None
-
-
-def at_least(count: int, trials: int, chance: float) -> float:
-    """Probability of `count` or more successes of `trials`."""
-    return float(bdtrc(count - 1, trials, chance)) if count > 0 else 1.0
 
 
 def upper_bound(count: int, trials: int) -> float:

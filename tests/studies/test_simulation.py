@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.capture import find_captures
-from flowzoo.baselines.diagnostics.simulation import (
+from studies.truth.simulation import (
     course,
     simulate,
     simulate_capture,

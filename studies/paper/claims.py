@@ -29,20 +29,20 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
-from flowzoo.baselines.report.cell_amplification import CellAmplification
 from flowzoo.baselines.report.cells import CellData, Notes, cliff_counts
-from flowzoo.baselines.report.claim_tests import (
+from flowzoo.baselines.report.findings import between, counted, percent, points
+from flowzoo.baselines.stats import at_least
+from studies.paper.amplification import CellAmplification
+from studies.paper.estimates import (
     LEVEL,
     DetectionCounts,
     Estimate,
-    at_least,
     exact_p,
     least_findable,
     mean_difference,
     upper_bound,
 )
-from flowzoo.baselines.report.findings import between, counted, percent, points
-from flowzoo.baselines.report.levels import Pair
+from studies.paper.sharing import Pair
 
 ClaimVerdict = Literal["shown", "not shown", "undecided"]
 

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from truth.common import EVALUATIONS, Options, upper_bound
 
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import find_blame
@@ -19,11 +18,12 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     lost_skill,
     no_longer_asked,
 )
-from flowzoo.baselines.diagnostics.scripted_runs import judge_skill, scripted_episodes
-from flowzoo.baselines.diagnostics.simulation import (
+from flowzoo.envs.api.registry import make_workflow
+from studies.truth.common import EVALUATIONS, Options, upper_bound
+from studies.truth.scripted_runs import judge_skill, scripted_episodes
+from studies.truth.simulation import (
     simulate_team,
 )
-from flowzoo.envs.api.registry import make_workflow
 
 JUDGED_SHARES: dict[str, tuple[float, float, float, float]] = {
     "no change": (0.58, 0.58, 0.9, 0.9),

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from truth.common import Floats, Options, upper_bound
 
 from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
 from flowzoo.baselines.diagnostics.capture import find_captures
-from flowzoo.baselines.diagnostics.simulation import (
+from flowzoo.baselines.training.metrics import spike
+from studies.truth.common import Floats, Options, upper_bound
+from studies.truth.simulation import (
     simulate_capture,
     simulate_gram,
 )
-from flowzoo.baselines.training.metrics import spike
 
 
 def spikes_table(options: Options) -> None:

@@ -1,9 +1,9 @@
 """The tables of docs/failure-modes.md, from the runs of the matrix `zoo`.
 
     flowzoo matrix zoo
-    python benchmarks/zoo_table.py [runs/zoo]
-    flowzoo matrix benchmarks/zoo_more.toml --out runs/zoo-more
-    python benchmarks/zoo_table.py runs/zoo-more benchmarks/zoo_more.toml
+    python -m studies.zoo_table [runs/zoo]
+    flowzoo matrix studies/zoo_more.toml --out runs/zoo-more
+    python -m studies.zoo_table runs/zoo-more studies/zoo_more.toml
 
 What counts as a failure, and which findings of a run's page call it, stands in [[failures]] of
 flowzoo/baselines/matrix/bundled/zoo.toml. Of every failure: its cells, in how many seeds it is

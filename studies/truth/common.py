@@ -1,4 +1,4 @@
-"""What all tables of `diagnostics_truth.py` share."""
+"""What all tables of `studies.truth_tables` share."""
 
 from __future__ import annotations
 

@@ -10,18 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.baselines.report.cell_amplification import CellAmplification, cell_amplification
 from flowzoo.baselines.report.cells import CellData
-from flowzoo.baselines.report.claim_tests import (
-    BootstrapSample,
-    DetectionCounts,
-    at_least,
-    exact_p,
-    least_findable,
-    mean_difference,
-    upper_bound,
-)
-from flowzoo.baselines.report.claims import (
+from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.stats import at_least
+from studies.paper.amplification import CellAmplification, cell_amplification
+from studies.paper.claims import (
     amplification_claim,
     capture_claim,
     cliff_claim,
@@ -29,8 +22,15 @@ from flowzoo.baselines.report.claims import (
     paper_claims,
     peak_claim,
 )
-from flowzoo.baselines.report.comparisons import claimable_pairs
-from flowzoo.baselines.run.reading import RunData
+from studies.paper.estimates import (
+    BootstrapSample,
+    DetectionCounts,
+    exact_p,
+    least_findable,
+    mean_difference,
+    upper_bound,
+)
+from studies.paper.sharing import claimable_pairs
 
 ITEMS = 200
 RISING = (0.4, 0.5, 0.6, 0.65, 0.65, 0.65, 0.65)

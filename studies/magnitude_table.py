@@ -1,7 +1,7 @@
 """The verdicts of the matrix `magnitude`, by the rules in its file.
 
     flowzoo matrix magnitude
-    python benchmarks/magnitude_table.py [runs/magnitude]
+    python -m studies.magnitude_table [runs/magnitude]
 
 Ratios are to the run of one agent with the same seed, geometric means over seeds with the t
 interval of their logarithms; accuracies are the voters' own at the last evaluation.

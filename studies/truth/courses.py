@@ -8,7 +8,6 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-from truth.common import EVALUATIONS, RESAMPLES, Floats, Options, error, upper_bound
 
 from flowzoo.baselines.diagnostics.cliff import (
     FELL,
@@ -20,7 +19,8 @@ from flowzoo.baselines.diagnostics.cliff import (
 )
 from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.diagnostics.cross_fit import ends_after
-from flowzoo.baselines.diagnostics.simulation import (
+from studies.truth.common import EVALUATIONS, RESAMPLES, Floats, Options, error, upper_bound
+from studies.truth.simulation import (
     course,
     simulate,
     simulate_seeds,

@@ -1,7 +1,7 @@
 """Spikes of global and of role-wise advantages, from the runs of the matrix `spikes`.
 
     flowzoo matrix spikes
-    python benchmarks/spikes_table.py [runs/spikes]
+    python -m studies.spikes_table [runs/spikes]
 
 Two figures of every run, each added up or averaged over its policies (one a role):
 

@@ -74,3 +74,24 @@ def team_findings(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
         if names
     ]
     return [Finding("result", "Where a team pays", " ".join(parts))]
+
+
+def team_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where a team pays, as Markdown: differences with their intervals over seeds."""
+    lines = [
+        "Where a team pays: the workflow less the single agent, in points (95 % over seeds):",
+        "",
+        f"| cell | {' | '.join(f'equal {equal}' for equal in EQUAL)} | the team |",
+        f"|---|{'---|' * len(EQUAL)}---|",
+    ]
+    for cell in cells:
+        rows = {row["equal"]: row for row in cell["rows"]}
+        said = [_over_seeds(rows[equal]) if equal in rows else "" for equal in EQUAL]
+        lines.append(f"| {cell['cell']} | {' | '.join(said)} | {cell['verdict']} |")
+    return lines
+
+
+def _over_seeds(row: Mapping[str, Any]) -> str:
+    low, high = row["seed_low"], row["seed_high"]
+    interval = "one seed" if low is None else f"{100 * low:+.1f} to {100 * high:+.1f}"
+    return f"{100 * row['mean']:+.1f} ({interval})"

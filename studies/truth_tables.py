@@ -1,7 +1,7 @@
 """How often are the verdicts of `flowzoo.baselines.diagnostics` wrong, on runs of known truth?
 
-    OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py                  # all, some minutes
-    OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts cliff --simulations 1000
+    OMP_NUM_THREADS=1 python -m studies.truth_tables                  # all, some minutes
+    OMP_NUM_THREADS=1 python -m studies.truth_tables --parts cliff --simulations 1000
 
 `cliff`: cells of 20 evaluations. First without a fall, then with a true fall from 60 %; the last
 rows have more than the noise of the items: seeds whose levels or falls differ (mean 0, standard
@@ -62,10 +62,11 @@ from pathlib import Path
 from typing import TextIO
 
 import tyro
-from truth.common import Options
-from truth.courses import cliff_table, falls_table
-from truth.gradients import amplification_table, capture_table, spikes_table
-from truth.roles import blame_table, checkers_table, dead_table
+
+from studies.truth.common import Options
+from studies.truth.courses import cliff_table, falls_table
+from studies.truth.gradients import amplification_table, capture_table, spikes_table
+from studies.truth.roles import blame_table, checkers_table, dead_table
 
 FILES = {
     "cliff": "truth-falls", "falls": "truth-falls-2", "checkers": "truth-judges",
@@ -125,7 +126,7 @@ def write(options: Options, out: Path, part: str, text: str) -> None:
     if part == "cliff":
         count += f" --items {' '.join(map(str, options.items))}"
     count += f" --seed {options.seed}" if options.seed else ""
-    command = f"OMP_NUM_THREADS=1 python benchmarks/diagnostics_truth.py --parts {part} {count}"
+    command = f"OMP_NUM_THREADS=1 python -m studies.truth_tables --parts {part} {count}"
     record = {"command": command, "lines": text.splitlines()}
     path = out / f"{FILES[part]}.json"
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Simulated runs of known truth, and tables of how often the diagnostics are wrong on them."""

@@ -1,0 +1,155 @@
+"""Comparisons of shared and isolated policies, where a team pays, and the page of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.report.cells import group_cells
+from flowzoo.baselines.report.control_comparison import against_controls
+from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.run.reading import RunData
+from studies.paper.__main__ import main, study_page
+from studies.paper.sharing import claimable_pairs, sharing_finding, sharing_rows
+from studies.paper.team_map import EQUAL, team_findings, team_lines, team_map
+
+pytestmark = pytest.mark.xdist_group("report-matrix")  # they share runs
+
+MakeRun = Callable[..., Path]
+FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+
+
+@pytest.fixture(scope="module")
+def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[RunData]:
+    """Shared (steady) and isolated (falling) voting and a weaker single agent, three seeds each."""
+    root = tmp_path_factory.mktemp("matrix")
+    for seed in range(3):
+        common = {"seed": seed, "items": 150}
+        make_run(root / "voting-shared" / f"seed-{seed}", gradients=True, **common)
+        isolated = {"sharing": ("isolated",), "course": FALLING}
+        make_run(root / "voting-isolated" / f"seed-{seed}", **isolated, **common)
+        weak = (0.3,) * 6
+        make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
+    return read_runs([root])
+
+
+def without(runs: list[RunData], name: str) -> list[RunData]:
+    return [run for run in runs if run.name != name]
+
+
+def shared_rows(runs: list[RunData]) -> list[dict[str, Any]]:
+    cells = group_cells(runs)
+    return sharing_rows(cells, claimable_pairs(cells), {})
+
+
+def test_two_seeds_allow_no_claim(runs: list[RunData]) -> None:
+    pair = shared_rows(without(runs, "voting-shared/seed-2"))[0]
+    assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
+    finding = sharing_finding([pair])
+    assert finding.title == "Shared against isolated: too few seeds for a claim"
+
+
+def test_three_seeds_allow_a_claim_about_seeds(runs: list[RunData]) -> None:
+    pair = shared_rows(runs)[0]
+    assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
+    assert pair["claim"] == "lower"
+    assert pair["seed_high"] < 0
+    assert pair["high"] < 0
+
+
+def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs: list[RunData]) -> None:
+    changed = [
+        replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
+        for run in runs
+    ]
+    assert shared_rows(changed) == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "verdict"),
+    [
+        (("higher", "higher", "higher"), "pays"),
+        (("cannot be told apart", "lower", "lower"), "does not"),
+        (("higher", "lower", "higher"), "mixed"),
+        (("higher", "cannot be told apart", "higher"), "mixed"),
+        (("cannot be told apart",) * 3, "undecided"),
+        (("higher", "higher"), "undecided"),
+        (("lower", "lower", "no claim: 2 and 2 seeds, fewer than 3"), "undecided"),
+    ],
+)
+def test_a_team_pays_where_it_is_better_whatever_is_made_equal(
+    claims: tuple[str, ...], verdict: str
+) -> None:
+    low, high = {"pays": (0.1, 0.3), "does not": (-0.3, -0.1)}.get(verdict, (-0.1, 0.1))
+    rows = [
+        {
+            "other": "team", "one": "single", "equal": equal, "claim": claim,
+            "mean": (low + high) / 2, "seed_low": low, "seed_high": high,
+        }
+        for equal, claim in zip(EQUAL, claims, strict=False)
+    ]  # fmt: skip
+    [cell] = team_map([*rows])
+    assert (cell["cell"], cell["control"], cell["verdict"]) == ("team", "single", verdict)
+    assert team_lines([cell])[-1].endswith(f" | {verdict} |")
+    [finding] = team_findings([cell])
+    assert "1 cell" in finding.text
+    assert "team" in finding.text
+
+
+def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs: list[RunData]) -> None:
+    changed = [replace(run, settings={**run.settings, "algorithm": "magrpo"}) for run in runs[3:]]
+    changed[:3] = [replace(run, settings={**run.settings, "sharing": []}) for run in changed[:3]]
+    assert [cell.axis("sharing") for cell in group_cells(changed)] == ["isolated", "shared"]
+    assert [row["other"] for row in shared_rows(changed)] == ["voting-isolated"]
+    page = run_facts(changed[0])
+    assert page["sharing"] == ["isolated"]
+
+
+@pytest.mark.full
+def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -> None:
+    facts = study_page(runs, [])["study"]
+    verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}
+    assert set(verdicts) == {"peak", "cliff", "amplification", "applied", "capture"}
+    # One pair of cells, three seeds each: even 3 of 3 cliffs against none is p = 0.1.
+    assert verdicts["cliff"] == "undecided"
+    assert verdicts["amplification"] == "shown"
+    row = facts["sharing"][0]
+    assert row["cliffs"] == [[0, 3], [3, 3]]
+    assert row["captures"] == [0, 3]
+    assert row["peak"]["low"] < row["peak"]["mean"] < row["peak"]["high"]
+    assert row["parity"]["ratios"] == [1.0, 1.0]
+
+
+def test_a_team_is_undecided_where_its_control_had_too_few_tokens(runs: list[RunData]) -> None:
+    teams = team_map(against_controls(group_cells(runs)))
+    assert [team["verdict"] for team in teams] == ["undecided", "undecided"]
+
+
+def test_the_page_prints_every_claim_with_its_rule(
+    browser: Any, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sharing in ("shared", "isolated"):
+        make_run(tmp_path / "runs" / sharing / "seed-0", items=40, sharing=(sharing,))
+    make_run(tmp_path / "runs" / "single" / "seed-0", items=40, workflow="single")
+    page = tmp_path / "page.html"
+    command = ["studies.paper", str(tmp_path / "runs"), "--out", str(page)]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    browser.get(page.as_uri())
+    browser.get_log("browser")
+    read = "return [...document.querySelectorAll('#claims article')].map((one) => one.innerText)"
+    claims = browser.execute_script(read)
+    assert len(claims) == 5
+    assert all("Rule: " in claim for claim in claims)
+    # One seed on each side and no probes: nothing can be claimed.
+    assert all(claim.startswith("undecided") for claim in claims)
+    headings = "return [...document.querySelectorAll('h2')].map((one) => one.textContent)"
+    assert {"Where a team pays", "Shared against isolated policies", "Budgets"} <= {
+        *browser.execute_script(headings)
+    }
+    assert browser.get_log("browser") == []
