@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowzoo.baselines.report.accuracy import over_seeds
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.run.reading import RunData, cell_label
+from flowzoo.baselines.stats import mean_over_seeds
 
 NORM, KL, OWN = (
     "grad/norm/generator/generator",
@@ -77,7 +77,7 @@ def breaks(loss: Interval) -> str:
 
 def spread(values: Sequence[float]) -> Interval:
     """Mean and t interval over seeds."""
-    mean, low, high = over_seeds(list(values))
+    mean, low, high = mean_over_seeds(list(values))
     return mean, low, high
 
 

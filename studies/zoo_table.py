@@ -22,13 +22,14 @@ from typing import Any
 
 from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
-from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts, over_seeds
+from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts
 from flowzoo.baselines.report.cells import CellData, group_cells
 from flowzoo.baselines.report.failures.counts import failure_facts
 from flowzoo.baselines.report.failures.signs import signs
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles.role_health import role_health
 from flowzoo.baselines.run.reading import RunData, cell_label
+from flowzoo.baselines.stats import mean_over_seeds
 
 WORDS = {
     "shows": "",
@@ -97,7 +98,9 @@ def paired(one: CellData, other: CellData) -> str:
     ends = [{s: r.scores[-1].mean() for s, r in zip(c.seeds, c.runs, strict=True)}
             for c in (one, other)]  # fmt: skip
     seeds = sorted(ends[0].keys() & ends[1].keys())
-    mean, low, high = over_seeds([100 * float(ends[1][seed] - ends[0][seed]) for seed in seeds])
+    mean, low, high = mean_over_seeds(
+        [100 * float(ends[1][seed] - ends[0][seed]) for seed in seeds]
+    )
     said = f"{mean:+.1f} points (95 % t interval {low:+.1f} to {high:+.1f}, {len(seeds)} seeds)"
     return f"{other.name} ends {said} above {one.name}."
 

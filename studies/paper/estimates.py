@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv
+from scipy.stats import binomtest
 
-from flowzoo.baselines.report.accuracy import student
 from flowzoo.baselines.run.reading import Floats
+from flowzoo.baselines.stats import t_quantile
 
 LEVEL = 0.05
 """Of every test on which a verdict rests."""
@@ -64,7 +64,7 @@ def mean_difference(pairs: Sequence[tuple[BootstrapSample, BootstrapSample]]) ->
     error = math.sqrt(seeds + items)
     below = sum(part**2 / (len(cell.values) - 1) for part, cell in zip(parts, cells, strict=True))
     freedom = (seeds + items) ** 2 / below if below > 0 else math.inf
-    half = student(max(1.0, freedom)) * error
+    half = t_quantile(max(1.0, freedom)) * error
     return Estimate(mean, mean - half, mean + half, count, sizes)
 
 
@@ -106,11 +106,13 @@ def least_findable(tested: Sequence[tuple[int, int]]) -> int | None:
 
 def upper_bound(count: int, trials: int) -> float:
     """One-sided 95 % bound of a rate (Clopper and Pearson, Biometrika 26 (1934) 404)."""
-    return float(betaincinv(count + 1, trials - count, 1 - LEVEL)) if count < trials else 1.0
+    ends = binomtest(count, trials, alternative="less").proportion_ci(1 - LEVEL, "exact")
+    return float(ends.high)
 
 
 def _hypergeometric(drawn: int, first: int, second: int) -> Floats:
     """Chances of 0, 1 … findings on the second side when `drawn` of all runs have one."""
+    # Exact integers: scipy's logarithms put a p-value of exactly 0.025 above the level.
     whole = math.comb(first + second, drawn)
     return np.array(
         [math.comb(second, k) * math.comb(first, drawn - k) / whole for k in range(drawn + 1)]

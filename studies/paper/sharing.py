@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST
-from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, peak_and_terminal
 from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS
 from flowzoo.baselines.report.budgets import budgets, by_seed
 from flowzoo.baselines.report.cells import CellData, Notes, captures, cliff_counts, same_problems
 from flowzoo.baselines.report.comparisons import FEWEST, Side, difference, sharing_pairs
 from flowzoo.baselines.report.findings import Finding, counted
+from flowzoo.baselines.stats import bootstrap, halves, peak_and_terminal
 from studies.paper.estimates import BootstrapSample, mean_difference
 
 SPLITS = 8

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.stats import binomtest
 
 Floats = npt.NDArray[np.float64]
 EVALUATIONS = 20
@@ -44,7 +44,7 @@ class Options:
 
 def upper_bound(found: int, of: int) -> float:
     """Upper end of the exact two-sided 95 % interval of a rate."""
-    return float(betaincinv(found + 1, of - found, 0.975)) if found < of else 1.0
+    return float(binomtest(found, of).proportion_ci(method="exact").high)
 
 
 def error(values: Floats) -> str:

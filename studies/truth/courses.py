@@ -18,7 +18,7 @@ from flowzoo.baselines.diagnostics.cliff import (
     find_cliff,
 )
 from flowzoo.baselines.diagnostics.collapse import find_collapse
-from flowzoo.baselines.diagnostics.cross_fit import ends_after
+from flowzoo.baselines.stats import ends_after
 from studies.truth.common import EVALUATIONS, RESAMPLES, Floats, Options, error, upper_bound
 from studies.truth.simulation import (
     course,

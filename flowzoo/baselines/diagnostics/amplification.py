@@ -39,8 +39,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
+from flowzoo.baselines.stats import t_quantile
 from flowzoo.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
@@ -161,7 +161,7 @@ def _root_of_ratio(
     covariances = _covariances(parts) / len(parts) ** 2
     ratio = top / bottom if bottom > 0 and top > 0 else 0.0
     freedom = _freedom(covariances, ratio, [len(part) - 2 for part in parts])
-    level = float(stdtrit(freedom, (1 + confidence) / 2))
+    level = t_quantile(freedom, (1 + confidence) / 2)
     low, high = _fieller(top, bottom, covariances.sum(axis=0), level)
     value = math.sqrt(top / bottom) if top >= 0 and bottom > 0 else math.nan
     return value, math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))

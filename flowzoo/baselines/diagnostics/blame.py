@@ -31,7 +31,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from flowzoo.baselines.diagnostics.counterfactual import (
     Choice,
@@ -45,6 +44,7 @@ from flowzoo.baselines.diagnostics.counterfactual import (
     from_transcript,
     play,
 )
+from flowzoo.baselines.stats import t_quantile
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turns import Turn
 from flowzoo.envs.tasks.task import Problem
@@ -175,7 +175,7 @@ def _difference(
     gaps = replayed - np.array([one.score for one in real])
     means = np.array([gaps[np.equal(group, which)].mean() for which in range(GROUPS)])
     mean, error = float(gaps.mean()), float(means.std(ddof=1)) / math.sqrt(GROUPS)
-    half = float(stdtrit(GROUPS - 1, 1 - level / 2)) * error
+    half = t_quantile(GROUPS - 1, 1 - level / 2) * error
     return Difference(mean, mean - half, mean + half)
 
 

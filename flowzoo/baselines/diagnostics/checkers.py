@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
-from flowzoo.baselines.diagnostics.shares import findable, share_change
+from flowzoo.baselines.stats import findable, share_change
 
 Row = Mapping[str, Any]
 Episode = Mapping[str, Any]

@@ -29,8 +29,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flowzoo.baselines.diagnostics.cross_fit import bootstrap, halves, item_drops, peak_and_terminal
-from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty, seed_variance
+from flowzoo.baselines.stats import (
+    MeanUncertainty,
+    bootstrap,
+    halves,
+    item_drops,
+    peak_and_terminal,
+    seed_variance,
+)
 from flowzoo.errors import UsageError
 
 Floats = npt.NDArray[np.float64]

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
 from flowzoo.baselines.diagnostics.checkers import JUDGES
-from flowzoo.baselines.diagnostics.shares import findable, share_change
+from flowzoo.baselines.stats import findable, share_change
 
 Floats = npt.NDArray[np.float64]
 Episode = Mapping[str, Any]

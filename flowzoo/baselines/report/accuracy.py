@@ -8,13 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from flowzoo.agents.evaluation.intervals import Z, interval
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST, TOO_COARSE, Cliff, find_cliff
-from flowzoo.baselines.diagnostics.uncertainty import MeanUncertainty
 from flowzoo.baselines.run.reading import Floats, RunData
-from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.stats import MeanUncertainty, paired_gain
 
 FEWEST_ITEMS = 30
 """Items below which a bootstrap over them says little."""
@@ -22,21 +20,6 @@ ENOUGH = LAST + 2
 """Evaluations from which on a run has a terminal accuracy and can have a cliff."""
 GOOD_COVERAGE = 10
 """Evaluations after step 0 that a remedy asks for: a peak is then missed by a tenth of the run."""
-
-
-def student(freedom: float) -> float:
-    """97.5 % quantile of Student's t with `freedom` >= 1 degrees of freedom, infinite or not."""
-    return float(stdtrit(freedom, 0.975)) if math.isfinite(freedom) else Z
-
-
-def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of values, one a seed, and its 95 % t interval; NaN edges for fewer than two."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    quantile = student(len(values) - 1)
-    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
 
 
 def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:

@@ -17,10 +17,9 @@ from flowzoo.baselines.report.accuracy import (
     cliff_facts,
     cliff_of,
     more_evaluations,
-    over_seeds,
 )
 from flowzoo.baselines.run.reading import Floats, RunData, cell_label, sharing_words
-from flowzoo.baselines.stats import at_least, paired_gain
+from flowzoo.baselines.stats import at_least, mean_over_seeds, paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
 _PLACE = ("seed", "out", "threads")
@@ -123,7 +122,7 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
     gain = paired_gain(
         cell.item_means(slice(0, 1)).tolist(), cell.item_means(slice(-1, None)).tolist()
     )
-    mean, low, high = over_seeds(gains)
+    mean, low, high = mean_over_seeds(gains)
     return facts | {
         "items": gain.n,
         "evaluations": len(cell.runs[0].steps),

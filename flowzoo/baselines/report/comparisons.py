@@ -8,16 +8,14 @@ claimed about the method at all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.report.accuracy import student
 from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.run.reading import Floats
-from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.stats import paired_gain, welch
 
 FEWEST = 3
 """Seeds on each side below which no claim is made."""
@@ -72,23 +70,6 @@ def claim(facts: dict[str, Any]) -> str:
     if low > 0:
         return "higher"
     return "lower" if high < 0 else "cannot be told apart"
-
-
-def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, float | None]:
-    """95 % interval of the difference of two means over seeds; None with one seed on a side.
-
-    B. L. Welch, Biometrika 34 (1947) 28.
-    """
-    if min(len(one), len(other)) < 2:
-        return None, None
-    parts = [float(np.var(values, ddof=1)) / len(values) for values in (one, other)]
-    mean, error = float(np.mean(other) - np.mean(one)), math.sqrt(sum(parts))
-    if error == 0:
-        return mean, mean
-    sizes = (len(one), len(other))
-    below = sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
-    half = student(max(1.0, sum(parts) ** 2 / below)) * error
-    return mean - half, mean + half
 
 
 def _only_sharing(one: CellData, other: CellData) -> bool:

@@ -17,7 +17,7 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     lost_skill,
     no_longer_asked,
 )
-from flowzoo.baselines.diagnostics.shares import findable, share_change
+from flowzoo.baselines.stats import findable, share_change
 from studies.truth.simulation import simulate_team
 
 

@@ -17,7 +17,6 @@ from flowzoo.baselines.report.accuracy import (
     cliff_of,
     gain_facts,
     interval,
-    over_seeds,
 )
 from flowzoo.baselines.report.cell_amplification import amplification_facts, probes
 from flowzoo.baselines.report.changes import difference, role_changes, split_peak, team_measures
@@ -39,6 +38,7 @@ from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import course, run_facts, shares, swaps
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.stats import mean_over_seeds
 from studies.truth.simulation import simulate
 
 pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
@@ -80,9 +80,9 @@ def test_interval_of_other_scores_is_normal() -> None:
 
 
 def test_interval_over_three_seeds_is_students() -> None:
-    mean, low, high = over_seeds([0.1, 0.2, 0.3])
+    mean, low, high = mean_over_seeds([0.1, 0.2, 0.3])
     assert (mean, high - low) == pytest.approx((0.2, 2 * 4.3027 * 0.1 / math.sqrt(3)), rel=1e-4)
-    assert math.isnan(over_seeds([0.1])[1])
+    assert math.isnan(mean_over_seeds([0.1])[1])
 
 
 def test_the_table_names_the_bias_of_the_best_evaluation(fallen: RunData) -> None:

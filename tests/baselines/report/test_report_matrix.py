@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries, same_problems
-from flowzoo.baselines.report.comparisons import Side, difference, welch
+from flowzoo.baselines.report.comparisons import Side, difference
 from flowzoo.baselines.report.control_comparison import against_controls
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
@@ -110,14 +110,6 @@ def test_other_problems_are_not_paired(
     assert not same_problems(one, two)
     found = difference(Side("a", [np.ones(9)]), Side("b", [np.zeros(7)]), paired=True)
     assert (found["paired"], found["low"]) == (False, None)
-
-
-def test_welch_agrees_with_the_textbook() -> None:
-    # Equal variances and sizes: t with n1 + n2 - 2 = 4 degrees of freedom.
-    low, high = welch([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
-    half = 2.776 * (2 / 3) ** 0.5
-    assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-3)
-    assert welch([1.0], [2.0, 3.0]) == (None, None)
 
 
 def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> None:

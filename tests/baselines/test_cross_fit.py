@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flowzoo.baselines.diagnostics.cross_fit import (
+from flowzoo.baselines.stats import (
     bootstrap,
     ends_after,
     halves,
