@@ -90,12 +90,12 @@ def mean_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, float | None]:
-    """95 % interval of mean(other) - mean(one) over seeds; None with one seed on a side.
+def welch(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
+    """95 % interval of mean(second) - mean(first) over seeds; None with one seed on a side.
 
     B. L. Welch, Biometrika 34 (1947) 28.
     """
-    if min(len(one), len(other)) < 2:
+    if min(len(first), len(second)) < 2:
         return None, None
     # Imported here: scipy.stats takes several times as long as scipy.special.
     from scipy.stats import ttest_ind
@@ -103,9 +103,9 @@ def welch(one: Sequence[float], other: Sequence[float]) -> tuple[float | None, f
     with warnings.catch_warnings():
         # Seeds of equal accuracy have no variance, which is an exact result and no loss.
         warnings.simplefilter("ignore", RuntimeWarning)
-        ends = ttest_ind(other, one, equal_var=False).confidence_interval()
+        ends = ttest_ind(second, first, equal_var=False).confidence_interval()
     if math.isnan(ends.low):  # no variance on either side
-        gap = float(np.mean(other) - np.mean(one))
+        gap = float(np.mean(second) - np.mean(first))
         return gap, gap
     return float(ends.low), float(ends.high)
 
