@@ -55,12 +55,13 @@ class LocalBackend:
         self.tier: str = tier
         self.trust = backend_spec(tier).trust
         folders = [str(folder) for folder in package_folders(packages)]
-        self._options: dict[str, Any] = {"packages": folders} if folders else {}
+        self.box_options: dict[str, Any] = {"packages": folders} if folders else {}
+        """Options of the runner."""
 
     async def start(self) -> ProcessConnection:
         """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
         folder = tempfile.mkdtemp(prefix="flowzoo-") if self.tier == "unsafe" else None
-        options = self._options | ({"folder": folder} if folder else {})
+        options = self.box_options | ({"folder": folder} if folder else {})
         command = [sys.executable, *FLAGS, str(RUNNER), self.tier]
         try:
             return ProcessConnection([*command, json.dumps(options)], folder)

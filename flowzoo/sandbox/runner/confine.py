@@ -27,8 +27,39 @@ _LIMITS_MEMORY = sys.platform != "darwin"
 """macOS has the limit and refuses to set it."""
 
 
+class BoxMode(NamedTuple):
+    """Properties of a box; see the table in `start`."""
+
+    name: str
+    confined: bool = True
+    """Programs run under filters, and under another user where that is possible."""
+    container: bool = False
+    """A container engine made the box, and this process is process 1 of it."""
+    namespaces: bool = False
+    """This process makes the box, of namespaces of its own."""
+    root: bool = False
+    """The runner is root of the container, and programs are another user."""
+
+    @property
+    def separate(self) -> bool:
+        """True if files and processes of the box are its own."""
+        return self.container or self.namespaces
+
+
+MODES = {
+    mode.name: mode
+    for mode in (
+        BoxMode("docker", container=True, root=True),
+        BoxMode("container-user", container=True),
+        BoxMode("namespaces", namespaces=True),
+        BoxMode("landlock"),
+        BoxMode("unsafe", confined=False),
+    )
+}
+
+
 class Confinement(NamedTuple):
-    """What is put on by each process, made once."""
+    """Steps of each process, made once."""
 
     user: int | None
     """The user programs run as; None: the runner's."""
@@ -47,7 +78,7 @@ class ConfinementPlan:
         mode: of the box.
     """
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: BoxMode) -> None:
         self.mode = mode
         self.user: int | None = None
         """The user programs run as; None: the runner's."""
@@ -72,7 +103,7 @@ class ConfinementPlan:
         program, places = bytearray(), []
         if sys.platform == "linux":  # after the change of user, which clears it
             calls.append(linux.prctl_call(linux.PR_SET_PDEATHSIG, signal.SIGKILL))
-        if self.mode != "unsafe":
+        if self.mode.confined:
             if self.drops:
                 calls.append(linux.capset_call())
             calls.append(linux.prctl_call(linux.PR_SET_DUMPABLE, 0))
@@ -94,14 +125,14 @@ def limit_all(plan: ConfinementPlan) -> None:
     set_limit(resource.RLIMIT_STACK, (stack, stack))
     if most_files == resource.RLIM_INFINITY or most_files > OPEN_FILES:
         set_limit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-    if plan.mode != "unsafe":
+    if plan.mode.confined:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def job_limits(plan: ConfinementPlan, limits: dict) -> tuple[int, int, int]:
     """Bytes of memory and of a file, and threads of a program's user; -1: no limit."""
     memory = plan.base_memory + int(limits["memory_mb"] * 2**20)
-    files = int(limits["files_mb"] * 2**20) if plan.scratch or plan.mode == "unsafe" else 0
+    files = int(limits["files_mb"] * 2**20) if plan.scratch or not plan.mode.confined else 0
     # The main thread, and a runner of this user, are counted too.
     threads = int(limits["threads"]) + 2 if plan.own_user else -1
     return memory, files, threads

@@ -14,7 +14,7 @@ import linux
 import namespaces
 import opening
 from channel import HostChannel
-from confine import ConfinementPlan, limit_all
+from confine import BoxMode, ConfinementPlan, limit_all
 from inside import prepare, register_hooks
 from job import BoxContext, RunnerJob
 from landlock import make_ruleset, make_small_ruleset
@@ -43,7 +43,7 @@ class BoxServer:
         channel: to the host.
     """
 
-    def __init__(self, mode: str, options: dict[str, Any], channel: HostChannel) -> None:
+    def __init__(self, mode: BoxMode, options: dict[str, Any], channel: HostChannel) -> None:
         self.mode = mode
         self.channel = channel
         self.plan = ConfinementPlan(mode)
@@ -67,18 +67,18 @@ class BoxServer:
             for name, module in sys.modules.items()
             if os.path.dirname(getattr(module, "__file__", None) or "") == home
         }
-        libraries = [] if self.mode == "unsafe" else shared_libraries(self._packages)
-        owned_tmp = self.mode == "namespaces" and self._enter_namespaces(libraries)
-        if self.mode in ("docker", "container-user") and not owns_processes():
-            raise OSError(f"mode {self.mode} is for a container of its own, and this is none")
+        libraries = shared_libraries(self._packages) if self.mode.confined else []
+        owned_tmp = self.mode.namespaces and self._enter_namespaces(libraries)
+        if self.mode.container and not owns_processes():
+            raise OSError(f"mode {self.mode.name} is for a container of its own, and this is none")
         if self.plan.proc is None and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         import_packages(self._packages)
         self._choose_user(owned_tmp)
-        everybody = self.mode not in ("unsafe", "landlock") and os.getpid() == 1
+        everybody = self.mode.separate and os.getpid() == 1
         self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody, self._folder)
-        if self.mode != "unsafe":
+        if self.mode.confined:
             self._build_confinement(libraries)
         else:
             register_hooks()
@@ -123,7 +123,7 @@ class BoxServer:
 
     def serve(self, zygote: Zygote) -> None:
         """Say READY, and take jobs until the end of the stream."""
-        kills = OomKills(OF_CGROUP) if self.mode in ("docker", "container-user") else None
+        kills = OomKills(OF_CGROUP) if self.mode.container else None
         box = BoxContext(
             self.channel, self.plan, zygote, kills, OomKills(OF_MACHINE, self.plan.proc)
         )
@@ -153,11 +153,11 @@ class BoxServer:
     def _choose_user(self, single_user: bool) -> None:
         """Whom programs run as."""
         plan = self.plan
-        if self.mode == "docker":
+        if self.mode.root:
             plan.user = self._uid or CONTAINER_USER
-        elif self.mode == "namespaces":
+        elif self.mode.namespaces:
             plan.user, plan.drops = (None, True) if single_user else (self._uid, False)
-        elif self.mode == "landlock" and os.geteuid() == 0:
+        elif self.mode.confined and not self.mode.separate and os.geteuid() == 0:
             own = FIRST_OWN_USER + os.getpid()
             plan.own_user = can_do(own, lambda: os.listdir(STDLIB))
             plan.user, plan.drops = (own, False) if plan.own_user else (None, True)
@@ -166,15 +166,15 @@ class BoxServer:
         """Everything that is made once and put on by each process."""
         plan = self.plan
         linux.prctl(linux.PR_SET_DUMPABLE, 0)
-        plan.filter = Filter(keeps_files=self.mode != "landlock")
+        plan.filter = Filter(keeps_files=self.mode.separate)
         if self._place is not None and self._place.writable:
             plan.scratch = TMP
         self._landlock = linux.landlock_abi()
-        if self._landlock and self.mode == "namespaces":
+        if self._landlock and self.mode.namespaces:
             plan.ruleset = make_small_ruleset(self._landlock)
         elif self._landlock:
             plan.ruleset = make_ruleset(self._landlock, [*libraries, *self._packages], plan.scratch)
-        elif self.mode == "landlock":
+        elif not self.mode.separate:
             raise OSError("the kernel has no Landlock, or it is switched off")
 
     def _address_space(self) -> int:
@@ -191,13 +191,13 @@ class BoxServer:
         """What the host is told about the box."""
         plan = self.plan
         return {
-            "mode": self.mode,
+            "mode": self.mode.name,
             "python": ".".join(map(str, sys.version_info[:3])),
             "pid": os.getpid(),
             "user": os.geteuid() if plan.user is None else plan.user,
             "landlock": self._landlock,
             "seccomp": plan.filter is not None,
-            "files": self._place is not None and (self._place.writable or self.mode == "unsafe"),
+            "files": self._place is not None and (self._place.writable or not self.mode.confined),
             "counts_threads": plan.own_user,
             "base_memory": plan.base_memory,
         }

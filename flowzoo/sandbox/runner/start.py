@@ -30,12 +30,12 @@ import check
 import inside
 import opening
 from channel import HostChannel
+from confine import MODES, BoxMode
 from server import BoxServer
 from task import ProcessTask
 from wire import BROKEN
 from zygote import Zygote
 
-MODES = ("docker", "container-user", "namespaces", "landlock", "unsafe")
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1", "LD_BIND_NOW": "1",
 }  # fmt: skip
@@ -114,8 +114,8 @@ def _take_stream() -> HostChannel:
     return HostChannel(source, target)
 
 
-def _read_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:
-    """Mode and options.
+def _read_arguments(arguments: list[str]) -> tuple[BoxMode, dict[str, Any]]:
+    """Parse mode and options.
 
     Raises:
         ValueError: an unknown mode or option.
@@ -126,4 +126,4 @@ def _read_arguments(arguments: list[str]) -> tuple[str, dict[str, Any]]:
     options = json.loads(rest[0]) if rest else {}
     if unknown := set(options) - {"uid", "packages", "folder"}:
         raise ValueError(f"unknown options {sorted(unknown)}; expected: uid, packages, folder")
-    return mode, options
+    return MODES[mode], options

@@ -9,6 +9,7 @@ import signal
 import time
 
 import namespaces
+from confine import BoxMode
 
 REAP_SECONDS = 2.0
 """How long killed processes may take to be gone."""
@@ -144,7 +145,7 @@ class Workspace:
     """
 
     def __init__(
-        self, mode: str, user: int | None, owner_may_mark: bool, everybody: bool, folder: str
+        self, mode: BoxMode, user: int | None, owner_may_mark: bool, everybody: bool, folder: str
     ) -> None:
         self.mode = mode
         self._user = user
@@ -155,16 +156,14 @@ class Workspace:
         self._touched = False
         self.private = ""
         """How the path of a process's own folder begins, which it makes itself; under `unsafe`."""
-        if mode == "unsafe":
+        if not mode.confined:
             self.private = os.path.join(folder, "")
-        self.writable = mode == "namespaces" or (
-            mode in ("docker", "container-user") and os.access(TMP, os.W_OK)
-        )
+        self.writable = mode.namespaces or (mode.container and os.access(TMP, os.W_OK))
         """Programs may write files in /tmp."""
 
     def prepare(self, files_mb: int) -> str:
         """An empty folder for the next process: its path."""
-        if self.mode == "namespaces" and (self._touched or self._mounted != files_mb):
+        if self.mode.namespaces and (self._touched or self._mounted != files_mb):
             namespaces.fresh_scratch(files_mb, self._mounted >= 0)
             self._mounted, self._touched = files_mb, False
         return TMP if self.writable else "/"
@@ -181,7 +180,7 @@ class Workspace:
             return clean and not os.path.exists(folder)
         if not self.writable:
             return clean
-        if self.mode == "namespaces":
+        if self.mode.namespaces:
             self._touched = self._owner_may_mark or bool(os.listdir(TMP))
             return clean
         if os.listdir(TMP):

@@ -232,7 +232,7 @@ def test_auto_fails_closed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None
 def test_auto_takes_the_next_tier(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_stated", set())
+    monkeypatch.setattr(choose, "_logged", set())
     caplog.set_level(logging.INFO, "flowzoo.sandbox")
     make = choose.make_backend
 
@@ -251,7 +251,7 @@ def test_auto_takes_the_next_tier(
 def test_the_trust_level_is_stated_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_stated", set())
+    monkeypatch.setattr(choose, "_logged", set())
     caplog.set_level(logging.INFO, "flowzoo.sandbox")
     for _ in range(2):
         with Sandbox("unsafe") as sandbox:
