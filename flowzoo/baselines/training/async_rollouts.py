@@ -1,17 +1,16 @@
-"""The batches of a run, sampled when their step comes or up to K steps before it.
+"""Rollouts up to `max_staleness` steps ahead of the learners.
 
 With `max_staleness` K the batch of step t is sampled from the weights after step t-1-K (the first
-K+1 batches from those of the start) while the learners take the steps before it (off-policy, as in
-section 4 of arXiv 2410.18252): engines in processes of their own work beside them. A batch is begun
-when the weights that it needs are there, and batches are sampled one after another, each with one
-version of the weights. So which weights play which step follows from the pacing and not from who is
-faster, and runs repeat. With K = 1 sampling and learning wait for one another at every step; with
-more a slow step of the one is made up for by quick ones of the other. What was sampled ahead is
-part of a checkpoint: a run that goes on trains on the very same rows.
+K+1 batches from the starting weights) while the learners take the steps before it, off-policy, as
+in section 4 of arXiv 2410.18252. This needs engines in separate processes. A batch starts once its
+weights exist, and batches are sampled one after another, each with one version of the weights. The
+pacing alone decides which weights sample which step, not the speed of either side, so runs repeat.
+With K = 1 sampling and learning wait for each other at every step; a larger K evens out slow steps.
+Batches that were sampled ahead are part of a checkpoint: a continued run trains on the same rows.
 
-A batch whose engine dies meanwhile is dropped. It is sampled when its step comes, from the weights
-of then: that step has a staleness of 0 and other numbers than it would have had. Rollout workers do
-not come to that: what one loses is played again, with the same weights.
+If an engine dies, its batch is dropped and sampled when its step comes, from the weights of that
+time: the step then has a staleness of 0 and other numbers. What a rollout worker loses is played
+again with the same weights.
 """
 
 from __future__ import annotations
@@ -42,25 +41,25 @@ from flowzoo.baselines.training.evaluation import (
 from flowzoo.baselines.training.filters import FilteredBatch
 
 FILE = "ahead.json"
-"""Of a checkpoint: the batches of the next steps, where some were sampled ahead."""
+"""File of a checkpoint with the batches that were sampled ahead."""
 
 PlayStep = Callable[[PlayPlan, Sampler, Sequence[EpisodeJob]], RolloutBatch]
-"""Plays jobs of a step with a sampler, which the plan says to other processes."""
+"""Plays jobs of a step with a sampler, which the plan describes to other processes."""
 
 Draw = Callable[[int, PlayStep, RunningMean], FilteredBatch]
-"""Draws the problems of a step and plays them with what it is given; the running means are those
-from before the step that is being learnt, and stay as they are."""
+"""Draws the problems of a step and plays them with the given function; the running means are from
+before the step that is being trained, and stay unchanged."""
 
 
 class SampledStep(NamedTuple):
-    """What a step is trained on."""
+    """Batch of a step."""
 
     step: int
     gathered: FilteredBatch
     versions: Mapping[str, int]
-    """Policy -> optimiser steps behind the weights that sampled."""
+    """Optimizer steps behind the weights that sampled, by policy."""
     seconds: float
-    """That sampling took."""
+    """Seconds of sampling."""
 
 
 class StepSampler:
@@ -76,15 +75,15 @@ class StepSampler:
         backend: RunBackend,
         shard_jobs: int,
     ) -> None:
-        """Sample nothing yet.
+        """Start a sampler without batches.
 
         Args:
             draw: draws and plays a step; its problems come from `stream`.
-            engines: what samples.
-            stream: whose cursor goes back where a batch is dropped.
-            means: what `draw` may judge a batch by, as they are when the batch is begun.
-            versions: policy -> optimiser steps so far.
-            backend: where shards are played.
+            engines: engines that sample.
+            stream: problem stream, whose cursor goes back if a batch is dropped.
+            means: running means for `draw`, as they are when a batch starts.
+            versions: returns the optimizer steps so far, by policy.
+            backend: backend that plays shards.
             shard_jobs: episodes of a shard; 0: all.
         """
         self._draw, self._engines = draw, engines
@@ -93,14 +92,14 @@ class StepSampler:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flowzoo-ahead")
         self._under_way: deque[Future[SampledStep]] = deque()
         self._cursor = 0
-        """Where the stream was before the batch that is being sampled."""
+        """Cursor of the stream before the batch that is being sampled."""
         self.ready: deque[SampledStep] = deque()
-        """The next steps' batches, of those that were sampled ahead."""
+        """Finished batches of the next steps."""
 
     def take(self, step: int) -> SampledStep:
-        """The batch of `step`: the one that was sampled ahead, or a new one.
+        """Return the batch of `step`: the one that was sampled ahead, or a new one.
 
-        An engine that dies meanwhile is started again and the batch repeated.
+        An engine that dies is started again and the batch repeated.
         """
         self.wait()
         if self.ready:
@@ -108,41 +107,41 @@ class StepSampler:
         return self._sample(step, sample_jobs, self._versions(), self._means)
 
     def run_ahead(self, step: int, last: int) -> None:
-        """Begin the batches after that of `step`, up to that of `last`, as far as they are not.
+        """Start the batches after that of `step`, up to that of `last`, unless already started.
 
-        With the weights that there are now, which are the newest that they may have.
+        They use the present weights, the newest that they may have.
         """
         for later in range(step + 1 + len(self.ready) + len(self._under_way), last + 1):
             self.start(later)
 
     def start(self, step: int) -> None:
-        """Begin to sample `step` with the weights that there are now, after what was begun."""
+        """Queue the batch of `step`, with the present weights."""
         given = sample_once, self._versions(), self._means.copy()
         self._under_way.append(self._thread.submit(self._sample, step, *given))
 
     def wait(self) -> None:
-        """Wait until the next step's batch is there, if it was begun.
+        """Wait for the next step's batch, if it was started.
 
-        Where engines are idle between two steps only one is begun at a time, and they are then.
+        Engines that are idle between two steps have only one batch under way, which is then done.
 
         Raises:
             EngineDeadError: an engine died and cannot be started again.
-            Exception: whatever else sampling raised.
+            Exception: any other error of sampling.
         """
         while self._under_way and not self.ready:
             self._collect()
 
     def settle(self) -> None:
-        """Wait until all that was begun is there; raises what `wait` does."""
+        """Wait for all batches that were started; raises what `wait` does."""
         while self._under_way:
             self._collect()
 
     def close(self) -> None:
-        """End the thread; close the engines before, so that it has nothing to wait for."""
+        """End the thread; close the engines first, so that it does not wait for them."""
         self._thread.shutdown(cancel_futures=True)
 
     def _collect(self) -> None:
-        """Wait for the first batch that is under way, and keep it."""
+        """Wait for the first batch that is under way, and store it."""
         try:
             self.ready.append(self._under_way.popleft().result())
         except EngineDeadError as error:
@@ -159,20 +158,20 @@ class StepSampler:
         began, self._cursor = time.perf_counter(), self._stream.cursor
 
         def play(plan: PlayPlan, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-            exactly = replace(plan, versions=versions)
-            return self._shards(partial(play_with, self._engines), exactly, sampler, jobs)
+            versioned = replace(plan, versions=versions)
+            return self._shards(partial(play_with, self._engines), versioned, sampler, jobs)
 
         gathered = self._draw(step, play, means)
         return SampledStep(step, gathered, versions, time.perf_counter() - began)
 
 
 def to_text(batches: Iterable[SampledStep]) -> str:
-    """Batches as JSON, numbers exactly as they are."""
-    return json.dumps([_to_json(one) for one in batches])
+    """Encode batches as JSON, without rounding."""
+    return json.dumps([_to_json(batch) for batch in batches])
 
 
 def read(folder: Path) -> list[SampledStep]:
-    """The batches that the checkpoint in `folder` was saved with, in the order of their steps."""
+    """Read the batches of the checkpoint in `folder`, in the order of their steps."""
     file = folder / FILE
     if not file.is_file():
         return []
@@ -182,15 +181,15 @@ def read(folder: Path) -> list[SampledStep]:
 def _to_json(sampled: SampledStep) -> dict[str, Any]:
     batch = sampled.gathered.sampled
     places = {
-        id(call): [number, place]
+        id(call): [number, index]
         for number, record in enumerate(batch.records)
-        for place, call in enumerate(record.calls)
+        for index, call in enumerate(record.calls)
     }
     return {
         "step": sampled.step,
         "versions": dict(sampled.versions),
         "seconds": sampled.seconds,
-        "kept": sorted(sampled.gathered.kept),
+        "kept": sorted(sampled.gathered.trained_jobs),
         "counts": sampled.gathered.counts,
         "records": [record.to_json() for record in batch.records],
         # Most rows are calls of the records; a tree's other candidates are not.
@@ -200,12 +199,12 @@ def _to_json(sampled: SampledStep) -> dict[str, Any]:
     }
 
 
-def _from_json(found: Mapping[str, Any]) -> SampledStep:
-    records = [record_from_json(row) for row in found["records"]]
+def _from_json(data: Mapping[str, Any]) -> SampledStep:
+    records = [record_from_json(row) for row in data["records"]]
     rows = [
         records[row[0]].calls[row[1]] if isinstance(row, list) else call_from_json(row)
-        for row in found["rows"]
+        for row in data["rows"]
     ]
-    batch = RolloutBatch(records, rows, found["value_calls"], found["value_tokens"])
-    gathered = FilteredBatch(batch, frozenset(found["kept"]), found["counts"])
-    return SampledStep(found["step"], gathered, found["versions"], found["seconds"])
+    batch = RolloutBatch(records, rows, data["value_calls"], data["value_tokens"])
+    gathered = FilteredBatch(batch, frozenset(data["kept"]), data["counts"])
+    return SampledStep(data["step"], gathered, data["versions"], data["seconds"])

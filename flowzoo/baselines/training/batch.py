@@ -1,4 +1,4 @@
-"""What a step is made of: its problems, drawn from the stream and played."""
+"""Batch of a step: problems drawn from the stream, and their episodes."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from flowzoo.seeding import key_int
 
 
 class StepDraws:
-    """Draws the problems of steps, and has them played."""
+    """Draws the problems of steps and plays them."""
 
     def __init__(
         self, plan: RunPlan, engines: Engines, stream: ProblemStream, failures: Path
     ) -> None:
-        """Draw nothing yet.
+        """Store the parts; nothing is drawn yet.
 
         Args:
-            plan: what the settings come to.
-            engines: whose players answer.
-            stream: where problems come from.
-            failures: where episodes whose script failed are kept.
+            plan: resolved settings.
+            engines: engines whose policies answer.
+            stream: source of problems.
+            failures: file for episodes whose script failed.
         """
         self._plan, self._engines, self._stream = plan, engines, stream
         self._failures = failures
 
     def draw(self, step: int, play: PlayStep, means: RunningMean) -> FilteredBatch:
-        """Draw the problems of `step` and play them; `play` is given the sampler and the jobs.
+        """Draw the problems of `step` and play them with `play`.
 
-        What `--refill` puts back is found by `means`, which stay as they are.
+        With `--refill`, groups without variance are found with `means`, which stay unchanged.
         """
         plan, config = self._plan, self._plan.config
         workflow = plan.curriculum.at(step)
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
-        said = PlayPlan("train", players_of(sampler.policy_map), step)
+        spec = PlayPlan("train", players_of(sampler.policy_map), step)
         return gather(
             self._stream,
             workflow.task,
-            lambda jobs: play(said, sampler, jobs),
+            lambda jobs: play(spec, sampler, jobs),
             FilterConfig("drop" if config.refill else "keep", config.refill),
             problems=config.problems,
             samples=plan.samples,
@@ -55,12 +55,12 @@ class StepDraws:
         )
 
     def informative(self, sampled: RolloutBatch, means: RunningMean) -> set[str]:
-        """Keys of the jobs that some policy would learn from; `means` stay as they are."""
+        """Keys of the jobs that some policy would learn from; `means` stay unchanged."""
         values = self._plan.compute_advantages(sampled, means.copy()).values
         return informative_jobs(sampled.rows, values, self._plan.learners)
 
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
-        """What plays training episodes of `workflow`; `seed` starts every request's key."""
+        """Make the sampler of training episodes; `seed` is part of every request's key."""
         plan = self._plan
         return make_sampler(
             plan.config, plan.algorithm, workflow, plan.make_policy_map(self._engines.players),

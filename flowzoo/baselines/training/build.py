@@ -1,4 +1,4 @@
-"""Opening a run: its parts, made from the settings, as its last intact checkpoint left them."""
+"""Building a run from its settings and the last intact checkpoint in its directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunParts:
     plan: RunPlan
     backend: RunBackend
     run: RunDirectory | RunFollower
-    """The run directory where this process writes it, else what stands in its place."""
+    """The run directory, or a `RunFollower` in processes that do not write it."""
     board: MetricLogger | RunFollower
     state: RunState
     engines: Engines
@@ -48,25 +48,25 @@ class RunParts:
     batches: StepSampler
     evaluation: Evaluation
     close: Callable[[], None]
-    """Ends the engines, closes the files, lets others have the directory; may be called again."""
+    """Ends the engines, closes the files, unlocks the directory; may be called again."""
 
 
-def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
-    """Load the models, open the run directory, go on from what is in it, start the engines.
+def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
+    """Load the models, open the run directory, continue the run in it, start the engines.
 
-    With `restart` what is in the directory is moved aside, and a new run begins.
+    With `restart` an earlier run in the directory is moved aside, and a new one begins.
 
     Raises:
         UsageError: unknown names in the settings, settings that exclude one another, a role without
             a policy, or a run directory that belongs to other settings.
         MissingExtraError: a library that the settings need is not installed.
-        DataError: what the run directory holds is damaged, and no checkpoint can mend it.
+        DataError: the run directory is damaged, and no checkpoint can repair it.
     """
-    if asked.threads:
-        torch.set_num_threads(asked.threads)
-    earlier = None if restart else earlier_run(asked.directory)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    earlier = None if restart else earlier_run(settings.directory)
     before = earlier.settings if earlier else None
-    plan = resolve(asked.settled(before), before)
+    plan = resolve(settings.settled(before), before)
     config, task = plan.config, plan.workflow.task
     need_modules(config)
     with ExitStack() as opened:  # closed again if a later part fails
@@ -83,8 +83,12 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
         seed_random(config.seed)
         sampled = state.resume(run, backend)
         drawn = random_state()
-        here = {name: one for name, one in state.learners.items() if isinstance(one, Learner)}
-        engines = open_engines(config, state.trained, here, held_out, plan.budgets.reply)
+        local = {
+            name: learner
+            for name, learner in state.learners.items()
+            if isinstance(learner, Learner)
+        }
+        engines = open_engines(config, state.trained, local, held_out, plan.budgets.reply)
         draws = StepDraws(plan, engines, state.stream, run.failures)
         shard_jobs = config.shard_jobs or 0
         batches = StepSampler(
@@ -93,7 +97,7 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
         )  # fmt: skip
         batches.ready.extend(sampled)
         opened.callback(batches.close)
-        opened.callback(backend.stop)  # first, so that nothing is waited for
+        opened.callback(backend.stop)  # runs before the others: nothing waits for work any more
         opened.callback(engines.close)
         evaluation = Evaluation(
             plan.workflow, held_out, engines, config.deterministic, run.failures,
@@ -115,12 +119,12 @@ def open_run(asked: TrainConfig, *, restart: bool) -> RunParts:
 
 
 def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
-    """That of the first step, with the models that the settings name."""
+    """Make the state of a new run, with the models that the settings name."""
     config, task = plan.config, plan.workflow.task
     stream = ProblemStream(config.split, config.seed, trainable(config, task))
-    # Beside learner workers this process neither learns nor plays, and keeps shapes alone.
-    own = replace(config, device="meta") if config.learner_workers else config
-    trained = load_policies(own, plan.names, task.name, config.frozen)
+    # With learner workers this process neither learns nor plays: it needs shapes only.
+    placed = replace(config, device="meta") if config.learner_workers else config
+    trained = load_policies(placed, plan.names, task.name, config.frozen)
     learners = backend.join(lambda: make_learners(trained, plan.learners))
     return RunState(config, trained, learners, stream)
 
@@ -128,7 +132,7 @@ def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
 def _open_directory(
     plan: RunPlan, backend: RunBackend, restart: bool
 ) -> RunDirectory | RunFollower:
-    """The run directory, opened by the process that writes it."""
+    """Open the run directory in the process that writes it."""
     opened: list[RunDirectory] = []
 
     def open_it() -> None:

@@ -17,21 +17,21 @@ from flowzoo.errors import UsageError, unknown
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What holds from a step on."""
+    """A setting that holds from a step on."""
 
     step: int
     name: str
     value: Setting
 
 
-def read_stages(words: Sequence[str]) -> tuple[Stage, ...]:
+def read_stages(arguments: Sequence[str]) -> tuple[Stage, ...]:
     """Read `STEP:NAME=VALUE` words.
 
     Raises:
         UsageError: a word of another form, a step below 1, or steps that are not in order.
     """
     stages: list[Stage] = []
-    for word in words:
+    for word in arguments:
         step, colon, setting = word.partition(":")
         if not (colon and step.isascii() and step.isdigit() and int(step) >= 1):
             raise UsageError(
@@ -47,7 +47,7 @@ def read_stages(words: Sequence[str]) -> tuple[Stage, ...]:
 
 
 class Curriculum:
-    """The workflow of every step."""
+    """Workflows by step."""
 
     def __init__(self, workflow: Workflow, stages: Sequence[Stage]) -> None:
         """Make the workflow of every stage, so that a wrong setting shows at once.
@@ -64,29 +64,29 @@ class Curriculum:
                 "a curriculum changes how problems are generated, and these come from a file: "
                 "leave out `curriculum`, or choose problems by pass rate (`flowzoo filter`)"
             )
-        known = {field.name for field in fields(task) if field.init}
+        names = {field.name for field in fields(task) if field.init}
         for stage in stages:
-            if stage.name not in known:
-                raise unknown(f"setting of task {task.name!r}", stage.name, known)
+            if stage.name not in names:
+                raise unknown(f"setting of task {task.name!r}", stage.name, names)
             task = replace(task, **{stage.name: stage.value})
             self._from.append((stage.step, replace(workflow, task=task)))
 
     def at(self, step: int) -> Workflow:
-        """The workflow of `step`."""
+        """Return the workflow of `step`."""
         return self._from[self.stage(step)][1]
 
     def stage(self, step: int) -> int:
-        """How many stages have begun by `step`."""
+        """Number of stages that have begun by `step`."""
         return sum(start <= step for start, _ in self._from[1:])
 
     def metrics(self, step: int) -> dict[str, float]:
         """`curriculum/stage`, and `curriculum/NAME` for settings that are numbers."""
         if not self._stages:
             return {}
-        found = {"curriculum/stage": float(self.stage(step))}
+        row = {"curriculum/stage": float(self.stage(step))}
         for stage in self._stages[: self.stage(step)]:
             number = isinstance(stage.value, (int, float)) and not isinstance(stage.value, bool)
-            found.pop(f"curriculum/{stage.name}", None)
+            row.pop(f"curriculum/{stage.name}", None)
             if number:
-                found[f"curriculum/{stage.name}"] = float(stage.value)  # type: ignore[arg-type]
-        return found
+                row[f"curriculum/{stage.name}"] = float(stage.value)  # type: ignore[arg-type]
+        return row

@@ -1,8 +1,8 @@
-"""How hard each problem is for a policy: pass rates measured once, and training within bounds.
+"""Pass rates of a policy by problem, measured once, and training on problems within bounds.
 
 The file is JSON Lines: first the protocol of the measurement, then a line per problem with its id,
 index, a digest of its text, and the pass rate over k episodes. Lines are added as problems are
-finished, so a measurement that was killed goes on where it was.
+finished, so a killed measurement continues where it stopped.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """How a policy did on one problem."""
+    """Pass rate of a policy on one problem."""
 
     problem: str
     """Id of the problem."""
     index: int
     text: str
-    """Digest of its text: an id does not say what a file contains."""
+    """Digest of its text: the same id may name another text in another file."""
     samples: int
     rate: float
     """Mean score of the episodes, in [0, 1]."""
@@ -101,8 +101,8 @@ def measure(
             "another file, or repeat its settings to go on"
         )
     rewrite(path, protocol, rates)
-    known = {rate.problem for rate in rates}
-    rest = [problem for problem in problems if problem.id not in known]
+    done = {rate.problem for rate in rates}
+    rest = [problem for problem in problems if problem.id not in done]
     rollout = Rollout(
         workflow,
         policy_map,
@@ -116,8 +116,8 @@ def measure(
             records = rollout.run(
                 [EpisodeJob(problem, i) for problem in chunk for i in range(samples)]
             )
-            for place, problem in enumerate(chunk):
-                scores = [r.score for r in records[place * samples : (place + 1) * samples]]
+            for number, problem in enumerate(chunk):
+                scores = [r.score for r in records[number * samples : (number + 1) * samples]]
                 rate = PassRate(
                     problem.id, problem.index, text_digest(problem), samples, mean(scores)
                 )
@@ -129,7 +129,7 @@ def measure(
 
 
 def within(rates: Sequence[PassRate], low: float, high: float) -> list[PassRate]:
-    """Those whose pass rate is in [low, high].
+    """Select the rates in [low, high].
 
     Raises:
         UsageError: bounds that are not 0 <= low <= high <= 1.
@@ -151,26 +151,26 @@ def training_indices(path: Path, task: Task, split: str, low: float, high: float
     protocol, rates = read_rates(path)
     if not protocol:
         raise UsageError(f"there are no pass rates in {path}; make them with `flowzoo filter`")
-    for name, ours in (("task", task.name), ("split", split)):
-        if protocol.get(name) != ours:
+    for name, expected in (("task", task.name), ("split", split)):
+        if protocol.get(name) != expected:
             raise UsageError(
                 f"{path} was measured with {name} {protocol.get(name)!r}, and the training has "
-                f"{name} {ours!r}"
+                f"{name} {expected!r}"
             )
-    kept = within(rates, low, high)
-    if not kept:
+    chosen = within(rates, low, high)
+    if not chosen:
         raise UsageError(
             f"none of the {len(rates)} problems in {path} has a pass rate in [{low}, {high}]: "
             "widen the bounds"
         )
-    for rate in kept:
+    for rate in chosen:
         problem = task.problem(rate.index, split)
         if (problem.id, text_digest(problem)) != (rate.problem, rate.text):
             raise UsageError(
                 f"problem {rate.problem} in {path} is not problem {rate.index} of the training "
                 f"({problem.id}): both need the same data, seed and level"
             )
-    return sorted(rate.index for rate in kept)
+    return sorted(rate.index for rate in chosen)
 
 
 def histogram(rates: Sequence[PassRate], bins: int = 10) -> list[int]:

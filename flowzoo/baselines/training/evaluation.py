@@ -1,4 +1,4 @@
-"""Evaluations of a run: its held-out problems, played under the noise that all runs have."""
+"""Held-out evaluation with sampling seeds shared by all runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PlayWith = Callable[[Sampler, Sequence[EpisodeJob]], RolloutBatch]
 """Plays jobs with a sampler."""
 
 EVAL_SEED = 0
-"""Seed of the sampling noise of all evaluations of all runs: what differs is the policies."""
+"""Seed of the sampling noise of all evaluations of all runs: only the policies differ."""
 
 
 def sample_shards(
@@ -41,9 +41,9 @@ def sample_shards(
     sampler: Sampler,
     jobs: Sequence[EpisodeJob],
 ) -> RolloutBatch:
-    """What `jobs` come to, `size` of them at a time (0: all), wherever `backend` plays them.
+    """Play `jobs` in shards of `size` (0: all) where `backend` plays them.
 
-    `plan` says to other processes what `sampler` is.
+    `plan` describes `sampler` to other processes.
     """
 
     def play(shard: Shard) -> RolloutBatch:
@@ -53,10 +53,10 @@ def sample_shards(
 
 
 def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-    """What `jobs` come to as one batch.
+    """Play `jobs` as one batch.
 
-    An engine that dies takes all of them with it: they are played again from the start once it is
-    back, so no group is ever trained on half filled.
+    If an engine dies, all of them are played again once it is back, so that no group is trained on
+    half filled.
     """
     while True:
         try:
@@ -66,7 +66,7 @@ def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) 
 
 
 def sample_once(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-    """What `jobs` come to; an engine that dies is left to the caller."""
+    """Play `jobs`; the death of an engine is raised."""
     engines.before_rollout()
     return sampler.sample(jobs)
 
@@ -78,7 +78,7 @@ def evaluation_sampler(
     failures: Path,
     resolver: Resolver = resolve_here,
 ) -> Rollout:
-    """What plays evaluations, under the noise that all of them have."""
+    """Make the sampler of evaluations."""
     return Rollout(
         workflow, policy_map, seed=EVAL_SEED, deterministic=deterministic, failures=failures,
         resolver=resolver,
@@ -87,25 +87,25 @@ def evaluation_sampler(
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a run is evaluated on; who plays is said every time."""
+    """Held-out problems of a run and how they are played; policies are given to each call."""
 
     workflow: Workflow
     problems: Sequence[Problem]
     engines: Engines
     deterministic: bool
     failures: Path
-    """Where episodes whose script failed are kept."""
+    """File for episodes whose script failed."""
     samples: int = 1
-    """Episodes of every problem, where nothing else is said."""
+    """Default number of episodes of every problem."""
     backend: RunBackend = field(default_factory=LocalRunBackend)
     shard_jobs: int = 0
     """Episodes that are played as one batch; 0: all."""
 
     def play(self, policy_map: PolicyMap, samples: int | None = None) -> Sequence[EpisodeRecord]:
-        """`samples` episodes of every problem, problem by problem.
+        """Play `samples` episodes of every problem, problem by problem.
 
-        The noise belongs to the problem and the number of the sample: it is the same in every
-        evaluation, and that of the first few is the same whatever `samples` is.
+        Noise depends on the problem and the number of the sample only: it is the same in every
+        evaluation, and the first samples do not depend on `samples`.
         """
         count = samples or self.samples
         rollout = evaluation_sampler(self.workflow, policy_map, self.deterministic, self.failures)
@@ -115,6 +115,6 @@ class Evaluation:
         return sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
 
     def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, Any]:
-        """What `play` measures under."""
+        """Protocol that `play` measures under."""
         count = samples or self.samples
         return protocol_of(self.workflow, policy_map, self.problems, samples=count, seed=EVAL_SEED)

@@ -1,4 +1,4 @@
-"""The machinery of a run from its plan: learners, engines, samplers."""
+"""Learners, engines and samplers of a run, made from its plan."""
 
 from __future__ import annotations
 
@@ -25,38 +25,40 @@ from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.tasks.task import Task
 
 CANDIDATES = 4
-"""Candidates per decision, where the settings leave it to the algorithm."""
+"""Default number of candidates per decision."""
 
 
 def make_learners(
     trained: Mapping[str, LoadedPolicy], settings: Mapping[str, LearnerConfig]
 ) -> dict[str, Learner]:
-    """A learner for every policy of `trained` that is not frozen, on the weights as they are.
+    """Make learners for the policies of `trained` that are not frozen, on their weights.
 
-    `settings` are those of all policies that the run trains, in the order of their updates.
+    `settings` has all policies that the run trains, in the order of their updates.
     """
-    places = list(settings)
+    order = list(settings)
     return {
-        name: Learner(one.weights, settings[name], turn=UpdateTurn(places.index(name), len(places)))
-        for name, one in trained.items()
-        if not one.frozen
+        name: Learner(
+            policy.weights, settings[name], turn=UpdateTurn(order.index(name), len(order))
+        )
+        for name, policy in trained.items()
+        if not policy.frozen
     }
 
 
 def trainable(config: TrainConfig, task: Task) -> list[int] | None:
-    """Indices of the problems whose pass rate is within the settings' bounds; None: all."""
+    """Indices of the problems whose pass rate is within the settings' bounds; None for all."""
     if not config.difficulty:
         return None
     return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 
 
 def learner_notes(learners: Mapping[str, LearnerLike]) -> list[str]:
-    """What is to be said about how the policies are trained, each once."""
-    found: dict[str, list[str]] = {}
+    """Notes on how the policies are trained, each with the policies that it is about."""
+    policies: dict[str, list[str]] = {}
     for name, learner in learners.items():
         for note in learner.notes:
-            found.setdefault(note, []).append(name)
-    return [f"{', '.join(names)}: {note}" for note, names in found.items()]
+            policies.setdefault(note, []).append(name)
+    return [f"{', '.join(names)}: {note}" for note, names in policies.items()]
 
 
 def open_engines(
@@ -66,10 +68,9 @@ def open_engines(
     problems: Sequence[Problem],
     reply: int,
 ) -> Engines:
-    """The engine that the settings name, started; it never becomes another one by itself.
+    """Start the engine that the settings name; there is no fallback to another.
 
-    Those of `backend` ray are in its workers, which open them with `open_modules` or
-    `open_replica`.
+    With `backend` ray the workers open engines, with `open_modules` or `open_replica`.
     """
     if config.backend == "ray":
         return EnginesElsewhere(config, trained, *_samplings(config, reply))
@@ -83,7 +84,7 @@ def open_engines(
 def open_modules(
     config: TrainConfig, trained: Mapping[str, LoadedPolicy], reply: int
 ) -> TransformersEngines:
-    """Engines that sample with the very modules of `trained`, in this process."""
+    """Open engines that sample with the modules of `trained` themselves, in this process."""
     return TransformersEngines(config, trained, *_samplings(config, reply))
 
 
@@ -91,14 +92,14 @@ def open_replica(
     config: TrainConfig, policies: Mapping[str, PolicyModel], problems: Sequence[Problem],
     reply: int,
 ) -> Any:  # fmt: skip
-    """The vLLM engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
+    """Open the vLLM engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
     from flowzoo.baselines.engines.replica import ReplicaEngines
 
     return ReplicaEngines(config, policies, *_samplings(config, reply), problems)
 
 
 def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
-    """How training and evaluations sample, replies of at most `reply` tokens."""
+    """Sampling of training and of evaluations, with replies of at most `reply` tokens."""
     plain = {name: getattr(config, name) for name in PLAIN}
     return (
         Sampling(**plain, max_tokens=reply),
@@ -110,7 +111,7 @@ def make_sampler(
     config: TrainConfig, algorithm: Algorithm, workflow: Workflow, policy_map: PolicyMap, *,
     seed: int, failures: Path, resolver: Resolver = resolve_here,
 ) -> Sampler:  # fmt: skip
-    """What plays the episodes that are trained on."""
+    """Make the sampler of training episodes."""
     shared: dict[str, Any] = {
         "seed": seed, "deterministic": config.deterministic, "failures": failures,
         "resolver": resolver,

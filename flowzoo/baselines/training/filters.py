@@ -1,15 +1,13 @@
-"""Which sampled groups are trained on: those from which something can be learnt.
+"""Filtering of sampled groups without variance, which have nothing to learn from.
 
-A problem whose rows all have advantage zero, or are left out of the loss, takes a place in the
-batch for nothing. With `zero_variance="drop"` such problems are replaced by fresh ones from the
-stream, up to a cap ("dynamic sampling" of DAPO, arXiv 2503.14476, section 3.2). Different from it:
-what counts are the algorithm's own advantages after the rule for truncated replies, not whether
-outcomes differ; as many problems are drawn as are likely to be needed, not a whole batch again; and
-where the cap is reached the step goes on with what it has, which is reported.
+With `zero_variance="drop"`, problems whose rows all have advantage zero or are left out of the loss
+are replaced by fresh ones from the stream, up to a cap ("dynamic sampling" of DAPO, arXiv
+2503.14476, section 3.2). Differences to the paper: the algorithm's advantages after the rule for
+truncated replies decide, not the outcomes; as many problems are drawn as are likely to be needed,
+not a whole batch; at the cap the step goes on with a short batch, which is reported.
 
-Everything that was played stays in `sampled`, so that statistics (accuracy, mu_k, F_k, b_k) are
-taken before the filter. The stream's cursor is the only state: a run that saves `stream.cursor`
-with its checkpoint draws the same problems again.
+All episodes stay in `sampled`, so that statistics (accuracy, mu_k, F_k, b_k) are taken before the
+filter. The stream's cursor is the only state: a run that saves it draws the same problems again.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from flowzoo.errors import UsageError, check_choice
 ZeroVariance = Literal["keep", "drop"]
 PlayJobs = Callable[[Sequence[EpisodeJob]], RolloutBatch]
 InformativeJobs = Callable[[RolloutBatch], Set[str]]
-"""Of all that was played so far, the keys of the jobs with something to learn from."""
+"""Returns the keys of the jobs with something to learn from, of all jobs so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterConfig:
-    """What becomes of problems with nothing to learn from.
+    """Treatment of problems with nothing to learn from.
 
     Raises:
         UsageError: an unknown choice, or a negative number.
@@ -42,7 +40,7 @@ class FilterConfig:
     zero_variance: ZeroVariance = "keep"
     """`drop`: problems with nothing to learn from are replaced by fresh ones."""
     refills: int = 10
-    """How often in one step fresh problems are drawn at most."""
+    """Most times that fresh problems are drawn in one step."""
 
     def __post_init__(self) -> None:
         """Check the choices."""
@@ -55,8 +53,8 @@ class FilteredBatch(NamedTuple):
     """The episodes of one step."""
 
     sampled: RolloutBatch
-    """All that was played, dropped groups included, in the order it was drawn."""
-    kept: frozenset[str]
+    """All episodes, of dropped groups too, in the order they were drawn."""
+    trained_jobs: frozenset[str]
     """Keys of the jobs to train on."""
     counts: dict[str, float]
     """Metrics: `filter/drawn`, `filter/kept`, `filter/dropped` (nothing to learn), `filter/surplus`
@@ -64,8 +62,8 @@ class FilteredBatch(NamedTuple):
     if the cap left the batch short)."""
 
     def trains(self, row: Call) -> bool:
-        """Whether a row of `sampled` is trained on."""
-        return job_of(row.episode) in self.kept
+        """True if a row of `sampled` is trained on."""
+        return job_of(row.episode) in self.trained_jobs
 
 
 def job_of(episode: str) -> str:
@@ -74,12 +72,12 @@ def job_of(episode: str) -> str:
     return f"{problem}#{sample.partition('/')[0]}"
 
 
-def needed(missing: int, kept: int, drawn: int, most: int) -> int:
-    """How many problems to draw to find `missing` more, given that `kept` of `drawn` were of use.
+def needed(missing: int, useful: int, drawn: int, most: int) -> int:
+    """Number of problems to draw for `missing` useful ones, if `useful` of `drawn` were useful.
 
-    At most `most`; while none had any, `most`.
+    At most `most`, which is also the number while none was useful.
     """
-    return min(most, math.ceil(missing * drawn / kept)) if kept else most
+    return min(most, math.ceil(missing * drawn / useful)) if useful else most
 
 
 def gather(
@@ -92,20 +90,20 @@ def gather(
     samples: int,
     informative: InformativeJobs,
 ) -> FilteredBatch:
-    """Play `samples` jobs of problems from `stream` until `problems` of them are of use.
+    """Play `samples` jobs of problems from `stream` until `problems` of them are useful.
 
     Args:
-        stream: where problems come from; its cursor moves on.
-        task: makes them.
+        stream: source of problems; its cursor advances.
+        task: task that makes the problems.
         play: plays jobs: `sample` of a `Rollout`, `TreeRollout` or `JointRollout`.
         config: the rule.
         problems: problems in a full batch.
         samples: jobs per problem.
-        informative: which jobs are of use; asked again about all of them after every draw, since
-            what is drawn may move the statistics of a whole batch. Only asked where the rule drops.
+        informative: returns the useful jobs; called for all jobs after every draw, since new jobs
+            may change the statistics of the batch, and only if the rule drops any.
 
     Returns:
-        What was played and what to train on; fewer problems than asked for, even none, if the cap
+        All episodes and the jobs to train on; fewer problems than asked for, even none, if the cap
         was reached.
     """
     parts: list[RolloutBatch] = []
@@ -114,31 +112,31 @@ def gather(
     rounds = 0
     while True:
         want = needed(problems - len(useful), len(useful), len(groups), problems)
-        # Numbered through the step, so that a problem that is drawn twice makes two groups.
+        # Numbered through the step: a problem that is drawn twice makes two groups.
         drawn = [
-            [EpisodeJob(problem, place * samples + sample) for sample in range(samples)]
-            for place, problem in enumerate(stream.take(task, want), start=len(groups))
+            [EpisodeJob(problem, number * samples + sample) for sample in range(samples)]
+            for number, problem in enumerate(stream.take(task, want), start=len(groups))
         ]
         groups += [[job.key for job in jobs] for jobs in drawn]
         parts.append(play([job for jobs in drawn for job in jobs]))
         useful = groups
         if config.zero_variance == "drop":
-            found = informative(concat_batches(parts))
-            useful = [keys for keys in groups if not found.isdisjoint(keys)]
+            jobs_with_signal = informative(concat_batches(parts))
+            useful = [keys for keys in groups if not jobs_with_signal.isdisjoint(keys)]
         if len(useful) >= problems or config.zero_variance == "keep" or rounds == config.refills:
             break
         rounds += 1
-    kept = useful[:problems]
+    chosen = useful[:problems]
     counts = {
         "filter/drawn": len(groups),
-        "filter/kept": len(kept),
+        "filter/kept": len(chosen),
         "filter/dropped": len(groups) - len(useful),
-        "filter/surplus": len(useful) - len(kept),
+        "filter/surplus": len(useful) - len(chosen),
         "filter/refills": rounds,
-        "filter/capped": len(kept) < problems,
+        "filter/capped": len(chosen) < problems,
     }
     return FilteredBatch(
         concat_batches(parts),
-        frozenset(key for group in kept for key in group),
+        frozenset(key for group in chosen for key in group),
         {name: float(value) for name, value in counts.items()},
     )

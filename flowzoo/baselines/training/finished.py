@@ -1,7 +1,7 @@
-"""A finished training run, opened again: its last policies on its own held-out problems.
+"""A finished training run, opened again: its last policies and held-out problems.
 
-Everything is put together as the trainer does it, engine included, so a transformers run opened on
-the machine that trained it plays its last evaluation again with the same scores.
+Parts are built as in training, engine included: on the machine that trained it, a transformers run
+repeats its last evaluation with the same scores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from flowzoo.files import read_json, write_json
 
 
 def read_finished(folder: Path) -> RunData:
-    """What a finished run wrote.
+    """Read the files of a finished run.
 
     Raises:
         UsageError: there is no run, it is not finished, or it was never evaluated.
@@ -57,11 +57,11 @@ class FinishedRun:
     evaluation: Evaluation
     engines: Engines
     step: int
-    """After which the policies were saved: that of the last evaluation."""
+    """Step of the policies, which is that of the last evaluation."""
 
     @property
     def policy_map(self) -> PolicyMap:
-        """Who answers for which role, at the temperature of evaluations."""
+        """Policies by role, at the temperature of evaluations."""
         return self.plan.make_policy_map(self.engines.judges)
 
 
@@ -89,11 +89,11 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
     trained = load_policies(config, plan.names, workflow.task.name, config.frozen)
-    for name, one in trained.items():
-        if not one.frozen:  # before its learner, so that nobody holds on to the starting weights
-            one.weights.load(info.policy_path(name))
+    for name, policy in trained.items():
+        if not policy.frozen:  # before its learner, which would hold the starting weights
+            policy.weights.load(info.policy_path(name))
     learners = make_learners(trained, plan.learners)
-    here = replace(config, backend="local")  # wherever the run was played
+    here = replace(config, backend="local")  # also a run that was trained elsewhere
     engines = open_engines(here, trained, learners, held_out, plan.budgets.reply)
     try:
         engines.sync()
@@ -109,8 +109,8 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
 def run_swaps(folder: Path) -> dict[str, Any]:
     """The policy-swap probe of a finished run, written to its `swaps.json`.
 
-    What is there is not measured again unless the run has gone on since. The unexchanged accuracy
-    is played anew, so that both sides of a difference come from the same machine.
+    Existing results are returned unless the run has gone on since. The accuracy without exchange is
+    measured again, so that both sides of a difference come from the same machine.
 
     Returns:
         `step`, `accuracy` and `scores` (unexchanged), and `swaps`: see `swap.swap_probe`.
@@ -121,9 +121,9 @@ def run_swaps(folder: Path) -> dict[str, Any]:
     path = folder / "swaps.json"
     last = read_finished(folder).steps[-1]
     if path.is_file():
-        found = read_json(path)
-        if found["step"] == last:
-            return found
+        record = read_json(path)
+        if record["step"] == last:
+            return record
     with open_finished(folder) as run:
         before = problem_scores(run.evaluation.play(run.policy_map))
         swapped = swap_probe(

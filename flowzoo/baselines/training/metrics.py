@@ -30,20 +30,20 @@ _OF_ROLE = (
     "calls", "reward", "reward_std", "role_score", "strict", "lenient", "tokens", "tokens_p95",
     "truncated", "shortened",
 )  # fmt: skip
-"""What `role_summary` says of a role that becomes a metric, NAME/ROLE."""
+"""Values of `role_summary` that become metrics, as NAME/ROLE."""
 
 _SPIKE_EARLIEST = 5
-"""Fewest earlier norms that a median is taken of."""
+"""Least number of earlier norms for a median."""
 _SPIKE_FLOOR = 0.05
-"""Share of the largest earlier norms below which a norm is next to nothing."""
+"""Share of the largest earlier norms below which a norm is ignored."""
 _SPIKE_LEVEL = 2.5e-4
 """Chance of a spike at one step if nothing happened: 2.5 % over 100 steps."""
 _MAD_EFFICIENCY = 0.37
-"""What n values are worth to their median absolute deviation, as a share of n."""
+"""Efficiency of the median absolute deviation of n values, as a share of n."""
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
-    """Stable metric names of `summarise`: `reward/mean`, `role_score/generator`, `tokens/mean` …
+    """Metrics of episodes under stable names: `reward/mean`, `role_score/generator`, `tokens/mean` …
 
     `calls/mean` is per episode; `calls/ROLE` is a number, so that `tokens/ROLE` times `calls/ROLE`
     is the role's number of sampled tokens. With several episodes of every problem there are `avg@k`
@@ -58,13 +58,13 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
         row[f"{prefix}tokens/mean"] = total["tokens"]
     for role, values in total["roles"].items():
         for name in _OF_ROLE:
-            value = values[name]  # no role score, or tokens that nobody counted: no metric
+            value = values[name]  # None without a role score or counted tokens: no metric
             if value is not None and not math.isnan(value):
                 row[f"{prefix}{name}/{role}"] = value
     for name, value in total["facts"].items():
         row[f"{prefix}fact/{name}"] = value
-    for name, one in total["shares"].items():
-        row[f"{prefix}share/{name}"], row[f"{prefix}share_of/{name}"] = one["share"], one["of"]
+    for name, share in total["shares"].items():
+        row[f"{prefix}share/{name}"], row[f"{prefix}share_of/{name}"] = share["share"], share["of"]
     if total["samples"] > 1:
         for name, value in total.items():
             if name.startswith(("avg@", "pass@")):
@@ -117,7 +117,7 @@ def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
 
 
 def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str, MetricRow]:
-    """What several episodes of every problem say of two evaluations; nothing of one each.
+    """Gains in avg@k and pass@k between two evaluations; empty with one episode of every problem.
 
     Returns:
         `avg@k`, and `pass@1`, `pass@2`, `pass@4` … `pass@k`, each with `before`, `after` (value,
@@ -130,13 +130,13 @@ def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str
         ends = (pass_chances(row["eval/right"], samples, k) for row in (before, after))
         pairs[f"pass@{k}"] = (next(ends), next(ends))
 
-    def told(row: MetricRow, name: str) -> list[float | None]:
+    def values(row: MetricRow, name: str) -> list[float | None]:
         return [row.get(f"eval/{name}{end}") for end in ("", "_low", "_high")]
 
     return {
         name: {
-            "before": told(before, name),
-            "after": told(after, name),
+            "before": values(before, name),
+            "after": values(after, name),
             "gain": paired_gain(*ends)._asdict(),
         }
         for name, ends in pairs.items()
@@ -147,8 +147,8 @@ def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow
     """Group statistics, and Dr. MAS's inflation and shift per role (means over problems).
 
     `group/count`, `group/zero_variance` and `group/singleton` count groups;
-    `group/zero_variance/ROLE` and `group/singleton/ROLE` are the fractions of the role's rows that
-    stand in such a group, whose advantage says nothing.
+    `group/zero_variance/ROLE` and `group/singleton/ROLE` are the fractions of the role's rows in
+    such a group, whose advantage says nothing.
 
     Args:
         advantages: what `compute` made of `rows`.
@@ -169,50 +169,49 @@ def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow
     }
     stats = advantages.roles
     for code, role in enumerate(stats.role):
-        mine = stats.role_code == code
-        row[f"mu_k/{role}"] = float(stats.mu_k[mine].mean())
-        row[f"sigma_k/{role}"] = float(stats.sigma_k[mine].mean())
-        known = mine & (stats.sigma > 0)
-        if np.any(known):
-            row[f"inflation/{role}"] = float(stats.inflation[known].mean())
-            row[f"shift/{role}"] = float(stats.shift[known].mean())
+        of_role = stats.role_code == code
+        row[f"mu_k/{role}"] = float(stats.mu_k[of_role].mean())
+        row[f"sigma_k/{role}"] = float(stats.sigma_k[of_role].mean())
+        varied = of_role & (stats.sigma > 0)
+        if np.any(varied):
+            row[f"inflation/{role}"] = float(stats.inflation[varied].mean())
+            row[f"shift/{role}"] = float(stats.shift[varied].mean())
     roles = np.array([call.role for call in rows], dtype=object)
     for role in sorted(set(roles)):
-        own = roles == role
-        row[f"group/zero_variance/{role}"] = float(advantages.zero_variance[own].mean())
-        row[f"group/singleton/{role}"] = float(advantages.singleton[own].mean())
+        of_role = roles == role
+        row[f"group/zero_variance/{role}"] = float(advantages.zero_variance[of_role].mean())
+        row[f"group/singleton/{role}"] = float(advantages.singleton[of_role].mean())
     return row
 
 
 def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: int = 50) -> bool:
-    """Whether a gradient norm stands out above those before it.
+    """True if a gradient norm is far above the earlier ones.
 
-    It does if it is above `factor` times their median, and more than their own spread explains:
-    small batches have norms that range over a decade, beside which five medians are nothing
-    unusual. Logarithms of norms are taken for normal, their deviation for 1.4826 times the median
-    absolute one (Hampel, J. Am. Stat. Assoc. 69 (1974) 383), and the norm has to lie above the
-    prediction interval of the next one, at Student's t for what so few norms know of it.
+    A spike is above `factor` times their median and beyond their spread: with small batches norms
+    range over a decade, so that five medians are common. Logarithms of norms are assumed normal
+    with a deviation of 1.4826 times the median absolute one (Hampel, J. Am. Stat. Assoc. 69 (1974)
+    383), and a spike lies above the prediction interval of the next norm, by Student's t.
 
-    It needs no state of its own: `earlier` comes from the rows of metrics that are logged already,
-    so a resumed run finds the same spikes. A policy that solves nearly all of its problems has
-    norms near 0, beside which any lesson would be a spike: norms below a floor, a twentieth of the
-    median of the largest tenth of all earlier ones (five at least), are left out of the median.
+    `earlier` comes from logged rows of metrics, so a resumed run finds the same spikes. A policy
+    that solves nearly all of its problems has norms near 0, compared with which any other would be
+    a spike: norms below a floor, a twentieth of the median of the largest tenth of all earlier ones
+    (five at least), are left out of the median.
 
     Args:
         norm: the norm in question.
-        earlier: the norms before it, oldest first; those not finite are passed over.
-        factor: from how many medians on.
-        window: how many of the latest earlier norms above the floor the median is taken of.
+        earlier: the norms before it, oldest first; infinite and NaN ones are ignored.
+        factor: least number of medians.
+        window: number of latest norms above the floor that the median is taken of.
 
     Returns:
         False with fewer than 5 finite earlier norms above the floor, of which a median says little.
     """
-    known = [value for value in earlier if math.isfinite(value)]
-    if len(known) < _SPIKE_EARLIEST:
+    finite = [value for value in earlier if math.isfinite(value)]
+    if len(finite) < _SPIKE_EARLIEST:
         return False
-    largest = sorted(known)[-max(_SPIKE_EARLIEST, len(known) // 10) :]
+    largest = sorted(finite)[-max(_SPIKE_EARLIEST, len(finite) // 10) :]
     floor = _SPIKE_FLOOR * median(largest)
-    usual = [value for value in known if value > 0 and value >= floor][-window:]
+    usual = [value for value in finite if value > 0 and value >= floor][-window:]
     if len(usual) < _SPIKE_EARLIEST or norm <= factor * median(usual):
         return False
     logs = [math.log(value) for value in usual]

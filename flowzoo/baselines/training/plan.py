@@ -200,13 +200,13 @@ def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
     roles: Roles, reply: int, *, loss: LossFunction | None = None,
 ) -> LearnerConfig:  # fmt: skip
-    """Settings of one policy's learner: those of the run by name, and those derived from them.
+    """Settings of one policy's learner: shared by name, or derived from the run's.
 
     Raises:
         UsageError: a number out of range, or choices that exclude one another.
     """
     constant = 1.0
-    if algorithm.aggregation == "token-sum":  # rows * reply of an optimiser step, if all call once
+    if algorithm.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
         agents = list(agent_policies(mapping, roles).values()).count(policy)
         count = config.problems * algorithm.samples(config.samples) * agents
         if not config.updates:

@@ -1,4 +1,4 @@
-"""Where a run stands: what a checkpoint holds of it, and whether that is its end."""
+"""State of a run: what training changes and a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flowzoo.baselines.training.plan import RunPlan
 
 
 class RunState:
-    """All of a run that training changes, but for its files and the batches sampled ahead."""
+    """State of a run, without its files and the batches sampled ahead."""
 
     def __init__(
         self,
@@ -33,51 +33,51 @@ class RunState:
         learners: Mapping[str, LearnerLike],
         stream: ProblemStream,
     ) -> None:
-        """That of a run of which no step is done.
+        """Make the state of a new run.
 
         Args:
             config: the settings.
-            trained: every policy, frozen ones included, as it was loaded.
-            learners: of every policy that is trained.
-            stream: where problems come from.
+            trained: all loaded policies, frozen ones included.
+            learners: learners by policy that is trained.
+            stream: source of problems.
         """
         self._config = config
         self.trained, self.learners, self.stream = trained, learners, stream
         self.means = RunningMean()
-        """What `target` ema compares with."""
+        """Running means for `target` ema."""
         self.step = -1
-        """The last that is done."""
+        """Last step that is done; -1 in a new run."""
         self.history: list[MetricRow] = []
-        """The rows of metrics up to it."""
+        """Rows of metrics up to it."""
         self.tokens = 0
-        """That were sampled for training."""
+        """Tokens that were sampled for training."""
         self.seconds = 0.0
-        """Of wall time, over all processes that went on with the run."""
+        """Seconds of wall time, over all processes of the run."""
         self.halted = ""
-        """Why a callback ended the run, or nothing."""
+        """Reason why a callback ended the run, or empty."""
 
     @property
     def finished(self) -> bool:
-        """Whether the last step was the last."""
+        """True if no step is left."""
         return self.ends(self.history)
 
     @property
     def stopped(self) -> str:
-        """Why the run ends before its last step, or nothing."""
+        """Reason why the run ends before its last step, or empty."""
         return self._stop_reason(self.history)
 
     @property
     def evaluations(self) -> list[MetricRow]:
-        """The rows of metrics that have an evaluation."""
+        """Rows of metrics that have an evaluation."""
         return [row for row in self.history if "eval/scores" in row]
 
     @property
     def versions(self) -> dict[str, int]:
-        """Policy -> optimiser steps so far."""
+        """Optimizer steps so far, by policy."""
         return {name: learner.steps for name, learner in self.learners.items()}
 
     def ends(self, rows: Sequence[MetricRow]) -> bool:
-        """Whether `rows`, those of all steps so far, are those of the whole run."""
+        """True if `rows`, the metrics of all steps so far, complete the run."""
         budget = self._config.token_budget
         spent = 0 < budget <= self.tokens and self.step >= 0
         return self.step >= self._config.steps or spent or bool(self._stop_reason(rows))
@@ -91,7 +91,7 @@ class RunState:
     def summary(self, plan: RunPlan, protocol: Mapping[str, Any]) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0.
 
-        Of a run of `plan`, evaluated under `protocol`.
+        `protocol` is that of its evaluations.
         """
         config = self._config
         return {
@@ -124,7 +124,7 @@ class RunState:
             run.checkpoints,
             step,
             self.learners,
-            {name: one.tokenizer for name, one in self.trained.items()},
+            {name: policy.tokenizer for name, policy in self.trained.items()},
             state={
                 "tokens": self.tokens,
                 "seconds": self.seconds,
@@ -135,7 +135,7 @@ class RunState:
             },
             score=score,
             keep=CheckpointRetention(config.keep_last, every=config.keep_every),
-            frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            frozen={name: policy.path for name, policy in self.trained.items() if policy.frozen},
             texts={async_rollouts.FILE: async_rollouts.to_text(sampled)} if sampled else {},
             marks=backend.once(run.marks),
             backend=backend,
@@ -144,25 +144,25 @@ class RunState:
     def resume(
         self, run: RunDirectory | RunFollower, backend: RunBackend
     ) -> list[async_rollouts.SampledStep]:
-        """Go on from the last checkpoint; returns the batches that it was saved with.
+        """Load the last checkpoint and return the batches that it was saved with.
 
         Raises:
-            DataError: what the run directory holds is damaged, and no checkpoint can mend it.
+            DataError: the run directory is damaged, and no checkpoint can repair it.
         """
         sampled: list[async_rollouts.SampledStep] = []
-        found, damaged = checkpoint.recover(run.checkpoints, self.learners, backend)
-        if found is not None:
-            self.step = found.step
-            self.tokens = found.state["tokens"]
-            self.seconds = found.state["seconds"]
-            self.stream.cursor = found.state["cursor"]
-            self.means.load_state_dict(found.state["baselines"])
-            self.halted = found.state["halted"]
-            sampled = async_rollouts.read(found.path)
+        info, damaged = checkpoint.recover(run.checkpoints, self.learners, backend)
+        if info is not None:
+            self.step = info.step
+            self.tokens = info.state["tokens"]
+            self.seconds = info.state["seconds"]
+            self.stream.cursor = info.state["cursor"]
+            self.means.load_state_dict(info.state["baselines"])
+            self.halted = info.state["halted"]
+            sampled = async_rollouts.read(info.path)
 
         def begin() -> list[MetricRow]:
             assert isinstance(run, RunDirectory)
-            return run.begin(found, damaged, finished=self.ends)
+            return run.begin(info, damaged, finished=self.ends)
 
         self.history = backend.once(begin)
         return sampled

@@ -44,10 +44,10 @@ from flowzoo.errors import FlowzooError
 logger = logging.getLogger("flowzoo")
 
 MOST_LOSSES = 3
-"""How often in a row learners may be lost without a checkpoint in between."""
+"""Most losses of learners in a row without a checkpoint in between."""
 AGAIN_S = 20.0
-"""Wait before learners that were lost while they started are started again: a node that was taken
-away is gone for longer than one start."""
+"""Seconds before learners that were lost during their start are started again: a preempted node is
+gone for longer than one start."""
 
 
 class Trainer:
@@ -61,15 +61,15 @@ class Trainer:
     def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
         """Load the models and open the run directory; resumes from its last intact checkpoint.
 
-        With `restart` what is there is moved aside, and a new run begins.
+        With `restart` an earlier run there is moved aside, and a new one begins.
         """
         self._asked = config
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._losses = 0
         self._take(open_run(config, restart=restart))
 
     def _take(self, parts: RunParts) -> None:
-        """Have `parts` for the run's."""
+        """Adopt the parts of an open run as attributes."""
         self._parts, self.backend, self.state = parts, parts.backend, parts.state
         self.plan, self.config, self.workflow = parts.plan, parts.plan.config, parts.plan.workflow
         self.run, self.board, self.learners = parts.run, parts.board, parts.state.learners
@@ -81,8 +81,8 @@ class Trainer:
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step and return the summary; `on_step` sees every row of metrics.
 
-        Learners of other processes that are lost cost the steps since the last checkpoint, which
-        are done again. Whatever happens, engines and files are closed at the end.
+        If learners of other processes are lost, the steps since the last checkpoint are repeated.
+        Engines and files are closed at the end, after an error too.
         """
         started = time.perf_counter() - self.state.seconds
         try:
@@ -103,7 +103,7 @@ class Trainer:
         return summary
 
     def _advance(self, step: int, started: float) -> MetricRow:
-        """Do `step`, and log and save what is due."""
+        """Run `step`, log it, and save a checkpoint if one is due."""
         config = self.config
         row: MetricRow = {"step": step}
         if step > 0:
@@ -112,7 +112,7 @@ class Trainer:
         if step == 0 or self.state.finished or config.evaluates(step):
             row |= self.evaluate(step)
         row |= self.call_back(row)
-        if self.state.finished and "eval/scores" not in row:  # a callback has ended the run
+        if self.state.finished and "eval/scores" not in row:  # a callback ended the run
             row |= self.evaluate(step)
         row["tokens/total"] = self.state.tokens
         self.state.seconds = time.perf_counter() - started
@@ -127,7 +127,7 @@ class Trainer:
         return row
 
     def iterate(self, step: int) -> MetricRow:
-        """One iteration: rollouts, advantages, the optimiser steps of every policy."""
+        """Run one iteration: rollouts, advantages, the optimizer steps of every policy."""
         config, plan = self.config, self.plan
         began = time.perf_counter()
         batch = self.batches.take(step)
@@ -139,11 +139,11 @@ class Trainer:
             now = self.state.versions
             row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
         advantages = plan.compute_advantages(sampled, self.state.means)
-        # Not before: what is drawn may depend on the running means.
+        # After the advantages, since problems may be chosen by the running means.
         self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
         played = [call for record in sampled.records for call in record.calls]
         scores = role_metrics(sampled.records)
-        if plan.hooks.reward:  # of such scores 1 does not mean right
+        if plan.hooks.reward:  # a score of 1 need not mean a right answer
             scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
         row |= scores | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
@@ -154,13 +154,13 @@ class Trainer:
             row |= gathered.counts
         works: dict[str, Callable[[], MetricRow]] = {}
         for name in self.learners:
-            mine = [
-                place
-                for place, call in enumerate(sampled.rows)
+            indices = [
+                index
+                for index, call in enumerate(sampled.rows)
                 if call.policy == name and gathered.trains(call)
             ]
-            calls = [sampled.rows[place] for place in mine]
-            values = advantages.values[mine].tolist()
+            calls = [sampled.rows[index] for index in indices]
+            values = advantages.values[indices].tolist()
             works[name] = partial(self.update, step, name, calls, values)
         for name, learned in self.backend.together(works).items():
             row |= {f"{key}/{name}": value for key, value in learned.items()}
@@ -190,9 +190,9 @@ class Trainer:
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> MetricRow:
-        """One learner's iteration; the rows of a non-finite loss are saved before it stops.
+        """Update one learner; the rows of a non-finite loss are saved before the run stops.
 
-        Several policies may be at it in threads; see `RunBackend.together`.
+        Several policies may be updated in threads; see `RunBackend.together`.
         """
         every, learner = self.config.probe_every, self.learners[policy]
         began = time.perf_counter()
@@ -208,7 +208,7 @@ class Trainer:
             raise
 
     def call_back(self, row: MetricRow) -> MetricRow:
-        """Show the step to the callbacks, and do what they say; returns what they log."""
+        """Run the callbacks, apply their changes and return the metrics that they log."""
         scales = {name: learner.lr_scale for name, learner in self.learners.items()}
 
         def call() -> tuple[MetricRow, str, dict[str, float]]:
@@ -228,7 +228,7 @@ class Trainer:
         return logged
 
     def evaluate(self, step: int) -> MetricRow:
-        """Accuracy on the held-out problems; the noise is the same at every evaluation."""
+        """Evaluate on the held-out problems, with the same noise every time."""
         self.batches.settle()
         proof = self.engines.prove()
         records = self.evaluation.play(self.plan.make_policy_map(self.engines.judges))
@@ -240,7 +240,7 @@ class Trainer:
         return proof | row
 
     def swaps(self) -> list[MetricRow]:
-        """What the last evaluation comes to with the policies of two roles exchanged."""
+        """Repeat the last evaluation with the policies of every two roles exchanged."""
         return swap_probe(
             self.evaluation.play,
             self.workflow.role_counts(),
@@ -252,7 +252,7 @@ class Trainer:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said about how the policies are trained, each once."""
+        """Notes on how the policies are trained."""
         return [*self.plan.notes, *learner_notes(self.learners)]
 
     # -- records -------------------------------------------------------------------------------
@@ -269,24 +269,24 @@ class Trainer:
         return self.state.summary(self.plan, protocol)
 
     def close(self) -> None:
-        """End the engines, close the files, let others have the directory; `train` does it."""
+        """End the engines, close the files, unlock the directory; `train` calls it at its end."""
         self._parts.close()
 
     def _tell(self, causes: Iterable[Silence | Alarm]) -> None:
-        """Say why nothing is learnt; every cause once in a process."""
-        for one in causes if self.backend.writes else ():
-            if one.cause not in self._told:
-                self._told.add(one.cause)
-                logger.warning(one.text)
+        """Warn of causes for learning nothing, of each once in a process."""
+        for cause in causes if self.backend.writes else ():
+            if cause.cause not in self._warned:
+                self._warned.add(cause.cause)
+                logger.warning(cause.text)
 
     def _open_again(self, lost: FlowzooError) -> None:
-        """Go on from the last checkpoint, as the same command would in another process.
+        """Continue from the last checkpoint, as the same command would in another process.
 
-        Learners that are lost on the way there count as any others do.
+        Losses while the run is opened count, too.
 
         Raises:
-            LearnersLostError: this has happened too often.
-            NoRoomError: likewise, and the cluster has no room for them any more.
+            LearnersLostError: too many losses in a row.
+            NoRoomError: too many losses in a row, and the cluster has no room for learners.
         """
         self.close()
         while True:
@@ -304,5 +304,5 @@ class Trainer:
 def train(
     config: TrainConfig, on_step: Callable[[MetricRow], None] = lambda row: None
 ) -> MetricRow:
-    """Train as `config` says, resuming what an earlier process began; returns the summary."""
+    """Train with `config`, resume an earlier run in its directory, and return the summary."""
     return Trainer(config).train(on_step)

@@ -1,4 +1,4 @@
-"""What grades in another process of a run: its task, made anew from settings, without models."""
+"""Grading in another process of a run: its task, built from settings, without models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowzoo.envs.script import EffectResult
 
 
 class RunGrader:
-    """Carries out what the scripts of a `PlayPlan` want done; see `Grader`."""
+    """Resolves the effects of a `PlayPlan`'s scripts; see `Grader`."""
 
     def __init__(self, config: TrainConfig) -> None:
         """Make the task of every stage of the curriculum."""
@@ -22,11 +22,11 @@ class RunGrader:
         self._curriculum = Curriculum(self._workflow, read_stages(config.curriculum))
 
     def grading(self) -> Mapping[str, Any]:
-        """What answers are graded with here."""
+        """Versions of what grades answers here."""
         return self._workflow.grading()
 
     def resolve(self, plan: PlayPlan, effects: Sequence[PendingEffect]) -> list[EffectResult]:
-        """Results of `effects`, in their order."""
+        """Resolve `effects`, in their order."""
         train = plan.mode == "train"
         played = self._curriculum.at(plan.step) if train else self._workflow
         return resolve(played.task, effects)

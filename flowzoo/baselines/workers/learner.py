@@ -1,7 +1,6 @@
-"""What learns in another process of a run: its learners, made anew.
+"""Learning in another process of a run: its learners, built from settings.
 
-Settings are all it is given, and they are plain values: so every rank of a learner group makes the
-same.
+Settings are plain values, so every rank of a learner group builds the same learners.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from flowzoo.baselines.training.plan import resolve
 
 def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Learner]:
     """Learners of a group's `policies` at the start of a run with these settings, by policy."""
-    # The driver has no part in learning, and its device none.
+    # `device` is the driver's, which does not learn.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
     torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
     plan = resolve(config)

@@ -1,4 +1,4 @@
-"""The models that a rollout worker samples with, and how it takes weights over."""
+"""Models of a rollout worker, and how they load new weights."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from flowzoo.baselines.training.plan import RunPlan
 
 
 class LearnerModels:
-    """What a worker with transformers samples with: modules of its own, as the learner's are."""
+    """Modules of a worker that samples with transformers."""
 
     def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
-        """Load the models as a run with these settings starts with them."""
+        """Load the starting models of the run."""
         task = plan.workflow.task.name
         self._loaded = load_policies(config, plan.names, task, config.frozen)
         self.engines = open_modules(config, self._loaded, plan.budgets.reply)
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
-        """See `ShardPlayer`; the digest is of what the model computes with."""
-        own = self._loaded[policy].weights
-        own.put(from_file(weights), f"the driver's file for policy {policy!r}")
-        return Loaded(digest(distinct(own.state())), version)
+        """See `ShardPlayer`; the digest is of the weights that the model computes with."""
+        modules = self._loaded[policy].weights
+        modules.put(from_file(weights), f"the driver's file for policy {policy!r}")
+        return Loaded(digest(distinct(modules.state())), version)
 
     def lost(self) -> Sequence[str]:
-        """Nothing dies apart from the worker."""
+        """Return an empty list: nothing can die apart from the worker."""
         return ()
 
     def probes(self) -> Mapping[str, Sequence[Completion]]:
-        """The digest says all."""
+        """Return an empty map: the digest is proof enough."""
         return {}
 
     def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-        """What jobs come to."""
+        """Play jobs as one batch."""
         return sample_jobs(self.engines, sampler, jobs)
 
 
 class VLLMModels:
-    """What a worker with vLLM samples with: engines in processes of their own."""
+    """Engines of a worker that samples with vLLM, in separate processes."""
 
     def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
         """Start the engines, with the weights of the models' files."""
@@ -55,26 +55,26 @@ class VLLMModels:
         self.engines = open_replica(config, models, problems, plan.budgets.reply)
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
-        """See `ShardPlayer`; the digest is of what came, the log-probs are of what is there."""
+        """See `ShardPlayer`; the digest is of the received weights, log-probs of loaded ones."""
         tensors = from_file(weights)
         logps = self.engines.take(policy, version, tensors)
         return Loaded(digest(distinct(tensors)), version, logps)
 
     def lost(self) -> Sequence[str]:
-        """See `ShardPlayer`."""
+        """Names of the engines that died."""
         return self.engines.lost()
 
     def probes(self) -> Mapping[str, Sequence[Completion]]:
-        """See `ShardPlayer`."""
+        """Completions that prove the loaded weights, by policy."""
         return self.engines.probes()
 
     def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-        """What jobs come to."""
-        found = sample_jobs(self.engines, sampler, jobs)
+        """Play jobs as one batch."""
+        batch = sample_jobs(self.engines, sampler, jobs)
         self.engines.played()
-        return found
+        return batch
 
 
 def open_models(config: TrainConfig, plan: RunPlan) -> LearnerModels | VLLMModels:
-    """What the settings name, loaded or started."""
+    """Load the models or start the engines that the settings name."""
     return (VLLMModels if config.engine == "vllm" else LearnerModels)(config, plan)

@@ -1,7 +1,6 @@
-"""What plays in another process of a run: its sampler, task, grader and engine, made anew.
+"""Rollouts in another process of a run: its sampler, task, grader and engine, built from settings.
 
-Settings and a `PlayPlan` are all it is given, and both are plain values: so a process that was
-started again somewhere else plays the same.
+Settings and a `PlayPlan` are plain values, so a restarted process plays the same.
 """
 
 from __future__ import annotations
@@ -26,20 +25,22 @@ from flowzoo.seeding import key_int
 
 
 class RunPlayer:
-    """Plays what a `PlayPlan` says with weights of its own; see `ShardPlayer`."""
+    """Plays shards of a `PlayPlan` with a copy of the weights; see `ShardPlayer`."""
 
     def __init__(
         self, config: TrainConfig, graders: Callable[[PlayPlan], Resolver] | None = None
     ) -> None:
         """Load the models, or start the engines.
 
-        `graders` say what carries out the effects of a plan; None: this process does.
+        `graders` returns the resolver of the effects of a plan; None: this process resolves them.
         """
-        # The driver's are the learner's, and may be on another device.
+        # `device` is the learner's, which may differ.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._config, self._plan, self._graders = config, resolve(config), graders
-        from flowzoo.baselines.workers.models import open_models  # late: other runs need none of it
+        from flowzoo.baselines.workers.models import (
+            open_models,  # late: vLLM and Ray only if needed
+        )
 
         self._models = open_models(config, self._plan)
         self.load, self.lost, self.probes = (
@@ -47,11 +48,11 @@ class RunPlayer:
         )  # fmt: skip
 
     def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-        """What jobs come to as one batch."""
+        """Play jobs as one batch."""
         return self._models.play(self._sampler(plan), jobs)
 
     def grading(self) -> Mapping[str, Any]:
-        """What answers are graded with here; nothing where graders do."""
+        """Versions of what grades answers here; empty if graders do."""
         return {} if self._graders else self._plan.workflow.grading()
 
     def _sampler(self, plan: PlayPlan) -> Sampler:
@@ -71,12 +72,12 @@ class RunPlayer:
         )  # fmt: skip
 
     def _policy_map(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> PolicyMap:
-        """Who plays; a policy in the place of another has that one's switch for thoughts."""
+        """Make the policy map; a substitute takes over the switch for thoughts."""
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.players.values():
             policy: Any = policies[name]
             if (name, thinking) not in switched:
                 same = policy.thinking == thinking
                 switched[name, thinking] = policy if same else policy.thinking_as(thinking)
-        entries = {place: switched[player] for place, player in plan.players.items()}
+        entries = {agent: switched[player] for agent, player in plan.players.items()}
         return PolicyMap(entries, self._plan.budgets.roles)

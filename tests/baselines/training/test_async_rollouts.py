@@ -81,7 +81,7 @@ def test_a_batch_comes_back_from_a_checkpoint_as_it_was(
     found, same = async_rollouts.read(tmp_path)
     assert plain(found) == plain(same)
     assert found.gathered.sampled.rows == sampled.gathered.sampled.rows
-    assert found.gathered.kept == sampled.gathered.kept
+    assert found.gathered.trained_jobs == sampled.gathered.trained_jobs
     assert found[2:] == sampled[2:]
     assert plain(found) == plain(sampled)
     records = found.gathered.sampled.records

@@ -76,13 +76,13 @@ def test_kept_groups_are_whole_and_vary() -> None:
     assert found.counts["filter/kept"] == 6
     assert found.counts["filter/dropped"] > 0
     assert found.counts["filter/capped"] == 0
-    assert len(found.kept) == 24
+    assert len(found.trained_jobs) == 24
     assert len(found.sampled.records) == len(played)  # statistics see everything
     groups: dict[int, list[EpisodeRecord]] = {}
     for number, record in enumerate(found.sampled.records):
         groups.setdefault(number // 4, []).append(record)
     for group in groups.values():
-        inside = [job_of(record.episode) in found.kept for record in group]
+        inside = [job_of(record.episode) in found.trained_jobs for record in group]
         assert len(set(inside)) == 1
         assert inside[0] <= (len({record.score for record in group}) > 1)
     trained = [row for row in found.sampled.rows if found.trains(row)]
@@ -94,7 +94,7 @@ def test_kept_groups_are_whole_and_vary() -> None:
 def test_the_cap_ends_it_and_is_reported() -> None:
     found, player, _ = collect(1.0, zero_variance="drop", refills=2)
     assert len(player.rounds) == 3
-    assert found.kept == frozenset()
+    assert found.trained_jobs == frozenset()
     assert found.counts["filter/capped"] == 1
     assert found.counts["filter/dropped"] == found.counts["filter/drawn"] == 18
 
@@ -102,7 +102,7 @@ def test_the_cap_ends_it_and_is_reported() -> None:
 def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -> None:
     found, player, stream = collect(1.0)
     assert len(player.rounds) == 1
-    assert found.kept == {record.episode for record in found.sampled.records}
+    assert found.trained_jobs == {record.episode for record in found.sampled.records}
     assert found.counts["filter/dropped"] == 0
     drawn = [job.problem.index for job in player.rounds[0][::4]]
     assert drawn == stream_indices(None, 3, 1, 6)
@@ -223,8 +223,8 @@ def test_a_group_that_was_cut_off_throughout_is_refilled() -> None:
     first = {job.key for job in player.rounds[0]}
     assert len({record.score for record in found.sampled.records[:12]}) == 2
     assert found.counts["filter/dropped"] >= 3
-    assert found.kept
-    assert not found.kept & first
+    assert found.trained_jobs
+    assert not found.trained_jobs & first
 
 
 def test_a_running_mean_is_not_moved_by_the_question() -> None:
@@ -292,7 +292,7 @@ def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind: str) -> N
     )  # fmt: skip
     assert found.counts["filter/kept"] == 4
     rows = [row for row in found.sampled.rows if found.trains(row)]
-    assert {job_of(row.episode) for row in rows} == found.kept
+    assert {job_of(row.episode) for row in rows} == found.trained_jobs
     assert len({row.problem for row in rows}) == 4
     for problem in {row.problem for row in rows}:
         nodes: dict[str, set[float | None]] = {}
