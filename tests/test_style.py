@@ -17,7 +17,7 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "agents": (91, 130, 104, 6, 1),
     #
-    "baselines": (0, 0, 0, 0, 0),
+    "baselines": (0, 0, 0, 0, 2),
     #
     "baselines/advantages": (20, 19, 8, 1, 0),
     #
@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "baselines/engines": (25, 20, 10, 0, 0),
     #
-    "baselines/learner": (56, 103, 57, 47, 0),
+    "baselines/learner": (56, 103, 57, 40, 0),
     #
     "baselines/matrix": (33, 37, 11, 5, 0),
     #
@@ -36,7 +36,7 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "baselines/run": (41, 36, 16, 4, 0),
     #
-    "baselines/settings": (52, 46, 38, 13, 0),
+    "baselines/settings": (52, 46, 38, 10, 0),
     #
     "baselines/sft": (24, 52, 14, 6, 0),
     #

@@ -93,7 +93,7 @@ def train(model: str, out: Path, steps: int, *words: str) -> list[dict[str, floa
     (out.parent / "mine.py").write_text(SIGNS, encoding="utf-8")
     settings = [
         "train", "single", "--model", model, "--options", "level=1", "--problems", "2",
-        "--samples", "2", "--max-tokens", "12", "--truncated", "penalise", "--eval-problems", "1",
+        "--samples", "2", "--max-tokens", "12", "--truncated", "penalize", "--eval-problems", "1",
         "--advantage-function", f"{out.parent / 'mine.py'}:signs", "--eval-every", "2",
         "--checkpoint-every", "1", "--keep-last", "1", "--optimizer", "adafactor",
         "--steps", str(steps), "--out", str(out),

@@ -173,7 +173,7 @@ def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silenc
         if min(shares) > CUT:
             fate = {
                 "mask": " and were left out of the loss",
-                "penalise": " and were penalised",
+                "penalize": " and were penalized",
             }.get(settings["truncated"], "")
             text = (
                 f"{_percent(min(shares))} or more of the replies of {role} ran into the length "
@@ -233,8 +233,8 @@ def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
     """What lets replies end by themselves."""
     own = own_budget(role or "", settings["lengths"])
     limit = f"--lengths (now {own})" if own else f"--max-tokens (now {settings['max_tokens']})"
-    taught = settings["truncated"] in ("penalise", "shape")
-    short = "" if taught else ", or teach brevity: --truncated penalise"
+    taught = settings["truncated"] in ("penalize", "shape")
+    short = "" if taught else ", or teach brevity: --truncated penalize"
     return f"raise {limit}; if the model thinks, --thinking off{short}"
 
 

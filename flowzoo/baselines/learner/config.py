@@ -66,7 +66,7 @@ class LearnerConfig:
     top_k: int = 0
     """Top-k the rows were sampled with; above 0 it needs a `correction`."""
     correction: Correction = "none"
-    """`renormalise`: log-probs are those over the tokens that top-k and top-p kept. The sampler
+    """`renormalize`: log-probs are those over the tokens that top-k and top-p kept. The sampler
     records its own so; the learner finds the kept tokens with its weights before the first step of
     the iteration (they are the sampler's), and keeps them for the iteration's later steps."""
     old_logp: OldLogp = "sampler"
@@ -77,7 +77,7 @@ class LearnerConfig:
     """Largest importance weight of a token under `recomputed`; infinity: no cap."""
     truncated: Truncated = "mask"
     """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
-    but stay in its counts. `penalise`: `truncation_penalty` is taken off their advantage. `shape`:
+    but stay in its counts. `penalize`: `truncation_penalty` is taken off their advantage. `shape`:
     as `train`, since what it takes off is in the advantages already."""
     truncation_penalty: float = 1.0
     role_weights: Mapping[str, float] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class LearnerConfig:
             raise UsageError(
                 f"rows sampled with top_p={self.top_p} and top_k={self.top_k} have log-probs over "
                 "the tokens that these kept, which the learner's are not comparable with: set "
-                'correction="renormalise", or sample with top_p=1 and top_k=0.'
+                'correction="renormalize", or sample with top_p=1 and top_k=0.'
             )
 
     def kl_of(self, role: str) -> float:

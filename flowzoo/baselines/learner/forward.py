@@ -18,11 +18,11 @@ from flowzoo.baselines.learner.learner_group import within
 from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.logps import logps_at, scatter, token_logps
 from flowzoo.baselines.learner.output_head import OutputHead, head_of
-from flowzoo.baselines.learner.renormalise import (
+from flowzoo.baselines.learner.renormalize import (
     KeptTokens,
     concat_kept_tokens,
     find_kept_tokens,
-    renormalised_logps,
+    renormalized_logps,
     split_kept_tokens,
 )
 from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of
@@ -34,7 +34,7 @@ class ForwardOutput(NamedTuple):
     logps: Tensor
     entropies: Tensor | None
     kept: KeptTokens | None
-    """Under `renormalise`: the kept sets, of the output tokens one after another."""
+    """Under `renormalize`: the kept sets, of the output tokens one after another."""
     states: Tensor
     """(states, hidden): the last hidden states at `positions` of the batch, without gradients."""
 
@@ -73,7 +73,7 @@ class ForwardPass:
     ) -> ForwardOutput:
         """Log-probs of the output tokens of `batch`, and entropies of their distributions.
 
-        `kept` are the sets to renormalise over; without them those of `model` are found.
+        `kept` are the sets to renormalize over; without them those of `model` are found.
         """
         return within(model, lambda: self._scores(model, batch, entropy, kept))
 
@@ -88,7 +88,7 @@ class ForwardPass:
                     chunk=self.config.vocabulary_chunk,
                 )  # fmt: skip
             else:
-                logps, entropies, kept = self._renormalised(states, head, batch, entropy, kept)
+                logps, entropies, kept = self._renormalized(states, head, batch, entropy, kept)
         return ForwardOutput(logps, entropies, kept, states.detach())
 
     def old_logps(self, model: PreTrainedModel, rows: Sequence[SampledTokens]) -> list[OldLogps]:
@@ -143,7 +143,7 @@ class ForwardPass:
         lower = self.config.compute == "bfloat16"
         return torch.autocast(self._device.type, torch.bfloat16, enabled=lower)
 
-    def _renormalised(
+    def _renormalized(
         self, states: Tensor, head: OutputHead, batch: MicroBatch, entropy: Entropy,
         kept: KeptTokens | None,
     ) -> tuple[Tensor, Tensor | None, KeptTokens]:  # fmt: skip
@@ -151,7 +151,7 @@ class ForwardPass:
         chunk = chunk_of(head.linear.out_features, self.config.vocabulary_chunk)
         if kept is None:
             kept = find_kept_tokens(states.detach(), batch.targets, head, self._sampling, chunk)
-        logps, entropies = renormalised_logps(
+        logps, entropies = renormalized_logps(
             states, batch.targets, head, self.config.temperature, kept, chunk
         )
         if entropy == "none":

@@ -22,7 +22,7 @@ from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.logps import prepare
 from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import TokenSums, importance_weights, with_correction
-from flowzoo.baselines.learner.renormalise import KeptTokens
+from flowzoo.baselines.learner.renormalize import KeptTokens
 from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
 from flowzoo.baselines.learner.rows import TrainingRow, micro_batches, non_finite
 from flowzoo.baselines.learner.update_effect import UpdateEffect

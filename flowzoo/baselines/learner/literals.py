@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 Clipping = Literal["objective", "weight"]
 Compute = Literal["float32", "bfloat16"]
-Correction = Literal["none", "renormalise"]
+Correction = Literal["none", "renormalize"]
 KlEstimate = Literal["corrected", "plain"]
 Decay = Literal["matrices", "all"]
 LayoutChoice = Literal["auto", "packed", "padded"]
@@ -27,7 +27,7 @@ Ratio = Literal["token", "sequence", "none"]
 RoleLoss = Literal["pooled", "mean", "sum"]
 RowLayout = Literal["packed", "padded"]
 ScheduleClock = Literal["iteration", "update"]
-Truncated = Literal["train", "mask", "penalise", "shape"]
+Truncated = Literal["train", "mask", "penalize", "shape"]
 
 
 Surrogate: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]"

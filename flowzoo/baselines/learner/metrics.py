@@ -132,7 +132,7 @@ def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[
     if config.old_logp == "recomputed":
         metrics["learn/importance"] = total.importance / tokens
         metrics["learn/importance_capped"] = total.capped / tokens
-    if config.correction == "renormalise":
+    if config.correction == "renormalize":
         metrics["learn/outside_kept"] = total.outside / tokens
     scales = [step.coherence for step in steps if step.coherence is not None]
     if scales:

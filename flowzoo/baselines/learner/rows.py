@@ -79,7 +79,7 @@ def left_out(call: Call, config: LearnerConfig) -> bool:
 
 def after_truncation(call: Call, advantage: float, config: LearnerConfig) -> float:
     """The advantage of a row after the rule for truncated replies."""
-    if call.finish == "length" and config.truncated == "penalise":
+    if call.finish == "length" and config.truncated == "penalize":
         return advantage - config.truncation_penalty
     return advantage
 

@@ -138,7 +138,7 @@ class Learner:
         effective sample size of the ratios as a fraction; `learn/importance` and
         `learn/importance_capped`, mean importance weight and fraction at the cap (`recomputed`);
         `learn/outside_kept`, fraction of tokens that the learner would not have kept
-        (`renormalise`); `learn/coherence` and `learn/coherence_scale`;
+        (`renormalize`); `learn/coherence` and `learn/coherence_scale`;
         `grad/` (see `gram_metrics`) and `trained_entropy/ROLE`, `kl/ROLE`, `clip/ROLE`
         (with `role_gradients`); `learn/rows`, `learn/tokens` (all given),
         `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),

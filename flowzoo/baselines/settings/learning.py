@@ -55,7 +55,7 @@ class LossOptions:
     importance_cap: float = 2.0
     """Largest importance weight of a token with `old_logp` recomputed."""
     correction: Correction = "none"
-    """With top_p or top_k: `renormalise` takes the learner's log-probs over the kept tokens too."""
+    """With top_p or top_k: `renormalize` takes the learner's log-probs over the kept tokens too."""
     kl_estimate: KlEstimate = "corrected"
     """How `kl` is estimated from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not."""

@@ -197,10 +197,10 @@ class SamplingOptions:
     """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
     truncated: Truncated = "mask"
     """What becomes of replies that ran into the length limit: `mask` keeps them out of the loss,
-    `penalise` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
+    `penalize` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
     reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
     truncation_penalty: float = 1.0
-    """What `truncated` penalise takes off, and what `shape` takes off at the limit."""
+    """What `truncated` penalize takes off, and what `shape` takes off at the limit."""
     refill: int = 0
     """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
     sampling); 0: all groups are used as they came."""

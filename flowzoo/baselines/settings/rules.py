@@ -183,8 +183,8 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
         ),
         "pass_rates": (bool(config.difficulty), "of `difficulty`, whose problems it chooses from"),
         "truncation_penalty": (
-            config.truncated in ("penalise", "shape"),
-            "of truncated=penalise and truncated=shape",
+            config.truncated in ("penalize", "shape"),
+            "of truncated=penalize and truncated=shape",
         ),
         **dict.fromkeys(
             ("clip_low", "clip_high", "dual_clip"),

@@ -43,7 +43,7 @@ _MAD_EFFICIENCY = 0.37
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
-    """Metrics of episodes under stable names: `reward/mean`, `role_score/generator`, `tokens/mean` …
+    """Metrics of episodes by stable name: `reward/mean`, `role_score/generator`, `tokens/mean` …
 
     `calls/mean` is per episode; `calls/ROLE` is a number, so that `tokens/ROLE` times `calls/ROLE`
     is the role's number of sampled tokens. With several episodes of every problem there are `avg@k`

@@ -52,7 +52,7 @@ def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change() -> None
     said = text([cut], "nothing")
     assert said.startswith("step 1 trained nothing: 0 of 64 rows, no optimiser step: 94 % of the")
     assert "raise --max-tokens (now 64)" in said
-    assert "--truncated penalise" in said
+    assert "--truncated penalize" in said
     flat = make_row(1, **{"learn/rows_trained/p": 0.0, "reward/mean": 0.0})
     said = text([flat], "nothing", samples=4)
     assert "no group has rewards that differ (mean reward 0.00)" in said
@@ -76,10 +76,10 @@ def test_truncation_is_told_after_three_steps_in_a_row() -> None:
     said = text(rows, "truncation/solver")
     assert "40 % or more of the replies of solver" in said
     assert "left out of the loss in steps 1 to 3" in said
-    own = text(rows, "truncation/solver", lengths=("solver=/32",), truncated="penalise")
+    own = text(rows, "truncation/solver", lengths=("solver=/32",), truncated="penalize")
     assert "raise --lengths (now solver=/32)" in own
-    assert "penalised in steps" in own
-    assert "--truncated penalise" not in own
+    assert "penalized in steps" in own
+    assert "--truncated penalize" not in own
 
 
 def test_rewards_that_cannot_vary() -> None:

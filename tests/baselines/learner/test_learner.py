@@ -223,13 +223,13 @@ def test_grad_norm_is_that_before_clipping() -> None:
     assert moves == pytest.approx([0.01, norms[1]], rel=1e-3)
 
 
-@pytest.mark.parametrize(("rule", "moved"), [("train", True), ("mask", False), ("penalise", True)])
+@pytest.mark.parametrize(("rule", "moved"), [("train", True), ("mask", False), ("penalize", True)])
 def test_truncated_replies(rule: Any, moved: bool) -> None:
     model = tiny_model()
     calls = [replace(with_own_logps(model, make_calls(1), 1.0)[0], finish="length")]
     before = copy.deepcopy(model.state_dict())
     learner = Learner(model, LearnerConfig(truncated=rule, weight_decay=0.0))
-    metrics = learner.update(calls, [0.0 if rule == "penalise" else 1.0])
+    metrics = learner.update(calls, [0.0 if rule == "penalize" else 1.0])
     assert metrics["learn/truncated"] == 1
     assert metrics["learn/skipped"] == (0 if moved else 1)
     same = all(torch.equal(before[name], value) for name, value in model.state_dict().items())
@@ -317,7 +317,7 @@ def test_cut() -> None:
     ("action", "text"),
     [
         (lambda: LearnerConfig(schedule="linar"), "linear"),  # type: ignore[arg-type]
-        (lambda: LearnerConfig(truncated="drop"), "penalise"),  # type: ignore[arg-type]
+        (lambda: LearnerConfig(truncated="drop"), "penalize"),  # type: ignore[arg-type]
         (lambda: LearnerConfig(schedule="cosine"), "iterations"),
         (lambda: LearnerConfig(temperature=0.0), "temperature"),
         (lambda: LearnerConfig(updates_per_iteration=0), "updates_per_iteration"),

@@ -203,13 +203,13 @@ def sampled(model: Any, row_logps: Make, sampling: Sampling, count: int = 8) -> 
 
 
 @pytest.mark.parametrize("cut", [{"top_p": 0.7}, {"top_k": 4}, {"top_p": 0.8, "top_k": 6}])
-def test_renormalised_logps_are_the_samplers(
+def test_renormalized_logps_are_the_samplers(
     cut: dict[str, Any], tiny_model: Make, row_logps: Make
 ) -> None:
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(temperature=0.8, **cut))
     settings = LearnerConfig(
-        lr=1e-2, temperature=0.8, correction="renormalise", updates_per_iteration=2,
+        lr=1e-2, temperature=0.8, correction="renormalize", updates_per_iteration=2,
         microbatch_rows=3, vocabulary_chunk=5, **cut,
     )  # fmt: skip
     learner = Learner(model, settings)
@@ -222,7 +222,7 @@ def test_renormalised_logps_are_the_samplers(
     assert 0 < metrics["learn/kl"] < 1, "the second step still has finite log-probs"
 
 
-def test_renormalised_gradient(tiny_model: Make, row_logps: Make) -> None:
+def test_renormalized_gradient(tiny_model: Make, row_logps: Make) -> None:
     """The gradient is that of log-probs over the sampler's kept set, held fixed."""
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(top_k=4))
@@ -234,7 +234,7 @@ def test_renormalised_gradient(tiny_model: Make, row_logps: Make) -> None:
         now = chosen(logps, call) - logps.gather(1, best).logsumexp(-1)
         loss = loss - ((now - torch.tensor(call.logps)).exp() * advantage).sum() / 48
     expected = gradient(list(model.parameters()), loss)
-    learner = descend(Learner(model, config(correction="renormalise", top_k=4)))
+    learner = descend(Learner(model, config(correction="renormalize", top_k=4)))
     torch.testing.assert_close(moved(learner, calls, advantages), expected, atol=1e-5, rtol=1e-4)
 
 
@@ -242,7 +242,7 @@ def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(
     tiny_model: Make, row_logps: Make
 ) -> None:
     calls = sampled(tiny_model(1), row_logps, Sampling(top_k=2))
-    learner = Learner(tiny_model(), LearnerConfig(correction="renormalise", top_k=2))
+    learner = Learner(tiny_model(), LearnerConfig(correction="renormalize", top_k=2))
     metrics = learner.update(calls, [1.0, -1.0] * 4)
     assert metrics["learn/outside_kept"] > 0.2
     assert metrics["learn/logp_gap_max"] < float("inf")

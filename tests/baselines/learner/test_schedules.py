@@ -62,8 +62,8 @@ def test_clocks(tiny_model: Callable[..., Any], role_rows: Callable[..., Any]) -
         ({"coherence_window": 0}, "coherence_window"),
         ({"role_kl": {"a": -1.0}}, "`role_kl` of 'a' must be at least 0"),
         ({"role_weights": {"a": float("inf")}}, "`role_weights` of 'a'"),
-        ({"top_p": 0.9}, 'set correction="renormalise"'),
-        ({"top_k": 20}, 'set correction="renormalise"'),
+        ({"top_p": 0.9}, 'set correction="renormalize"'),
+        ({"top_k": 20}, 'set correction="renormalize"'),
         ({"top_p": 0.0}, r"`top_p` must be in \(0, 1\]"),
     ],
 )

@@ -142,9 +142,9 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
     model = folder(generation={"temperature": 0.6, "top_p": 0.95, "top_k": 20})
     config = TrainConfig(model=model)
     assert chosen(config) == REAL
-    corrected = replace(config, correction="renormalise", top_k=5)
+    corrected = replace(config, correction="renormalize", top_k=5)
     assert chosen(corrected) == REAL | {"temperature": 0.6, "top_p": 0.95, "top_k": 5}
-    assert chosen(TrainConfig(correction="renormalise")) == POCKET
+    assert chosen(TrainConfig(correction="renormalize")) == POCKET
 
 
 def test_the_engines_number_format_follows_from_models_and_hardware(
@@ -178,7 +178,7 @@ def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None
     assert {one.lr for one in plan.learners.values()} == {1e-6}
     assert settle(replace(config, frozen=("b",)), ["a", "b"], TASK).config.lr == 2e-4
     disagree = replace(
-        config, correction="renormalise",
+        config, correction="renormalize",
         models=(f"a={folder(generation={'top_k': 20})}", f"b={folder(generation={'top_k': 50})}"),
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"differ in `top_k` \(a 20, b 50\): give `top_k`"):

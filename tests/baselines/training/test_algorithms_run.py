@@ -161,7 +161,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "adapters": {"lora_rank": 4, "kl": 0.1, "sharing": ("isolated",), "samples": 2,
                  "workflow": "eval_opt"},
-    "cut off": {"top_p": 0.9, "correction": "renormalise", "samples": 2},
+    "cut off": {"top_p": 0.9, "correction": "renormalize", "samples": 2},
 }  # fmt: skip
 
 

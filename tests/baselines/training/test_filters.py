@@ -187,7 +187,7 @@ def test_over_a_batch_a_problem_is_of_use_by_what_the_others_came_to() -> None:
         ({}, [{"finish": "length"}, {"score": 1.0, "finish": "length"}], set()),
         ({}, [{"finish": "length"}, {"score": 1.0}], {"p#1"}),
         ({"truncated": "train"}, [{"finish": "length"}, {"score": 1.0}], {"p#0", "p#1"}),
-        ({"truncated": "penalise"}, [{"finish": "length"}, {}], {"p#0"}),
+        ({"truncated": "penalize"}, [{"finish": "length"}, {}], {"p#0"}),
         ({}, [{"output_ids": ()}, {"score": 1.0}], {"p#1"}),
         ({"role_weights": {"a": 0.0}}, DIFFERENT, set()),
         ({"loss": LossConfig(kl_coef=0.1)}, ALIKE, set()),

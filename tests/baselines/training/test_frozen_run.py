@@ -75,6 +75,6 @@ def test_mistakes(tmp_path: Path) -> None:
     for frozen, text in ((("juge",), "Did you mean 'judge'"), (("judge", "solver"), "frozen")):
         with pytest.raises(UsageError, match=text):
             Trainer(config(tmp_path, frozen=frozen))
-    with pytest.raises(UsageError, match='set correction="renormalise"'):
+    with pytest.raises(UsageError, match='set correction="renormalize"'):
         Trainer(config(tmp_path, top_p=0.9))
     assert not list(tmp_path.iterdir()), "before anything is written"

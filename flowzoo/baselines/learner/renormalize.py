@@ -1,7 +1,7 @@
 """Log-probabilities over the tokens that top-k and top-p kept, as the sampler recorded them.
 
 A sampler with top-p below 1 draws from, and records log-probs of, its distribution cut to the kept
-tokens and renormalised. The learner's full log-probs are lower by the mass that was cut, so their
+tokens and renormalized. The learner's full log-probs are lower by the mass that was cut, so their
 ratio would not be 1 before the first step. The records hold no kept sets, but before the first step
 the learner has the sampler's weights and finds the same sets, up to rounding at their edge. They
 are then held fixed: with sets of its own after a step the learner would give a sampled token that
@@ -34,8 +34,8 @@ class KeptTokens(NamedTuple):
     """(tokens,) boolean: the sampled token was not among them by the learner's weights."""
 
 
-class RenormalisedLogps(NamedTuple):
-    """Of each output token, under the renormalised distribution."""
+class RenormalizedLogps(NamedTuple):
+    """Of each output token, under the renormalized distribution."""
 
     logps: Tensor
     """(tokens,)"""
@@ -84,9 +84,9 @@ def split_kept_tokens(kept: KeptTokens, lengths: Sequence[int]) -> list[KeptToke
     ]
 
 
-def renormalised_logps(
+def renormalized_logps(
     states: Tensor, targets: Tensor, head: Head, temperature: float, kept: KeptTokens, chunk: int
-) -> RenormalisedLogps:
+) -> RenormalizedLogps:
     """Log-probs of `targets` among the kept tokens, with gradients.
 
     The vocabulary is multiplied in for `chunk` tokens at a time, and again in the backward pass.
@@ -99,7 +99,7 @@ def renormalised_logps(
         )
     ]  # fmt: skip
     logps, entropies = (torch.cat(values) for values in zip(*parts, strict=True))
-    return RenormalisedLogps(logps, entropies)
+    return RenormalizedLogps(logps, entropies)
 
 
 def _chunk(
