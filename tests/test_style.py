@@ -36,7 +36,7 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "baselines/run": (41, 36, 16, 4, 0),
     #
-    "baselines/settings": (52, 46, 38, 10, 0),
+    "baselines/settings": (0, 0, 0, 0, 0),
     #
     "baselines/sft": (24, 52, 14, 6, 0),
     #

@@ -72,7 +72,7 @@ def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(
     assert main([*words, "--learner-workers", "2"]) == 0
     assert "aggregator, generator" in capsys.readouterr().out
     assert main([*words, "--learner-workers", "generator=2"]) == 2
-    assert "nobody would learn aggregator" in capsys.readouterr().err
+    assert "there are none for aggregator" in capsys.readouterr().err
 
 
 def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(

@@ -33,24 +33,24 @@ class Algorithm:
     source: str
     """Paper and place of the definition."""
     differs: str
-    """How it differs from that paper, and from the paper's released code."""
+    """Differences to that paper and to its released code."""
     sampling: SamplerName = "episodes"
     """`episodes`: whole episodes of one problem. `tree`: candidates at every turn, the best one
     executed. `joint`: a tree over the joint actions of phases."""
     sharing: Sharing = "any"
     """Map from roles to policies the algorithm is made for; `any` works with all."""
     ratio: Ratio = "token"
-    """What the loss weighs tokens by: their ratio to the sampling policy, or that of their reply;
-    none: the plain policy gradient."""
+    """Weight of tokens in the loss: their ratio to the sampling policy, or their reply's; none: the
+    plain policy gradient."""
     clip_low: float | None = 0.2
     clip_high: float | None = 0.2
     dual_clip: float | None = 3.0
     """Bound of the loss of a token with a negative advantage, in units of it."""
     clipping: Clipping = "objective"
-    """What the clip bounds: the objective, or the weight of the gradient."""
+    """Bounded quantity of the clip: the objective, or the weight of the gradient."""
     aggregation: Aggregation = "token-mean"
     constant: Literal["", "rows * max_tokens"] = ""
-    """What `token-sum` is divided by."""
+    """Divisor of `token-sum`."""
     kl: float = 0.0
     """Coefficient of the KL divergence to the reference policy."""
 

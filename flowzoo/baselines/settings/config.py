@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.number_format import EngineDType
-from flowzoo.baselines.settings.learning import LossOptions, OptimiserOptions
+from flowzoo.baselines.settings.learning import LossOptions, OptimizerOptions
 from flowzoo.baselines.settings.options import (
     EngineOptions,
     EvaluationOptions,
@@ -42,10 +42,10 @@ _COUNTS = (
     "leaves", "max_batch", "max_tokens", "threads",
 )  # fmt: skip
 MOST = 1_000_000
-"""Of anything that is counted in an iteration or an evaluation."""
+"""Upper bound of counts in an iteration or an evaluation."""
 
 AEC = "aec"
-"""What `workflow` is called in the records of a run with `env`."""
+"""Value of `workflow` in the records of a run with `env`."""
 
 _CONTINUED: Mapping[str, Any] = {
     "shard_jobs": None, "prompts": None, "examples": None, "engine_dtype": "auto"
@@ -53,14 +53,14 @@ _CONTINUED: Mapping[str, Any] = {
 """Settings whose automatic value a continued run keeps, with the value that means automatic."""
 
 FEWEST_INTERVALS = 5
-"""Between the evaluations of a run whose settings do not say how often it is evaluated."""
+"""Least number of intervals between evaluations if `eval_every` is automatic."""
 
 
 @dataclass(frozen=True)
 class TrainConfig(  # a dataclass lists the fields of its last base first
     ScaleOptions,
     EvaluationOptions,
-    OptimiserOptions,
+    OptimizerOptions,
     LossOptions,
     SamplingOptions,
     EngineOptions,
@@ -76,7 +76,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
     """
 
     def __post_init__(self) -> None:
-        """Check what needs no other module."""
+        """Check ranges and combinations that need no other module."""
         for name in ("workflow", "task"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -126,7 +126,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             )
 
     def _check_eval_at(self) -> None:
-        """Refuse evaluations that never come, or whose steps are given twice."""
+        """Refuse steps of evaluations that are out of range, or given in two ways."""
         if self.eval_at and self.eval_every:
             raise UsageError(
                 "`eval_at` names the steps that are evaluated, and `eval_every` their distance: "
@@ -139,30 +139,30 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             )
 
     def evaluates(self, step: int) -> bool:
-        """Whether a run with these settings, settled, is evaluated after `step`, ends apart."""
+        """True if a resolved config evaluates after `step`; the first and last step always do."""
         return step in self.eval_at if self.eval_at else step % self.eval_every == 0
 
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
-        """These settings with what they leave open: the steps between evaluations and checkpoints,
-        and those over which the learning rate falls.
+        """Fill in automatic values: steps between evaluations and checkpoints, and the length of
+        the schedule.
 
-        `before` holds those of the run that is continued, which keeps its automatic values however
-        long it is now.
+        `before` has the settings of the run that is continued, which keeps its automatic values
+        even if it is longer now.
 
         Raises:
-            UsageError: a run whose learning rate has fallen is to go on, and how is not said.
+            UsageError: a run is continued beyond its schedule without `schedule_steps`.
         """
-        known, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
+        earlier, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         often = next(bound for bound in (20, 10, fifth) if bound <= fifth)
-        evaluations = self.eval_every or known.get("eval_every") or often
-        checkpoints = self.checkpoint_every or known.get("checkpoint_every")
+        evaluations = self.eval_every or earlier.get("eval_every") or often
+        checkpoints = self.checkpoint_every or earlier.get("checkpoint_every")
         if self.eval_at:  # those steps have checkpoints too
             evaluations, checkpoints = 0, checkpoints or 10
-        own: dict[str, Any] = {}
+        continued: dict[str, Any] = {}
         if self.shard_jobs is None:
-            own["shard_jobs"] = SHARD_JOBS[self.backend]
+            continued["shard_jobs"] = SHARD_JOBS[self.backend]
         if before:
-            own |= {
+            continued |= {
                 name: before[name]
                 for name, automatic in _CONTINUED.items()
                 if getattr(self, name) == automatic and name in before
@@ -171,17 +171,17 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             self,
             eval_every=evaluations,
             checkpoint_every=checkpoints or min(10, evaluations),
-            schedule_steps=self._curve(known),
-            **own,
+            schedule_steps=self._curve(earlier),
+            **continued,
         )
 
-    def _curve(self, known: Mapping[str, Any]) -> int:
-        """`schedule_steps`, settled; 0 without a curve."""
+    def _curve(self, earlier: Mapping[str, Any]) -> int:
+        """Resolve `schedule_steps`; 0 without a curve."""
         if self.schedule == "constant" or self.schedule_steps:
             return self.schedule_steps
-        earlier: int = known.get("steps") or self.steps
-        curve: int = known.get("schedule_steps") or earlier
-        if self.steps > max(earlier, curve):
+        steps: int = earlier.get("steps") or self.steps
+        curve: int = earlier.get("schedule_steps") or steps
+        if self.steps > max(steps, curve):
             raise UsageError(
                 f"`steps` {self.steps} goes beyond the {curve} over which the {self.schedule} "
                 f"schedule of this run falls: add --schedule-steps {curve} to stay at min_lr "
@@ -192,7 +192,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
     @property
     def policy_words(self) -> tuple[str, ...]:
-        """`sharing`, or where it is left out what the algorithm is made for.
+        """`sharing`, or the usual one of the algorithm if it is left out.
 
         Raises:
             UsageError: there is no such algorithm.
@@ -207,9 +207,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
     @property
     def module_dtype(self) -> EngineDType:
-        """The number format that a learner's own modules sample in: that of weights that are not
-        in float32, an adapter's on such a base too.
-        """
+        """Number format in which a learner's modules sample; weights other than float32 set it."""
         return self.settled_dtype if self.weights == "float32" else self.weights
 
     @property
@@ -220,7 +218,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
     @property
     def settled_dtype(self) -> EngineDType:
-        """`engine_dtype` of settings that leave nothing to the model any more."""
+        """`engine_dtype` of resolved settings."""
         assert self.engine_dtype != "auto"
         return self.engine_dtype
 
@@ -231,9 +229,9 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return Path(self.out)
         from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
 
-        named = self.env or self.task or workflow_class(self.workflow).default_task
+        task = self.env or self.task or workflow_class(self.workflow).default_task
         workflow, task = (
-            re.sub(r"[^\w.-]+", "-", one).strip("-") for one in (self.workflow, named)
+            re.sub(r"[^\w.-]+", "-", part).strip("-") for part in (self.workflow, task)
         )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"

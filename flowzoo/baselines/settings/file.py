@@ -20,7 +20,7 @@ from flowzoo.errors import DataError, UsageError, unknown
 
 FOLDER = Path(__file__).parent / "configs"
 POCKET = "pocket"
-"""The variant that a file may have beside what it is read for."""
+"""Variant that a file may have without being asked for."""
 
 
 def config_names() -> list[str]:
@@ -34,7 +34,7 @@ def bundled_names(folder: Path) -> list[str]:
 
 
 def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Where the bundled file `name` of `folder` lies, or a path that ends in `.toml`; its table.
+    """Path and table of the bundled file `name` of `folder`, or of a path that ends in `.toml`.
 
     Raises:
         UsageError: no such file.
@@ -51,16 +51,16 @@ def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]
         raise DataError(f"{path} is not TOML: {error}") from error
 
 
-def named_file(words: Sequence[str]) -> str | None:
+def named_file(arguments: Sequence[str]) -> str | None:
     """The file of settings that a command line names with --config; None where it names none."""
-    found = None
-    for place, word in enumerate(words):
-        flag, equals, name = word.partition("=")
+    config = None
+    for index, argument in enumerate(arguments):
+        flag, equals, name = argument.partition("=")
         if flag == "--config":
-            found = name if equals else "".join(words[place + 1 : place + 2])
-    if not found or found.startswith("-"):
-        return None  # no name: the parser says so
-    return found
+            config = name if equals else "".join(arguments[index + 1 : index + 2])
+    if not config or config.startswith("-"):
+        return None  # no name: the parser raises
+    return config
 
 
 def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
@@ -105,15 +105,15 @@ def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
     for name, value in table.items():
         if name not in kinds:
             raise unknown(f"field in {where}", name, kinds)
-        taken = tuple(value) if isinstance(value, list) else value
-        if not _fits(taken, kinds[name]):
-            raise UsageError(f"`{name}` in {where} must be {_said(kinds[name])}, got {value!r}")
-        values[name] = taken
+        parsed = tuple(value) if isinstance(value, list) else value
+        if not _fits(parsed, kinds[name]):
+            raise UsageError(f"`{name}` in {where} must be {_describe(kinds[name])}, got {value!r}")
+        values[name] = parsed
     return TrainConfig(**values)
 
 
 def _fits(value: object, kind: Any) -> bool:
-    """Whether `value` is of the annotated `kind` (what the fields of `TrainConfig` use)."""
+    """True if `value` is of the annotated `kind`; covers the annotations of `TrainConfig`."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return value in inside
@@ -122,20 +122,20 @@ def _fits(value: object, kind: Any) -> bool:
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
-        wanted = [inside[0]] * len(value) if Ellipsis in inside else inside
-        return len(value) == len(wanted) and all(map(_fits, value, wanted))
+        kinds = [inside[0]] * len(value) if Ellipsis in inside else inside
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _said(kind: Any) -> str:
-    """An annotation for people."""
+def _describe(kind: Any) -> str:
+    """Describe an annotation."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inside))
     if origin in (Union, UnionType):
-        return " or ".join(_said(choice) for choice in inside if choice is not type(None))
+        return " or ".join(_describe(choice) for choice in inside if choice is not type(None))
     if origin is tuple:
         count = "a list" if Ellipsis in inside else f"a list of {len(inside)}"
         return f"{count} ({inside[0].__name__})"

@@ -1,14 +1,13 @@
-"""Functions of the user's own in a run, by name: `module:function`, or `path/to/file.py:function`.
+"""Functions of the user in a run, by name: `module:function`, or `path/to/file.py:function`.
 
     --advantage-function f     f(calls, advantages, returns) -> one number a row
     --loss f                   f(logps, old_logps, advantages, mask) -> Tensor like `logps`
     --reward f                 f(episode) -> score of a finished training episode
     --callback f               f(step: StepControl) after every step
 
-What each gets and may change is written in docs/hooks.md and beside the classes below. A function
-is ordinary code of the user's machine: it runs with the rights of the run and is trusted as the
-run's own settings are. Its file's digest is kept in `run.json`, so that a run does not go on with
-a function that has changed.
+Arguments and permitted changes are in docs/hooks.md and in the classes below. A function runs with
+the rights of the run and is trusted like its settings. The digest of its file is kept in
+`run.json`, so that a run does not continue with a changed function.
 """
 
 from __future__ import annotations
@@ -39,114 +38,114 @@ class Hook:
     """A function that a setting names."""
 
     option: str
-    """The setting, as on the command line."""
+    """Setting, as on the command line."""
     name: str
-    """What it was given: `module:function` or `file.py:function`."""
+    """Value of the setting: `module:function` or `file.py:function`."""
     function: Callable[..., Any]
     digest: str
     """SHA-256 of the file that the function is written in."""
 
     def call(self, *given: Any) -> Any:
-        """What the function returns; what it raises says whose function it was."""
+        """Call the function; errors get a note with its name."""
         return call_noted(self.function, f"--{self.option} {self.name}", *given)
 
-    def wrong(self, wanted: str, came: Any) -> UsageError:
+    def wrong(self, expected: str, got: Any) -> UsageError:
         """The error for a result that cannot be used."""
-        return UsageError(f"--{self.option} {self.name} must return {wanted}, got {came}.")
+        return UsageError(f"--{self.option} {self.name} must return {expected}, got {got}.")
 
 
 class AdvantageFunction(Hook):
-    """Has the last word on advantages.
+    """Computes the final advantages.
 
-    It gets the rows of an iteration (a list of `Call`, candidates of tree sampling included), what
-    the algorithm found for them (a float64 array of its own to change and return, if it likes) and
-    the score of every episode by its id. The rule for truncated replies comes after it, and
-    `--refill` looks at what it returns. Group metrics stay those of the algorithm.
+    Its arguments are the rows of an iteration (a list of `Call`, candidates of tree sampling
+    included), the algorithm's advantages (a float64 copy that it may change and return) and the
+    score of every episode by id. The rule for truncated replies is applied afterwards, and
+    `--refill` uses the result. Group metrics describe the algorithm's advantages.
     """
 
     def __call__(
         self, calls: Sequence[Call], advantages: Floats, returns: Mapping[str, float]
     ) -> Floats:
-        """One advantage a row, (rows,).
+        """Return one advantage a row, (rows,).
 
         Raises:
             UsageError: not one finite number a row.
         """
-        came = self.call(list(calls), advantages, MappingProxyType(dict(returns)))
-        wanted = f"{len(calls)} finite numbers, one a row"
+        result = self.call(list(calls), advantages, MappingProxyType(dict(returns)))
+        expected = f"{len(calls)} finite numbers, one a row"
         try:
-            found = np.asarray(came)
-            if found.dtype.kind not in "fiu":  # texts and truths would become numbers
-                raise TypeError(found.dtype)
+            values = np.asarray(result)
+            if values.dtype.kind not in "fiu":  # strings and booleans would become numbers
+                raise TypeError(values.dtype)
         except (TypeError, ValueError, RuntimeError):  # the last: a tensor with a gradient
-            raise self.wrong(wanted, f"{type(came).__name__} {came!r:.60}") from None
-        found = found.astype(np.float64)
-        if found.shape != (len(calls),):
-            raise self.wrong(wanted, f"an array of shape {found.shape}")
-        bad = np.flatnonzero(~np.isfinite(found))
+            raise self.wrong(expected, f"{type(result).__name__} {result!r:.60}") from None
+        values = values.astype(np.float64)
+        if values.shape != (len(calls),):
+            raise self.wrong(expected, f"an array of shape {values.shape}")
+        bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
-            raise self.wrong(wanted, f"{found[bad[0]]} for row {bad[0]}")
-        return found
+            raise self.wrong(expected, f"{values[bad[0]]} for row {bad[0]}")
+        return values
 
 
 class LossFunction(Hook):
-    """Stands in place of the clipped objective.
+    """Replaces the clipped objective.
 
-    It gets log-probs under the weights of now and under those that the ratio is taken to, (rows,
-    tokens), advantages (rows,) and the mask of sampled tokens, and returns the loss of every token.
-    The first alone has a gradient; off the mask everything is 0 and nothing is looked at. Weights
-    of rows, the KL term, the entropy bonus and the aggregation are the learner's as ever.
+    Its arguments are log-probs under the present weights and under the weights that the ratio is
+    taken to, (rows, tokens), advantages (rows,) and the mask of sampled tokens; it returns the loss
+    of every token. Only the first has a gradient; off the mask values are 0 and ignored. The
+    learner applies weights of rows, the KL term, the entropy bonus and the aggregation as usual.
     """
 
     def __call__(
         self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
     ) -> Tensor:
-        """The loss of every token, shaped like `logps`.
+        """Return the loss of every token, shaped like `logps`.
 
         Raises:
             UsageError: no tensor of that shape, or one without a gradient.
         """
-        import torch  # loaded by whoever has tensors
+        import torch  # late: settings need no torch
 
-        found = self.call(logps, old_logps, advantages, mask)
-        wanted = f"a tensor of shape {tuple(logps.shape)}"
-        if not isinstance(found, torch.Tensor):
-            raise self.wrong(wanted, f"{type(found).__name__} {found!r:.60}")
-        if found.shape != logps.shape:
-            raise self.wrong(wanted, f"a tensor of shape {tuple(found.shape)}")
-        if logps.requires_grad and not found.requires_grad:
-            raise self.wrong(f"{wanted} made of `logps`", "one without a gradient")
-        return found
+        losses = self.call(logps, old_logps, advantages, mask)
+        expected = f"a tensor of shape {tuple(logps.shape)}"
+        if not isinstance(losses, torch.Tensor):
+            raise self.wrong(expected, f"{type(losses).__name__} {losses!r:.60}")
+        if losses.shape != logps.shape:
+            raise self.wrong(expected, f"a tensor of shape {tuple(losses.shape)}")
+        if logps.requires_grad and not losses.requires_grad:
+            raise self.wrong(f"{expected} made of `logps`", "one without a gradient")
+        return losses
 
 
 class RewardFunction(Hook):
-    """Says what a finished training episode is worth, in place of its task's grader.
+    """Scores a finished training episode in place of its task's grader.
 
-    It gets a `FinishedEpisode`; what it returns is the episode's score, from which the workflow's
-    credit rule pays the calls. Evaluations keep the task's own score, so that what a reward brings
-    is measured by something else than itself.
+    It gets a `FinishedEpisode` and returns the episode's score, from which the workflow's credit
+    rule pays the calls. Evaluations keep the task's score, so that a reward is not measured by
+    itself.
     """
 
     def __call__(self, episode: FinishedEpisode) -> float:
-        """The score.
+        """Return the score.
 
         Raises:
             UsageError: no finite number.
         """
-        found = self.call(episode)
-        if isinstance(found, bool) or not isinstance(found, (int, float, np.floating, np.integer)):
-            raise self.wrong("a number", f"{type(found).__name__} {found!r:.60}")
-        if not math.isfinite(found):
-            raise self.wrong("a finite number", found)
-        return float(found)
+        score = self.call(episode)
+        if isinstance(score, bool) or not isinstance(score, (int, float, np.floating, np.integer)):
+            raise self.wrong("a number", f"{type(score).__name__} {score!r:.60}")
+        if not math.isfinite(score):
+            raise self.wrong("a finite number", score)
+        return float(score)
 
 
 class StepControl:
-    """What a callback sees of a step, and all that it may change.
+    """A step, as a callback sees and may change it.
 
     Read: `step`, `metrics` (the row of metrics.jsonl so far), `history` (the rows before it),
-    `config`. Change: `log`, `scale_lr`, `stop`; everything else is left alone, so that a run can be
-    repeated from its settings, its functions and its checkpoint, which keeps what was changed.
+    `config`. Change: `log`, `scale_lr`, `stop`. Nothing else can be changed, so that a run can be
+    repeated from its settings, its functions and its checkpoint, which stores the changes.
     """
 
     def __init__(
@@ -157,12 +156,12 @@ class StepControl:
         config: Any,
         scales: Mapping[str, float],
     ) -> None:
-        """Look at a step; `scales` are the policies with the factors on their learning rates."""
+        """Describe a step; `scales` has the factors on learning rates by policy."""
         self.step, self.config = step, config
         self.metrics = MappingProxyType(dict(metrics))
         self.history = tuple(MappingProxyType(dict(row)) for row in history)
         self.scales = dict(scales)
-        """Policy -> factor on its scheduled learning rate, from the next step on."""
+        """Factor on the scheduled learning rate by policy, from the next step on."""
         self.logged: dict[str, float] = {}
         self.stopped = ""
 
@@ -199,21 +198,21 @@ class StepControl:
 
 
 class Callback(Hook):
-    """Is called after every step, the evaluation before the first one included."""
+    """Runs after every step, the evaluation before the first one included."""
 
     def __call__(self, step: StepControl) -> None:
-        """Look at a step.
+        """Run the callback.
 
         Raises:
-            UsageError: it returned something, which nothing would look at.
+            UsageError: it returned a value, which would be ignored.
         """
-        found = self.call(step)
-        if found is not None:
-            raise self.wrong("nothing (it changes the step that it is given)", repr(found)[:60])
+        result = self.call(step)
+        if result is not None:
+            raise self.wrong("nothing (it changes the step that it is given)", repr(result)[:60])
 
 
 def load_hook(kind: type[T], option: str, name: str) -> T:
-    """The function that `name` says, `module:function` or `path/to/file.py:function`.
+    """Load the function `name`, as `module:function` or `path/to/file.py:function`.
 
     Raises:
         UsageError: another form, no such module, file or function, or one that raises when it is

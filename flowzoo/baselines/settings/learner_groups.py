@@ -1,4 +1,4 @@
-"""Which policies learn together on learner workers, and on how many: `learner_workers`."""
+"""Learner groups of a run, and the number of their workers: `learner_workers`."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class LearnerGroupPlan(NamedTuple):
 def plan_learner_groups(
     config: TrainConfig, starts: Mapping[str, str]
 ) -> tuple[LearnerGroupPlan, ...]:
-    """The learner groups of a run; none where the process that runs the loop learns.
+    """Plan the learner groups of a run; none if the process that runs the loop learns.
 
     One number makes one learner group of all policies. With one for each policy every policy with
-    full weights has a learner group of its own, and so has every base of adapters.
+    full weights has a separate learner group, and so has every base of adapters.
 
     Args:
         config: the settings of a run.
-        starts: policy -> what it starts from, in the order of their updates.
+        starts: starting model by policy, in the order of their updates.
 
     Raises:
-        UsageError: a word that is not POLICY=NUMBER, a policy that is not trained, one without
+        UsageError: an argument that is not POLICY=NUMBER, a policy that is not trained, one without
             workers, adapters of one base with different numbers, or a part of a GPU for several
             workers.
     """
     trained = tuple(name for name in starts if name not in config.frozen)
-    asked = config.learner_workers
-    if isinstance(asked, int):
-        groups = (LearnerGroupPlan(trained, asked),) if asked else ()
+    workers = config.learner_workers
+    if isinstance(workers, int):
+        groups = (LearnerGroupPlan(trained, workers),) if workers else ()
     else:
-        groups = _apart(config, _numbers(config, asked, trained), starts)
+        groups = _apart(config, _numbers(config, workers, trained), starts)
     for group in groups:
         if group.workers > 1 and config.learner_gpus not in (0, 1):
             raise UsageError(
@@ -52,7 +52,7 @@ def plan_learner_groups(
 
 
 def shared_learner_groups(config: TrainConfig, groups: Sequence[LearnerGroupPlan]) -> list[str]:
-    """Lines about policies that were given workers one by one, and share them all the same."""
+    """Lines about policies with separate numbers of workers that share them nevertheless."""
     if isinstance(config.learner_workers, int):
         return []
     return [
@@ -64,29 +64,29 @@ def shared_learner_groups(config: TrainConfig, groups: Sequence[LearnerGroupPlan
 
 
 def _numbers(
-    config: TrainConfig, words: tuple[str, ...], trained: tuple[str, ...]
+    config: TrainConfig, arguments: tuple[str, ...], trained: tuple[str, ...]
 ) -> dict[str, int]:
-    """Policy -> how many learn it, for all of `trained`."""
-    still = [word for word in words if word.partition("=")[0] in config.frozen]
-    if still:
+    """Number of learner workers by policy, for all of `trained`."""
+    frozen = [argument for argument in arguments if argument.partition("=")[0] in config.frozen]
+    if frozen:
         raise UsageError(
-            f"policy {still[0].partition('=')[0]} is frozen, so nobody learns it: leave "
-            f"{still[0]} out of `learner_workers`"
+            f"policy {frozen[0].partition('=')[0]} is frozen and has no learner: leave "
+            f"{frozen[0]} out of `learner_workers`"
         )
-    found = per_policy(words, trained, "learner_workers")
-    for name, number in found.items():
+    numbers = per_policy(arguments, trained, "learner_workers")
+    for name, number in numbers.items():
         if not number.isdecimal() or not int(number):
             raise UsageError(
                 f"`learner_workers` takes POLICY=NUMBER, 1 or more, got {name}={number}"
             )
-    missing = [name for name in trained if name not in found]
+    missing = [name for name in trained if name not in numbers]
     if missing:
         raise UsageError(
-            f"with `learner_workers` for each policy nobody would learn {', '.join(missing)}: add "
+            f"with `learner_workers` for each policy there are none for {', '.join(missing)}: add "
             f"{' '.join(f'{name}=N' for name in missing)}, or give one number for "
             "all policies together"
         )
-    return {name: int(found[name]) for name in trained}
+    return {name: int(numbers[name]) for name in trained}
 
 
 def _apart(

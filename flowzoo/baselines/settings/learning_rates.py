@@ -18,13 +18,13 @@ class PolicyRate(NamedTuple):
 
     lr: float
     roles: Mapping[str, float]
-    """Those of its roles that differ, where it has several."""
+    """Rates of single roles that differ, if it has several."""
 
 
 def policy_rates(
     config: TrainConfig, mapping: Mapping[str, str], roles: Roles
 ) -> dict[str, PolicyRate]:
-    """The rates of every policy that is trained; `lr` is settled.
+    """Resolve the rates of every policy that is trained; `lr` is filled in.
 
     A role's rate is that of the policies that answer for it alone; within a policy of several roles
     it is one of theirs, which only sgd takes.
@@ -36,72 +36,72 @@ def policy_rates(
 
     Raises:
         UsageError: a name that is not known or not trained, a rate that is none, two rates for one
-            policy, or a rate within a policy whose optimiser takes one step for all its roles.
+            policy, or a rate within a policy whose optimizer takes one step for all its roles.
     """
     assert config.lr is not None
     of_policy = _roles_of(config, mapping, roles)
-    words = per_policy(config.policy_lr, sorted(of_policy), "policy_lr")
-    own = {name: _rate(word, f"policy_lr {name}") for name, word in words.items()}
+    arguments = per_policy(config.policy_lr, sorted(of_policy), "policy_lr")
+    by_policy = {name: _rate(word, f"policy_lr {name}") for name, word in arguments.items()}
     single = numbers_by_role(config.role_lr, roles, "role_lr")
     for role, rate in single.items():
         _check_rate(rate, f"role_lr {role}")
-        if not any(role in theirs for theirs in of_policy.values()):
+        if not any(role in served for served in of_policy.values()):
             raise UsageError(
                 f"`role_lr` names {role}, and no policy that is trained answers for it"
             )
-    found: dict[str, PolicyRate] = {}
-    for policy, theirs in of_policy.items():
-        mine = {role: rate for role, rate in single.items() if role in theirs}
-        lr = own.get(policy, config.lr)
-        if not mine:
-            found[policy] = PolicyRate(lr, {})
-        elif len(theirs) > 1:
-            _check_within(config, policy, theirs)
-            found[policy] = PolicyRate(lr, mine)
-        elif policy in own:
+    rates: dict[str, PolicyRate] = {}
+    for policy, served in of_policy.items():
+        by_role = {role: rate for role, rate in single.items() if role in served}
+        lr = by_policy.get(policy, config.lr)
+        if not by_role:
+            rates[policy] = PolicyRate(lr, {})
+        elif len(served) > 1:
+            _check_within(config, policy, served)
+            rates[policy] = PolicyRate(lr, by_role)
+        elif policy in by_policy:
             raise UsageError(
                 f"the learning rate of policy {policy} is given twice, by `policy_lr` and by "
-                f"`role_lr` of its only role {next(iter(mine))}: leave one out"
+                f"`role_lr` of its only role {next(iter(by_role))}: leave one out"
             )
         else:
-            found[policy] = PolicyRate(next(iter(mine.values())), {})
-    return found
+            rates[policy] = PolicyRate(next(iter(by_role.values())), {})
+    return rates
 
 
 def idle_weights(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> list[str]:
-    """Lines about role weights that do nothing: of a policy's only role, but for 0.
+    """Lines about role weights without effect: of a policy's only role, except 0.
 
     AdamW and Adafactor divide the gradient by its own running size, so that a factor on the whole
     loss of a policy cancels; what is left of it is in `clip_norm` and `adam_eps`.
     """
     if config.optimizer == "sgd":
         return []
-    found: list[str] = []
+    lines: list[str] = []
     weights = numbers_by_role(config.role_weights, roles, "role_weights")
-    for policy, theirs in _roles_of(config, mapping, roles).items():
-        role = next(iter(theirs))
-        if len(theirs) == 1 and weights.get(role, 1.0) not in (0.0, 1.0):
-            found.append(
+    for policy, served in _roles_of(config, mapping, roles).items():
+        role = next(iter(served))
+        if len(served) == 1 and weights.get(role, 1.0) not in (0.0, 1.0):
+            lines.append(
                 f"{policy}: role_weights {role}={weights[role]:g} does next to nothing, since it "
-                f"is the policy's only role and the steps of {config.optimizer} are as long "
-                "whatever the loss is multiplied by: role_lr changes them"
+                f"is the policy's only role and the steps of {config.optimizer} do not "
+                "depend on the scale of the loss: role_lr changes them"
             )
-    return found
+    return lines
 
 
 def _roles_of(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> dict[str, set[str]]:
-    """Policy that is trained -> the roles it answers for."""
-    found: dict[str, set[str]] = {}
+    """Roles by policy that is trained."""
+    served: dict[str, set[str]] = {}
     for agent, policy in agent_policies(mapping, roles).items():
         if policy not in config.frozen:
-            found.setdefault(policy, set()).add(role_of(agent))
-    return found
+            served.setdefault(policy, set()).add(role_of(agent))
+    return served
 
 
-def _check_within(config: TrainConfig, policy: str, theirs: set[str]) -> None:
+def _check_within(config: TrainConfig, policy: str, served: set[str]) -> None:
     if config.optimizer != "sgd":
         raise UsageError(
-            f"`role_lr` within policy {policy}, which answers for {', '.join(sorted(theirs))}, is "
+            f"`role_lr` within policy {policy}, which answers for {', '.join(sorted(served))}, is "
             f"for sgd, whose step is a sum over roles; {config.optimizer} takes one step for all: "
             "give roles policies of their own (`sharing`), or weigh them by `role_weights`"
         )

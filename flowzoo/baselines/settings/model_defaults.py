@@ -1,8 +1,8 @@
-"""Settings that follow from the model where nobody says otherwise.
+"""Default settings that follow from the model.
 
-What suits a pocket model ruins a real one, and the other way round: a reply budget of 64 tokens
-cuts off nearly every reply of a model that reasons, and its learning rate is 200 times what runs on
-models of billions of weights take. The numbers, and where they come from:
+Pocket models and real ones need different values: a reply budget of 64 tokens cuts off nearly every
+reply of a model that reasons, and a pocket model's learning rate is 200 times that of models with
+billions of weights. The numbers and their sources:
 
 * Learning rate of all weights: 1e-6 from 400 million weights on, which is what DAPO (arXiv
   2503.14476), Dr. MAS (2602.08847) and AT-GRPO (2510.11062) train models of 0.6 to 32 billion
@@ -16,7 +16,7 @@ models of billions of weights take. The numbers, and where they come from:
 * Held-out problems of an evaluation: 500 of a model of the pocket's kind, which plays them in
   seconds; 100 of any other, whose interval is 20 points wide at the worst.
 * Number format of the engine: see `flowzoo.agents.number_format`.
-* Sampling: temperature 1 and nothing cut off, whatever the generation config recommends, since the
+* Sampling: temperature 1 and nothing cut off, against any generation config, since the
   ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
   loss one of the distribution that was cut, its temperature, top_p and top_k are taken.
 """
@@ -36,7 +36,7 @@ from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError
 
 BY_MODEL = ("lr", "max_tokens", "eval_problems", "temperature", "top_p", "top_k")
-"""Settings that None leaves to the model."""
+"""Settings whose None leaves the value to the model."""
 PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 """Sampling from the model's own distribution."""
 
@@ -55,12 +55,12 @@ TINY_EVAL_PROBLEMS, EVAL_PROBLEMS = 500, 100
 
 
 class Settled(NamedTuple):
-    """Settings of a run without gaps, and which of them the models filled."""
+    """Resolved settings, and the values that follow from the models."""
 
     config: TrainConfig
     by_model: dict[str, float | str]
     sources: dict[str, str]
-    """What each of these follows from."""
+    """Source of each of these."""
 
 
 def settle(
@@ -69,64 +69,64 @@ def settle(
     reply_tokens: int,
     before: Mapping[str, Any] | None = None,
 ) -> Settled:
-    """Fill what `config` leaves to the models.
+    """Fill in what `config` leaves to the models.
 
-    A model is looked at only if something depends on it: its configuration and tokenizer are read,
-    its weights are not. With several models the learning rate is the lowest that any trained one
-    has, and the reply budget the longest that fits all.
+    Configuration and tokenizer of a model are read only if a value depends on it, its weights
+    never. Of several models the lowest learning rate is taken, and the longest reply budget that
+    fits all.
 
     Args:
         config: the settings.
         names: of the policies.
-        reply_tokens: what a reply to the task's problems takes.
-        before: the settings of the run that is continued, which keeps its own.
+        reply_tokens: length of a reply to the task's problems.
+        before: settings of the run that is continued, which keeps its values.
 
     Raises:
         UsageError: no model is found under a name, or the generation configs of several disagree.
     """
-    known, asked = before or {}, config.engine_dtype
-    kept: dict[str, Any] = {
-        name: known[name]
+    earlier, requested = before or {}, config.engine_dtype
+    continued: dict[str, Any] = {
+        name: earlier[name]
         for name in BY_MODEL
-        if getattr(config, name) is None and known.get(name) is not None
+        if getattr(config, name) is None and earlier.get(name) is not None
     }
-    config = replace(config, **kept)
+    config = replace(config, **continued)
     dtype = run_dtype(config, names)
     config = replace(config, engine_dtype=dtype)
-    found: dict[str, float | str] = {}
+    by_model: dict[str, float | str] = {}
     sources: dict[str, str] = {}
-    if asked == "auto" and dtype != "float32":
-        found["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
-    left = [name for name in BY_MODEL if getattr(config, name) is None]
-    sampling = [name for name in left if name in PLAIN]
+    if requested == "auto" and dtype != "float32":
+        by_model["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
+    open_names = [name for name in BY_MODEL if getattr(config, name) is None]
+    sampling = [name for name in open_names if name in PLAIN]
     if config.correction == "none":
         plain: dict[str, Any] = {name: PLAIN[name] for name in sampling}
         config = replace(config, **plain)
-        left, sampling = [name for name in left if name not in PLAIN], []
-    if not left:
-        return Settled(config, found, sources)
+        open_names, sampling = [name for name in open_names if name not in PLAIN], []
+    if not open_names:
+        return Settled(config, by_model, sources)
     models = per_policy(config.models, names, "models")
     switches = read_thinking(config.thinking, names)
     traits = {name: traits_of(models.get(name, config.model)) for name in names}
     trained = [name for name in names if name not in config.frozen]
-    sources |= dict.fromkeys(left, "the model")
-    if "lr" in left:
+    sources |= dict.fromkeys(open_names, "the model")
+    if "lr" in open_names:
         adapter = config.lora_rank > 0
         rates = (learning_rate(traits[name], adapter=adapter) for name in trained)
-        found["lr"] = min(rates, default=_HIGHEST)
+        by_model["lr"] = min(rates, default=_HIGHEST)
         sources["lr"] = "the model; an adapter" if adapter else "the model"
-    if "max_tokens" in left:
+    if "max_tokens" in open_names:
         budget = reply_budget(
             list(traits.values()), list(switches.values()), reply_tokens, _TINY_TOKENS
         )
-        found["max_tokens"], sources["max_tokens"] = budget
-    if "eval_problems" in left:
+        by_model["max_tokens"], sources["max_tokens"] = budget
+    if "eval_problems" in open_names:
         tiny = all(model.weights < TINY for model in traits.values())
-        found["eval_problems"] = TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
+        by_model["eval_problems"] = TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
     for name in sampling:
-        found[name] = _agreed(name, traits)
-    values: dict[str, Any] = {**found}
-    return Settled(replace(config, **values), found, sources)
+        by_model[name] = _agreed(name, traits)
+    values: dict[str, Any] = {**by_model}
+    return Settled(replace(config, **values), by_model, sources)
 
 
 def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
@@ -137,8 +137,8 @@ def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
     """
     if config.engine_dtype != "auto":
         return config.engine_dtype
-    own = per_policy(config.models, names, "models")
-    models = sorted({own.get(name, config.model) for name in names})
+    named = per_policy(config.models, names, "models")
+    models = sorted({named.get(name, config.model) for name in names})
     if config.engine == "openai" or any(name.partition(":")[0] == "pocket" for name in models):
         return "float32"
     device = config.device
@@ -157,11 +157,11 @@ def learning_rate(model: ModelTraits, *, adapter: bool) -> float:
 
 
 def _agreed(name: str, models: Mapping[str, ModelTraits]) -> float:
-    """What the generation configs say of `name`, if they all say the same."""
-    said = {policy: model.generation.get(name) or PLAIN[name] for policy, model in models.items()}
-    if len(set(said.values())) > 1:
-        told = ", ".join(f"{policy} {value:g}" for policy, value in said.items())
+    """Value of `name` in the generation configs, if they agree."""
+    values = {policy: model.generation.get(name) or PLAIN[name] for policy, model in models.items()}
+    if len(set(values.values())) > 1:
+        text = ", ".join(f"{policy} {value:g}" for policy, value in values.items())
         raise UsageError(
-            f"the models' generation configs differ in `{name}` ({told}): give `{name}` yourself"
+            f"the models' generation configs differ in `{name}` ({text}): give `{name}` yourself"
         )
-    return next(iter(said.values()))
+    return next(iter(values.values()))

@@ -1,9 +1,9 @@
-"""The parts of a run's settings but for learning, by what they are about.
+"""Settings of a run by subject, without the learner's, which are in `settings.learning`.
 
-`TrainConfig` is made of them and of those in `flowzoo.baselines.settings.learning`.
+`TrainConfig` inherits all of them, `SftConfig` the ones of warm starts.
 
-Where a field says "the algorithm's", None leaves the choice to the named algorithm's row in
-`flowzoo.baselines.settings.algorithms`; where it says "by the model", to
+If a field says "the algorithm's", None leaves the choice to the named algorithm's row in
+`flowzoo.baselines.settings.algorithms`; if it says "by the model", to
 `flowzoo.baselines.settings.model_defaults`. Importing this needs no torch, so that help is fast.
 """
 
@@ -26,14 +26,11 @@ StopOn = Literal["collapse"]
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """What is played, how long, and where it is written."""
+class WorkflowOptions:
+    """Workflow, task and prompts, of training runs and warm starts."""
 
     workflow: Annotated[str, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = "voting"
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
-    env: str | None = None
-    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
-    `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
     task: str | None = None
     """Task the workflow works on; default: the workflow's own, e.g. math."""
     sandbox: SandboxName | None = None
@@ -46,30 +43,44 @@ class RunSettings:
     system: tuple[str, ...] = ()
     """System messages, as ROLE=TEXT."""
     examples: int | None = None
-    """Worked examples of its own job that every role is shown, as earlier turns of its chat;
-    default: 0 for pocket models, 4 for others."""
+    """Worked examples of its job that every role is shown, as earlier turns of its chat; default: 0
+    for pocket models and warm starts, 4 for others."""
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
     `env`, arguments of its function as well."""
-    steps: int = 40
-    """Iterations: one batch of rollouts and one update of every policy each."""
-    token_budget: int = 0
-    """End after the iteration in which this many training tokens have been sampled; 0: `steps`
-    alone decides. For controls at equal training tokens."""
-    stop_patience: int = 0
-    """End after so many evaluations in a row none of which was better, beyond noise, than the last
-    that was; 0: never."""
-    stop_at: float | None = None
-    """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
-    stop_on: StopOn | None = None
-    """`collapse`: end when two evaluations in a row show that the accuracy, a checking role's
-    judgement, the candidates or the form of replies have collapsed; None: never."""
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """Seed, threads and directory, of training runs and warm starts."""
+
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
     """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
     out: str = ""
     """Run directory; empty: `runs/` and a name made of the settings."""
+
+
+@dataclass(frozen=True)
+class RunSettings(ProcessOptions, WorkflowOptions):
+    """Length of a run, when it ends, and callbacks."""
+
+    env: str | None = None
+    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
+    `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
+    steps: int = 40
+    """Iterations: one batch of rollouts and one update of every policy each."""
+    token_budget: int = 0
+    """End after the iteration in which this many training tokens have been sampled; 0: `steps`
+    alone decides. For controls at equal training tokens."""
+    stop_patience: int = 0
+    """Evaluations in a row without a gain beyond noise after which the run ends; 0: never."""
+    stop_at: float | None = None
+    """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
+    stop_on: StopOn | None = None
+    """`collapse`: end when two evaluations in a row show that the accuracy, a checking role's
+    judgment, the candidates or the form of replies have collapsed; None: never."""
     callback: tuple[str, ...] = ()
     """Functions that are called after every step, as module:function or file.py:function; what they
     may change is in docs/hooks.md."""
@@ -77,7 +88,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What is trained."""
+    """Models, and the policies that they start."""
 
     model: str = "pocket"
     """Starting weights of every policy: `pocket` (the model of the task that is played; of another
@@ -95,46 +106,54 @@ class ModelSettings:
     lora_alpha: int = 32
     """An adapter's update is scaled by lora_alpha / lora_rank."""
     thinking: tuple[str, ...] = ()
-    """Whether a model may think before it replies, as on, off, or POLICY=on for single ones; none:
-    the chat template's own choice. Thoughts are trained on, and stripped before anybody reads."""
+    """Thinking before a reply: on, off, or POLICY=on for single ones; none: the chat template's
+    choice. Thoughts are trained on, and stripped before other roles and graders read."""
     lora_targets: LoraTargets = "linear"
-    """What adapters stand on: `linear`, linear layers but the output head and the routers of
+    """Layers with adapters: `linear`, linear layers but the output head and the routers of
     mixtures of experts; `all`, what PEFT calls all-linear, in some families routers and experts
     too. A line at the start names them."""
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """What samples."""
+class DecodingOptions:
+    """Number format and batches of decoding, of training runs and warm starts."""
 
-    engine: EngineName = "transformers"
-    """What samples: `transformers` (the learner's own module), `vllm`, or `openai` (a running
-    `vllm serve` at `endpoint`). Nothing falls back to another by itself."""
-    endpoint: tuple[str, ...] = ()
-    """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
-    placement: Placement = "colocated"
-    """Where a vLLM engine runs: in this process, or in its own; those of rollout workers (`backend`
-    ray) in their own."""
-    engine_devices: str = ""
-    """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them; those of rollout workers are what
-    Ray gives them (`rollout_gpus`)."""
-    weight_transfer: WeightTransfer = "file"
-    """How all weights of a policy reach a split vLLM engine after an update: `file`, a file in
-    shared memory; `ipc`, memory of the GPU that learner and engine share; `nccl`, from the
-    learner's GPU to another (`engine_devices`). Adapters are files always."""
     engine_dtype: EngineDTypeChoice = "auto"
     """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
     learner's own weights with `transformers`. What the learner keeps is `weights`. `auto`: bfloat16
     where the hardware multiplies it and all models have 100 million weights or more, else float32,
     and float32 for a server. Printed at the start."""
+    max_batch: int = 1024
+    """Most sequences that are decoded together; lower it if memory runs out."""
+
+
+@dataclass(frozen=True)
+class EngineOptions(DecodingOptions):
+    """Engines that sample."""
+
+    engine: EngineName = "transformers"
+    """Engine that samples: `transformers` (the learner's module), `vllm`, or `openai` (a running
+    `vllm serve` at `endpoint`). There is no fallback to another."""
+    endpoint: tuple[str, ...] = ()
+    """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
+    placement: Placement = "colocated"
+    """Process of a vLLM engine: this one (`colocated`), or another (`split`), as in rollout workers
+    (`backend` ray)."""
+    engine_devices: str = ""
+    """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them; Ray assigns the GPUs of rollout
+    workers (`rollout_gpus`)."""
+    weight_transfer: WeightTransfer = "file"
+    """Way of all weights of a policy to a split vLLM engine after an update: `file`, a file in
+    shared memory; `ipc`, memory of the GPU that learner and engine share; `nccl`, from the
+    learner's GPU to another (`engine_devices`). Adapters are files always."""
     engine_memory: float = 0.0
-    """GiB of KV cache of all vLLM engines together, or of those of a rollout worker; 0: a share of
-    a GPU, and on a CPU 0.25 each or, where that is more, one sequence of the greatest length, which
-    is then said."""
+    """GiB of KV cache of all vLLM engines together, or of all in a rollout worker; 0: a share of a
+    GPU, and on a CPU 0.25 each or, if that is more, one sequence of the greatest length, with a
+    note."""
     engine_sleep: bool = False
     """Release a colocated engine's GPU memory while the learner runs."""
     engine_restarts: int = 2
-    """How often in one step a vLLM engine that died is started again before the run stops."""
+    """Most restarts of vLLM engines in one step, after which the run stops."""
     sync_tolerance: float = 0.0
     """Largest difference between engine and learner log-probs after a sync, above which the run
     stops: of the largest one where both compute in float32, else of the mean. 0: 1e-3 in float32,
@@ -146,45 +165,17 @@ class EngineOptions:
     (with `max_staleness`, ranks or rollout workers)."""
     max_staleness: int = 0
     """Batches that are sampled ahead while the learner works, so that each comes from weights that
-    are so many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers. Rollout
-    workers (`backend` ray) take more, with which a slow step of rollouts or of learning is made up
-    for by quick ones of the other."""
-    max_batch: int = 1024
-    """Most sequences that are decoded together; lower it if memory runs out."""
+    are that many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers.
+    Rollout workers (`backend` ray) take more, which evens out slow steps of either side."""
     deterministic: bool = True
     """Batches in canonical order, so that runs repeat; off, requests leave as they come, which
     keeps a vLLM engine fuller."""
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
-    """What is played in an iteration."""
+class LengthOptions:
+    """Token budgets, of training runs and warm starts."""
 
-    problems: int = 16
-    """Problems in a batch of rollouts."""
-    samples: int | None = None
-    """Episodes per problem: the group that advantages compare. None: the algorithm's."""
-    candidates: int | None = None
-    """Replies sampled at every decision by algorithms that branch; None: the algorithm's."""
-    candidate_value: Value = "now"
-    """What a candidate is worth: `now`, alpha * team + local from what is known at once; `rollout`,
-    the outcome of playing on from it."""
-    value_rollouts: int = 1
-    """Times that an episode is played on from a candidate, with `candidate_value` rollout."""
-    select: Select = "best"
-    """Which candidate the episode goes on from."""
-    joint: Joint = "aligned"
-    """How the replies of a phase form joint actions, for algorithms on joint nodes."""
-    leaves: int = 16
-    """Most finished episodes of one tree of joint nodes."""
-    temperature: float | None = None
-    """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
-    model's generation config."""
-    top_p: float | None = None
-    """Nucleus of training rollouts; below 1 a `correction` is needed. None: as `temperature`."""
-    top_k: int | None = None
-    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
-    with a `correction` that of the model's generation config."""
     max_tokens: int | None = None
     """Most tokens in one reply. None: 64 for the pocket models and others of less than 10 million
     weights, 4096 for models that think, else what the task takes (generated mathematics 128 to 256,
@@ -195,12 +186,43 @@ class SamplingOptions:
     and counted; 0: what the model's context holds."""
     lengths: tuple[str, ...] = ()
     """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
+
+
+@dataclass(frozen=True)
+class SamplingOptions(LengthOptions):
+    """Problems, episodes and sampling of an iteration."""
+
+    problems: int = 16
+    """Problems in a batch of rollouts."""
+    samples: int | None = None
+    """Episodes per problem: the group that advantages compare. None: the algorithm's."""
+    candidates: int | None = None
+    """Replies sampled at every decision by algorithms that branch; None: the algorithm's."""
+    candidate_value: Value = "now"
+    """Value of a candidate: `now`, alpha * team + local, which are known at once; `rollout`, the
+    outcome of playing on from it."""
+    value_rollouts: int = 1
+    """Times that an episode is played on from a candidate, with `candidate_value` rollout."""
+    select: Select = "best"
+    """Candidate that the episode goes on from."""
+    joint: Joint = "aligned"
+    """Pairing of the replies of a phase to joint actions, for algorithms on joint nodes."""
+    leaves: int = 16
+    """Most finished episodes of one tree of joint nodes."""
+    temperature: float | None = None
+    """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
+    model's generation config."""
+    top_p: float | None = None
+    """Nucleus of training rollouts; below 1 a `correction` is needed. None: as `temperature`."""
+    top_k: int | None = None
+    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
+    with a `correction` that of the model's generation config."""
     truncated: Truncated = "mask"
-    """What becomes of replies that ran into the length limit: `mask` keeps them out of the loss,
+    """Treatment of replies cut off by the length limit: `mask` keeps them out of the loss,
     `penalize` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
     reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
     truncation_penalty: float = 1.0
-    """What `truncated` penalize takes off, and what `shape` takes off at the limit."""
+    """Amount that `truncated` penalize takes off, and `shape` at the limit."""
     refill: int = 0
     """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
     sampling); 0: all groups are used as they came."""
@@ -222,29 +244,34 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """How progress is measured, and what is kept."""
+class HeldOutOptions:
+    """Held-out problems and checkpoints, of training runs and warm starts."""
 
     eval_split: str = "validation"
     """Split that evaluations use."""
+    eval_temperature: float = 1.0
+    """Sampling temperature of evaluations; 0 is greedy."""
+    keep_last: int = 2
+    """Newest checkpoints that stay, beside the best by held-out accuracy."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions(HeldOutOptions):
+    """Evaluations, checkpoints and boards."""
+
     eval_problems: int | None = None
     """Distinct held-out problems of each evaluation; None: by the model, 500 of a pocket model and
     100 of others, which take minutes on a CPU."""
     eval_samples: int = 1
     """Episodes of every held-out problem in an evaluation. Above 1 the accuracy is their mean
     (avg@k), and pass@1, pass@2, pass@4 … pass@k are measured, with intervals over problems."""
-    eval_temperature: float = 1.0
-    """Sampling temperature of evaluations; 0 is greedy."""
     eval_every: int = 0
     """Steps between evaluations; step 0 and the last step are always evaluated. 0: a fifth of
     `steps`, at most 10, and 20 from 100 steps on, so that there are six evaluations or more (a
-    verdict on cliffs needs five). The number used stands in run.json, and a run that is continued
-    keeps it."""
+    finding on cliffs needs five). The number used is in run.json, and a continued run keeps it."""
     checkpoint_every: int = 0
     """Steps between checkpoints. 0: as `eval_every`, so that the best evaluation has a checkpoint,
     and 10 at most; with `eval_at`, 10, and every step that is evaluated."""
-    keep_last: int = 2
-    """Newest checkpoints that stay, beside the best by held-out accuracy."""
     keep_every: int = 0
     """Checkpoints of steps divisible by this stay too; 0: none."""
     transcripts_every: int = 10
@@ -257,7 +284,7 @@ class EvaluationOptions:
     `flowzoo[trackio]`; `trackio show` opens it."""
     swap_probe: bool = False
     """After the last step, evaluate with the policies of every two roles exchanged: roles that have
-    specialised fall."""
+    specialized fall."""
     eval_at: tuple[int, ...] = ()
     """Steps that are evaluated, e.g. 1 2 5, in place of every `eval_every`-th; step 0 and the last
     step are always evaluated."""

@@ -1,4 +1,4 @@
-"""Words of the command line that give roles and policies something: NAME=VALUE."""
+"""Arguments that give values to roles and policies: NAME=VALUE."""
 
 from __future__ import annotations
 
@@ -9,83 +9,86 @@ from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 
-def per_policy(words: Sequence[str], names: Sequence[str], option: str) -> dict[str, str]:
-    """Read NAME=VALUE words into a map over some of the policies `names`.
+def per_policy(arguments: Sequence[str], names: Sequence[str], option: str) -> dict[str, str]:
+    """Read NAME=VALUE arguments into a map over some of the policies `names`.
 
     Raises:
-        UsageError: a word of another form, a policy that is not trained, or one named twice.
+        UsageError: an argument of another form, a policy that is not trained, or one named twice.
     """
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+    values: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals or not value:
-            raise UsageError(f"`{option}` takes POLICY=VALUE, got {word!r}")
+            raise UsageError(f"`{option}` takes POLICY=VALUE, got {argument!r}")
         if name not in names:
             raise unknown("policy", name, names)
-        if name in found:
+        if name in values:
             raise UsageError(
-                f"`{option}` names policy {name} twice, with {found[name]} and {value}: leave one "
+                f"`{option}` names policy {name} twice, with {values[name]} and {value}: leave one "
                 "out"
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def numbers_by_role(words: Sequence[str], roles: Iterable[str], option: str) -> dict[str, float]:
-    """Read ROLE=NUMBER words, as the command line has them.
+def numbers_by_role(
+    arguments: Sequence[str], roles: Iterable[str], option: str
+) -> dict[str, float]:
+    """Read ROLE=NUMBER arguments.
 
     Raises:
-        UsageError: a word of another form, or an unknown role.
+        UsageError: an argument of another form, or an unknown role.
     """
-    known = list(roles)
-    found: dict[str, float] = {}
-    for word in words:
-        role, _, text = word.partition("=")
+    names = list(roles)
+    numbers: dict[str, float] = {}
+    for argument in arguments:
+        role, _, text = argument.partition("=")
         try:
             value = float(text)
         except ValueError:
-            raise UsageError(f"`{option}` takes ROLE=NUMBER, got {word!r}.") from None
-        if role not in known:
-            raise unknown("role", role, known)
-        found[role] = value
-    return found
+            raise UsageError(f"`{option}` takes ROLE=NUMBER, got {argument!r}.") from None
+        if role not in names:
+            raise unknown("role", role, names)
+        numbers[role] = value
+    return numbers
 
 
 def read_policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
-    """Role or agent -> policy name.
+    """Read the policy by role or agent.
 
     Raises:
-        UsageError: an unknown word or role, or a role without a policy.
+        UsageError: an unknown argument or role, or a role without a policy.
     """
     if sharing == ("shared",):
         return dict.fromkeys(roles, "shared")
     if sharing == ("isolated",):
         return {role: role for role in roles}
     agents = agent_names(roles)
-    found: dict[str, str] = {}
-    for word in sharing:
-        role, equals, policy = word.partition("=")
+    policies: dict[str, str] = {}
+    for argument in sharing:
+        role, equals, policy = argument.partition("=")
         if not equals or not policy:
             raise UsageError(
-                f"`sharing` takes shared, isolated, or ROLE=POLICY for every role; got {word!r}"
+                f"`sharing` takes shared, isolated, or ROLE=POLICY for every role; got {argument!r}"
             )
         if role not in roles and role not in agents:
             raise unknown("role", role, [*roles, *agents])
-        found[role] = policy
+        policies[role] = policy
     missing = [
         role
         for role, count in roles.items()
-        if role not in found and not all(agent in found for agent in agent_names({role: count}))
+        if role not in policies
+        and not all(agent in policies for agent in agent_names({role: count}))
     ]
     if missing:
         raise UsageError(
             f"the policy map misses role {', '.join(missing)}; the roles are {', '.join(roles)}"
         )
-    return found
+    return policies
 
 
 def agent_policies(mapping: Mapping[str, str], roles: Roles) -> dict[str, str]:
-    """Agent -> policy name, from a map of roles or agents; an agent's entry wins."""
+    """Policy by agent, from a map of roles or agents; an agent's entry wins."""
     return {
         agent: mapping[agent] if agent in mapping else mapping[role_of(agent)]
         for agent in agent_names(roles)

@@ -71,7 +71,7 @@ def outline_run(
     Args:
         config: the settings of a run.
         before: settings of the run that is continued, whose prompts are kept.
-        warm_start: the settings are those of a warm start, which has no algorithm.
+        warm_start: the settings are of a warm start, which has no algorithm.
 
     Raises:
         UsageError: an unknown name, a word of the wrong form, or settings that a rule refuses.

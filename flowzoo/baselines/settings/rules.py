@@ -2,8 +2,7 @@
 
 A rule is a pair, the condition under which settings are refused and the error message. Rules are
 generated in order and the first whose condition holds is raised, so a later rule may rely on those
-before it. A setting that the others leave without effect is refused too: whoever gives it counts
-on it.
+before it. A setting without effect is refused too, since its user expects one.
 """
 
 from __future__ import annotations
@@ -127,13 +126,13 @@ def group_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
 
 
 def staleness_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
-    """Rules for sampling ahead: an engine of its own, and a loss that is right off policy."""
+    """Rules for sampling ahead: a separate engine, and a loss that is right off policy."""
     if not config.max_staleness:
         return
     split = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
     given = f"{config.engine}, {config.placement}" if config.engine == "vllm" else config.engine
     yield (
-        not split and config.backend != "ray",  # Ray's workers are processes of their own
+        not split and config.backend != "ray",  # Ray's workers are separate processes
         f"max_staleness={config.max_staleness} samples while the learner works, for which the "
         f"engine needs processes of its own: set engine=vllm and placement=split (got {given})",
     )
@@ -162,7 +161,7 @@ def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
 
 
 def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, str]]:
-    """By setting: true if it has an effect, and what it is a setting of."""
+    """True if the setting has an effect, and its subject, by setting."""
     tree, joint = algorithm.sampling == "tree", algorithm.sampling == "joint"
     of_tree = "of algorithms that branch at every turn (at_grpo)"
     of_joint = "of algorithms on joint nodes (magrpo_tree)"
@@ -340,7 +339,7 @@ def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator
 
 
 def learner_worker_rules(config: TrainConfig) -> Iterator[Rule]:
-    """Rules for learner workers; `plan_learner_groups` has those of single groups."""
+    """Rules for learner workers; `plan_learner_groups` checks single groups."""
     gpus = config.learner_gpus
     if config.learner_workers == 0:
         yield (

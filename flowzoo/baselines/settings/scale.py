@@ -1,4 +1,4 @@
-"""Settings of where a run's work is done. Importing this needs no torch, so that help is fast."""
+"""Settings of backends, ranks and workers. Importing this needs no torch, so that help is fast."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ BackendName = Literal["local", "torchrun", "ray"]
 Sharding = Literal["none", "full"]
 
 SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16, "ray": 16}
-"""Episodes of a shard, where nothing else is said."""
+"""Default number of episodes of a shard, by backend."""
 
 
 @dataclass(frozen=True)
 class ScaleOptions:
-    """Where the work is done."""
+    """Processes that play, learn and grade."""
 
     backend: BackendName = "local"
     """`local`: in this process. `torchrun`: by several processes (ranks) that share rollouts and
@@ -26,9 +26,9 @@ class ScaleOptions:
     since torchrun has started this one."""
     shard: Sharding = "none"
     """With `backend` torchrun, or `learner_workers`: `none`, every rank has the whole model, and
-    gradients are added up; `full`, weights, gradients and optimiser are spread over the ranks
-    (FSDP2), for which the engine must have weights of its own (those of rollout workers have; with
-    torchrun, vllm with `placement` split)."""
+    gradients are added up; `full`, weights, gradients and optimizer are spread over the ranks
+    (FSDP2), for which the engine must have separate weights (rollout workers do; with torchrun,
+    vllm with `placement` split)."""
     shard_jobs: int | None = None
     """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
     its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`
@@ -41,14 +41,14 @@ class ScaleOptions:
     its own: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
     rollout_gpus: float = 0.0
     """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU. A worker's vLLM
-    engines share one GPU, or have equal numbers of their own, over which each is spread (tensor
+    engines share one GPU, or have equal numbers of GPUs, over which each is spread (tensor
     parallel)."""
     learner_workers: int | tuple[str, ...] = 0
     """Workers of `backend` ray that learn; each takes `threads` cores, or one. A number: all
     policies take turns as ranks of one learner group. POLICY=NUMBER for every policy that is
     trained (generator=4 evaluator=2): a learner group for each, and they learn at the same time;
-    adapters of one base share one learner group, whose number all of them say. 0: the process that
-    runs the loop learns."""
+    adapters of one base share one learner group, for which they give the same number. 0: the
+    process that runs the loop learns."""
     learner_gpus: float = 0.0
     """GPUs of every learner worker: 1, or 0 for the CPU; one alone in its learner group may share
     one (0.5)."""

@@ -1,11 +1,11 @@
-"""How long a sequence the settings allow."""
+"""Longest sequence that the settings allow."""
 
 from __future__ import annotations
 
 from flowzoo.baselines.settings.config import TrainConfig
 
 _FEWEST = 1024
-"""Tokens that an engine can always hold: those of the prompts that a sync is proved with."""
+"""Tokens that an engine always holds, enough for the prompts that prove a sync."""
 
 
 def longest_sequence(config: TrainConfig) -> int:

@@ -60,7 +60,7 @@ def test_adapters_that_share_a_learner_group_are_told_so() -> None:
     ("changes", "said"),
     [
         ({"learner_workers": ("generator=4",)},
-         "nobody would learn aggregator: add aggregator=N, or give one number for all policies"),
+         "there are none for aggregator: add aggregator=N, or give one number for all policies"),
         ({"learner_workers": ()}, "add aggregator=N generator=N"),
         ({"learner_workers": ("4",)}, "`learner_workers` takes POLICY=VALUE, got '4'"),
         ({"learner_workers": ("generator=0", "aggregator=1")},
@@ -69,7 +69,7 @@ def test_adapters_that_share_a_learner_group_are_told_so() -> None:
         ({"learner_workers": (*WORDS, "judge=1")}, "unknown policy 'judge'"),
         ({"learner_workers": (*WORDS, "generator=1")}, "names policy generator twice, with 4 and"),
         ({"learner_workers": WORDS, "frozen": ("aggregator",)},
-         "policy aggregator is frozen, so nobody learns it: leave aggregator=2 out"),
+         "policy aggregator is frozen and has no learner: leave aggregator=2 out"),
         ({"learner_workers": WORDS, "lora_rank": 4},
          "aggregator, generator are adapters on one base .pocket:xs., and learn on it in one "
          "group: give them the same number in `learner_workers`, that of this group, got "
